@@ -40,7 +40,8 @@ with the port, when the command ends: this one shows whether the device takes th
 runs keeps them: ringside forward --rule, or its command \"rule add\".
 
 A further VSI has queues, filters, rules, spreading and statistics of its own (Port::add_vsi). Like a rule \
-it goes when the command ends: this one shows whether the device takes it, and which queues it gets.
+it goes when the command ends: this one shows whether the device takes it, and which queues it gets. \
+A program that runs keeps it: ringside forward --vsi.
 
 Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device could not be opened.";
 

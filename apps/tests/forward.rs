@@ -1,10 +1,12 @@
 //! `ringside forward` and `ringside port` on the model: counts that add up, commands, exit codes.
 
 mod running;
+mod session;
 
 use running::{LIMIT, end};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
+use session::Session;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Output};
 use std::time::Instant;
 
@@ -98,35 +100,23 @@ fn flows_are_spread_over_queues_and_large_packets_take_several_buffers() {
 /// The lines that the user types, and their output.
 #[test]
 fn commands_are_obeyed_and_wrong_ones_are_named() {
-    let mut child = start("forward --device model:0 --device model:1 --interactive");
-    let mut input = child.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut ask = |line: &str, expected: &str| {
-        writeln!(input, "{line}").unwrap();
-        for heard in lines.by_ref() {
-            let heard = heard.unwrap();
-            if heard.contains(expected) {
-                return heard;
-            }
-        }
-        panic!("{line}: nothing says {expected:?}");
-    };
-    ask("help", "set fwd MODE");
-    ask("set fwd turbo", "no mode turbo: one of io, macswap");
-    ask("show port info 0", "port 0: address 02:");
-    ask("show port info 2", "no port 2: there are 2");
-    ask("vlan rm 5 0", "VLAN 5 was not added");
-    ask("vlan add 5000 0", "choose 1 to 4094");
-    ask("set promisc 0 maybe", "maybe is neither on nor off");
-    ask("mac_addr add 0 nonsense", "a MAC address of one card is");
-    ask("dance", "no command 'dance'");
-    ask(
+    let mut session = Session::start("forward --device model:0 --device model:1 --interactive");
+    session.ask("help", "set fwd MODE");
+    session.ask("set fwd turbo", "no mode turbo: one of io, macswap");
+    session.ask("show port info 0", "port 0: address 02:");
+    session.ask("show port info 2", "no port 2: there are 2");
+    session.ask("vlan rm 5 0", "VLAN 5 was not added");
+    session.ask("vlan add 5000 0", "choose 1 to 4094");
+    session.ask("set promisc 0 maybe", "maybe is neither on nor off");
+    session.ask("mac_addr add 0 nonsense", "a MAC address of one card is");
+    session.ask("dance", "no command 'dance'");
+    session.ask(
         "set fwd txonly\nstart\nshow port info 1",
         "port 1: address 02:",
     );
     let deadline = Instant::now() + LIMIT;
     loop {
-        let shown = ask("show port stats all", "received");
+        let shown = session.ask("show port stats all", "received");
         let count = |word: &str| -> u64 {
             let (_, rest) = shown.split_once(word).expect("counts");
             rest.split_whitespace().next().unwrap().parse().unwrap()
@@ -136,10 +126,28 @@ fn commands_are_obeyed_and_wrong_ones_are_named() {
         }
         assert!(Instant::now() < deadline, "{shown}");
     }
-    ask("stop\nshow port xstats 0", "rx_unicast");
-    ask("quit", "");
-    drop(input);
-    assert_eq!(end(child).status.code(), Some(0));
+    session.ask("stop\nshow port xstats 0", "rx_unicast");
+    let (rest, output) = session.quit("quit");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_totals(&rest);
+}
+
+/// The last lines of a session: the names of the columns, then a row and the totals of each port.
+fn assert_totals(lines: &[String]) {
+    let names = "ringside>    total port             mode          rx pkt/s  rx Gb/s     tx pkt/s  \
+                 tx Gb/s    dropped empty %";
+    let from = lines.iter().position(|line| line == names);
+    let from = from.unwrap_or_else(|| panic!("no totals: {lines:#?}"));
+    let all = lines[from + 1..].iter();
+    let mut shown = all.filter(|line| !line.trim_start().starts_with("dropped"));
+    for port in ["model:0", "model:1"] {
+        let row: Vec<_> = shown.next().expect("a row").split_whitespace().collect();
+        assert_eq!(row[1..3], [port, "txonly"], "{lines:#?}");
+        let totals = shown.next().expect("totals").trim_start();
+        assert!(totals.starts_with("received "), "{lines:#?}");
+        assert!(totals.ends_with("; 0 malformed"), "{lines:#?}");
+    }
+    assert_eq!(shown.next(), None, "{lines:#?}");
 }
 
 #[test]

@@ -16,6 +16,14 @@ pub enum FunctionError {
         /// The observation from which the backend concludes that the device is gone.
         reason: String,
     },
+    /// Another client has the device.
+    #[error(
+        "{device}: the function is in use by another client; stop that client, or use another function's socket"
+    )]
+    InUse {
+        /// Its address.
+        device: DeviceAddress,
+    },
     /// The backend did not answer within the deadline.
     #[error(
         "{device}: no answer to {request} within {waited_ms} ms; reset the device and claim it again"

@@ -474,11 +474,6 @@ impl<B> PostRing<B> {
         false
     }
 
-    /// Allows no place to be taken.
-    pub fn stop(&mut self) {
-        self.limit = self.next;
-    }
-
     /// True if `count` places can be taken.
     #[inline(always)]
     #[must_use]

@@ -3,7 +3,8 @@
  * Programs read /sys/class/infiniband, and some demand a character device in /dev/infiniband. This
  * object is loaded before them (LD_PRELOAD) and names other files to the C library: those that
  * ringside's libibverbs wrote into the folder of RINGSIDE_FILES, and /dev/null for the device. A file
- * that is not there keeps its name. No right, mount or namespace is needed.
+ * that is not there keeps its name. No right, mount or namespace is needed. For a program that does not
+ * use verbs, a helper process writes the files first (helper.c).
  *
  * Functions that take a path are replaced. Nothing is allocated, and errno is left alone.
  */
@@ -27,6 +28,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "helper.h"
+
 #define EXPORT __attribute__((visibility("default")))
 
 /* Whether `path` is `folder` or lies in it. */
@@ -47,6 +50,15 @@ static int exists(const char *path)
 	return found;
 }
 
+/* True if the files were written. */
+static int are_written(const char *folder)
+{
+	char first[PATH_MAX];
+
+	return snprintf(first, sizeof(first), "%s/sys/class/infiniband_verbs", folder) >= PATH_MAX ||
+	       exists(first);
+}
+
 /* The name of the file that answers for `path`: itself, or a name that is built in `place`. */
 static const char *answer(const char *path, char place[PATH_MAX])
 {
@@ -56,13 +68,18 @@ static const char *answer(const char *path, char place[PATH_MAX])
 	if (path == NULL || path[0] != '/')
 		return path;
 	if (!is_in(path, "/sys/class/infiniband") && !is_in(path, "/sys/class/infiniband_verbs") &&
-	    !is_in(path, "/dev/infiniband") && !is_in(path, "/sys/class/net/ringside0"))
+	    !is_in(path, "/sys/class/infiniband_mad") && !is_in(path, "/dev/infiniband") &&
+	    !is_in(path, "/sys/class/net/ringside0"))
 		return path;
 	folder = getenv("RINGSIDE_FILES");
-	if (folder == NULL)
+	if (folder == NULL || snprintf(place, PATH_MAX, "%s%s", folder, path) >= PATH_MAX)
 		return path;
-	if (snprintf(place, PATH_MAX, "%s%s", folder, path) >= PATH_MAX || !exists(place))
-		return path;
+	if (!exists(place)) {
+		if (!are_written(folder))
+			write_files_by_helper();
+		if (!exists(place))
+			return path;
+	}
 	if (is_in(path, "/dev/infiniband") && strcmp(path, "/dev/infiniband") != 0)
 		return "/dev/null";
 	if (strstr(path, "/hw_counters/") != NULL) {
@@ -139,9 +156,17 @@ FIRST(ssize_t, getxattr, (const char *path, const char *name, void *value, size_
       (path, name, value, size))
 FIRST(ssize_t, lgetxattr, (const char *path, const char *name, void *value, size_t size),
       (path, name, value, size))
+FIRST(int, chdir, (const char *path), (path))
 FIRST(DIR *, opendir, (const char *path), (path))
 FIRST(ssize_t, readlink, (const char *path, char *into, size_t size), (path, into, size))
 FIRST(char *, realpath, (const char *path, char *into), (path, into))
+FIRST(char *, canonicalize_file_name, (const char *path), (path))
+/* Of fortified source, as __open_2. */
+extern char *__realpath_chk(const char *path, char *into, size_t room);
+extern ssize_t __readlink_chk(const char *path, char *into, size_t size, size_t room);
+FIRST(char *, __realpath_chk, (const char *path, char *into, size_t room), (path, into, room))
+FIRST(ssize_t, __readlink_chk, (const char *path, char *into, size_t size, size_t room),
+      (path, into, size, room))
 FIRST(int, scandir,
       (const char *path, struct dirent ***list, int (*filter)(const struct dirent *),
        int (*compare)(const struct dirent **, const struct dirent **)),
@@ -219,12 +244,18 @@ static struct interface *interface_of(int index)
 					       0,   0,   0,   0,   0, 0, 0, 0};
 	static const unsigned char prefix[16] = {255, 255, 255, 255, 255, 255, 255, 255};
 	static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
+	static const unsigned char none[16];
+	const char *folder = getenv("RINGSIDE_FILES");
 	char path[PATH_MAX], text[64];
 	unsigned char gid[16];
 	struct interface *made;
 	FILE *file;
 
-	snprintf(path, sizeof(path), "/sys/class/infiniband/ringside0/ports/1/gids/%d", index);
+	/* By its own name: a program that only lists interfaces does not have a device opened. */
+	if (folder == NULL ||
+	    snprintf(path, sizeof(path), "%s/sys/class/infiniband/ringside0/ports/1/gids/%d", folder,
+		     index) >= PATH_MAX)
+		return NULL;
 	file = fopen(path, "r");
 	if (file == NULL)
 		return NULL;
@@ -233,7 +264,7 @@ static struct interface *interface_of(int index)
 	if (made == NULL)
 		return NULL;
 	text[strcspn(text, "\n")] = 0;
-	if (inet_pton(AF_INET6, text, gid) != 1) {
+	if (inet_pton(AF_INET6, text, gid) != 1 || memcmp(gid, none, sizeof(none)) == 0) {
 		free(made);
 		return NULL;
 	}

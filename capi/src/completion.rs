@@ -74,23 +74,17 @@ impl CompletionObject {
         unsafe { &*queue.cast() }
     }
 
-    /// The device has an event for it.
+    /// The device has an event for it, or messages that waited for receives can be polled, or a
+    /// completion that the library made: tells the program, if it wants to be told of the next
+    /// completion. It is told once: the library may be faster than the device, whose event then
+    /// comes unasked.
     pub(crate) fn notify(&self) {
-        if self.public.cq.channel.is_null() {
+        if self.public.cq.channel.is_null() || !self.is_armed.swap(false, Ordering::AcqRel) {
             return;
         }
-        self.is_armed.store(false, Ordering::Release);
         // SAFETY: a channel outlives its queues: it refuses to go before.
         let channel = unsafe { ChannelObject::of(self.public.cq.channel) };
         channel.events.push(&raw const self.public as usize);
-    }
-
-    /// Messages that waited for receives can be polled: tells the program, if it wants to be told
-    /// of the next completion.
-    pub(crate) fn notify_if_armed(&self) {
-        if self.is_armed.load(Ordering::Acquire) {
-            self.notify();
-        }
     }
 
     /// A queue pair with a shared receive queue reports here.
@@ -120,7 +114,7 @@ impl CompletionObject {
         }
         // Either this sees that the program armed the queue, or its next poll sees the completion.
         fence(Ordering::SeqCst);
-        self.notify_if_armed();
+        self.notify();
         Ok(())
     }
 
@@ -516,8 +510,9 @@ pub(crate) unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, solicited_only
         Notify::Solicited
     };
     let mut polled = object.polled.hold();
-    polled.queue.arm(notify);
+    // First: the event of the device may come at once.
     object.is_armed.store(true, Ordering::Release);
+    polled.queue.arm(notify);
     // See `CompletionObject::complete`.
     fence(Ordering::SeqCst);
     drop(polled);

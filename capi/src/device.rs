@@ -9,7 +9,7 @@ use crate::reach::Reaches;
 use crate::vectors::Vectors;
 use crate::wakeup::Wakeup;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
-use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
+use ringside_bus::{DeviceAddress, Function, FunctionError, TscClock, VfioFunction};
 use ringside_config::Config;
 use ringside_connect::Lookup;
 use ringside_model::{Threaded, WorldSettings};
@@ -122,7 +122,11 @@ fn claim(
     match address {
         DeviceAddress::VfioUser(path) => {
             let function = VfioUserFunction::connect(path, clock, ClientLimits::default());
-            let function = function.map_err(|error| Failure::of(libc::ENODEV, error))?;
+            let errno = |error: &FunctionError| match error {
+                FunctionError::InUse { .. } => libc::EBUSY,
+                _ => libc::ENODEV,
+            };
+            let function = function.map_err(|error| Failure::of(errno(&error), error))?;
             Ok((Arc::new(function), None))
         }
         DeviceAddress::Pci { .. } => {
@@ -265,13 +269,8 @@ impl Port {
         }
     }
 
-    /// The MAC address of a neighbour, or of the router on the way to a peer; asks for it and waits
-    /// for the answer, 3 s at most.
-    pub(crate) fn neighbour(&self, address: IpAddr) -> Option<MacAddress> {
-        self.way(address).map(|(mac, _)| mac)
-    }
-
-    /// Looks for the MAC address of a neighbour, and does not wait for its answer.
+    /// Looks for the MAC address of a neighbour, or of the router on the way to a peer; asks for it if
+    /// it is new, and does not wait for the answer.
     pub(crate) fn lookup(&self, address: IpAddr) -> Lookup {
         if let Some(group) = multicast_mac(address) {
             return Lookup::Found(group);
@@ -283,7 +282,7 @@ impl Port {
         network.map_or(Lookup::Unknown, |network| network.lookup(address))
     }
 
-    /// The same, with the VLAN that the neighbour is on.
+    /// The same, with the VLAN that the neighbour is on; waits for the answer, 3 s at most.
     pub(crate) fn way(&self, address: IpAddr) -> Option<(MacAddress, Option<u16>)> {
         if let Some(group) = multicast_mac(address) {
             return Some((group, None));

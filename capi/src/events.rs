@@ -6,6 +6,7 @@ use crate::completion::CompletionObject;
 use crate::context_object::{ContextObject, Reported};
 use crate::device::{Port, lock};
 use crate::errno;
+use crate::files;
 use crate::queue_pair::QueuePairObject;
 use crate::signals::{block_signals, restore_signals};
 use ringside_pmd::rdma::{Event, Interrupts};
@@ -26,6 +27,14 @@ struct Link {
 }
 
 impl Link {
+    /// Looks for the first time: later changes are events.
+    fn new(port: &Port) -> Self {
+        let (is_up, looked) = (None, Instant::now());
+        let mut link = Self { is_up, looked };
+        link.look(port, &mut Vec::new());
+        link
+    }
+
     /// Looks for reports, which lie behind registers: once in [`SLEEP`], however many interrupts come.
     fn look(&mut self, port: &Port, events: &mut Vec<Event>) {
         if self.is_up.is_some() && self.looked.elapsed() < SLEEP {
@@ -41,11 +50,12 @@ impl Link {
 /// Starts the thread. It ends with the process.
 pub(crate) fn start(port: &Arc<Port>) -> std::io::Result<()> {
     let interrupts = port.device.interrupts().map_err(std::io::Error::other)?;
+    let link = Link::new(port);
     let (vectors, port) = (&port.vectors, Arc::downgrade(port));
     let watched = Weak::clone(&port);
     vectors.start_by(Box::new(move |vector| watch_vector(&watched, vector)));
     spawn("ringside-events".to_owned(), move || {
-        watch(&port, &interrupts);
+        watch(&port, &interrupts, link);
     })
 }
 
@@ -112,12 +122,8 @@ fn tell_channels(port: &Port, vector: u16, numbers: &mut Vec<u32>) {
     }
 }
 
-fn watch(port: &Weak<Port>, interrupts: &Interrupts) {
+fn watch(port: &Weak<Port>, interrupts: &Interrupts, mut link: Link) {
     let (mut numbers, mut events) = (Vec::new(), Vec::new());
-    let mut link = Link {
-        is_up: None,
-        looked: Instant::now(),
-    };
     while let Some(port) = next(port, interrupts) {
         tell_channels(&port, 0, &mut numbers);
         if let Some(network) = &port.network
@@ -146,6 +152,15 @@ const fn event_of(reason: QueuePairEvent) -> c_int {
 
 fn report(port: &Port, event: &Event) {
     tracing::info!(?event, "reported by the device");
+    // Update the files before the event is reported: the program may read them on the event.
+    match event {
+        Event::PortUp | Event::PortDown => files::write_port_again(port),
+        Event::GidChange { .. } => {
+            port.refresh_gids();
+            files::write_port_again(port);
+        }
+        _ => {}
+    }
     let registry = lock(&port.registry);
     let (element, kind): (*mut c_void, c_int) = match event {
         Event::QueuePairFailed {
@@ -169,17 +184,19 @@ fn report(port: &Port, event: &Event) {
                 for queue in registry.completion_queues.values() {
                     // The requests of its queue pairs can be polled as flushed.
                     // SAFETY: it is registered, and leaves the registry, which is locked, before it is freed.
-                    unsafe { CompletionObject::of(*queue as *mut _) }.notify_if_armed();
+                    unsafe { CompletionObject::of(*queue as *mut _) }.notify();
                 }
             }
             (std::ptr::null_mut(), event::DEVICE_FATAL)
         }
-        Event::PortUp => (std::ptr::null_mut(), event::PORT_ACTIVE),
-        Event::PortDown => (std::ptr::null_mut(), event::PORT_ERR),
-        Event::GidChange { .. } => {
-            port.refresh_gids();
-            (std::ptr::null_mut(), event::GID_CHANGE)
+        Event::PortUp => {
+            if let Some(network) = &port.network {
+                network.announce_again();
+            }
+            (std::ptr::null_mut(), event::PORT_ACTIVE)
         }
+        Event::PortDown => (std::ptr::null_mut(), event::PORT_ERR),
+        Event::GidChange { .. } => (std::ptr::null_mut(), event::GID_CHANGE),
         _ => return,
     };
     let reported = Reported {

@@ -8,20 +8,33 @@
 //! Source of names and forms: Linux, `Documentation/ABI/stable/sysfs-class-infiniband`.
 
 use crate::context::port_attributes;
-use crate::device::Port;
+use crate::device::{Port, lock};
 use crate::gid::gid_of;
 use std::io::{Result, Write};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// The folder of the device's only port.
+const PORT: &str = "sys/class/infiniband/ringside0/ports/1";
+
+/// The most GIDs that files were written for.
+const MOST_GIDS: usize = 64;
 
 /// Version of the interface of `/sys/class/infiniband_verbs`, of Linux since 2.6.
 const VERBS_ABI: &str = "6";
+
+/// Version of the interface of `/sys/class/infiniband_mad`, which `ibstat` asks for.
+const MAD_ABI: &str = "5";
 
 /// Index of the interface: the kernel counts its own from 1 and does not come that far.
 const INTERFACE: u32 = 1 << 20;
 
 /// The device that the files are about.
 static WRITTEN: OnceLock<Arc<Port>> = OnceLock::new();
+
+/// Held by the thread that writes: each file has one temporary name in a process.
+static WRITER: Mutex<()> = Mutex::new(());
 
 /// The folder, if the environment names one.
 pub(crate) fn folder() -> Option<PathBuf> {
@@ -31,11 +44,24 @@ pub(crate) fn folder() -> Option<PathBuf> {
 /// Writes the files, if a folder is named. A failure is only logged: most programs read none.
 pub(crate) fn write(port: &Arc<Port>) {
     let Some(folder) = folder() else { return };
+    let _writer = lock(&WRITER);
+    // First: a change from now on writes them again. There is one device in a process: a second call
+    // changes nothing.
+    let _ = WRITTEN.set(Arc::clone(port));
     if let Err(error) = write_into(&folder, port) {
         tracing::warn!(%error, folder = %folder.display(), "no files of the kernel");
     }
-    // There is one device in a process: a second call changes nothing.
-    let _ = WRITTEN.set(Arc::clone(port));
+}
+
+/// Writes the state and the GIDs of the port again, if the files are there.
+pub(crate) fn write_port_again(port: &Port) {
+    let (Some(folder), Some(_)) = (folder(), WRITTEN.get()) else {
+        return;
+    };
+    let _writer = lock(&WRITER);
+    if let Err(error) = write_port(&folder.join(PORT), port) {
+        tracing::warn!(%error, "the files of the port are as they were");
+    }
 }
 
 /// Writes a line. Whole, or not at all: another program may read it at the same time.
@@ -81,12 +107,17 @@ fn write_into(folder: &Path, port: &Port) -> Result<()> {
     for (name, text) in &lines {
         line(&device.join(name), text)?;
     }
-    write_port(&device.join("ports/1"), port)?;
+    write_port(&folder.join(PORT), port)?;
+    write_counters(&folder.join(PORT), port)?;
     write_interface(&folder.join("sys/class/net/ringside0"), port)?;
     let verbs = folder.join("sys/class/infiniband_verbs");
     line(&verbs.join("abi_version"), VERBS_ABI)?;
     line(&verbs.join("uverbs0/ibdev"), "ringside0")?;
     line(&verbs.join("uverbs0/abi_version"), "1")?;
+    line(
+        &folder.join("sys/class/infiniband_mad/abi_version"),
+        MAD_ABI,
+    )?;
     line(&folder.join("dev/infiniband/uverbs0"), "")
 }
 
@@ -126,19 +157,37 @@ fn write_port(folder: &Path, port: &Port) -> Result<()> {
     for (name, text) in &lines {
         line(&folder.join(name), text)?;
     }
-    for (index, address) in port.gids().into_iter().enumerate() {
-        let Some(address) = address else {
-            continue;
-        };
-        let gid = groups(&gid_of(address).raw);
-        line(&folder.join(format!("gids/{index}")), &gid)?;
-        line(&folder.join(format!("gid_attrs/types/{index}")), "RoCE v2")?;
-        line(
-            &folder.join(format!("gid_attrs/ndevs/{index}")),
-            "ringside0",
-        )?;
+    let gids = port.gids();
+    // Those that another process wrote, whose table was longer, go as well.
+    for index in 0..gids.len().max(MOST_GIDS) {
+        write_gid(folder, index, gids.get(index).copied().flatten())?;
     }
-    write_counters(folder, port)
+    Ok(())
+}
+
+fn write_gid(folder: &Path, index: usize, address: Option<IpAddr>) -> Result<()> {
+    let gid = folder.join(format!("gids/{index}"));
+    let [kind, device] =
+        ["types", "ndevs"].map(|of| folder.join(format!("gid_attrs/{of}/{index}")));
+    if let Some(address) = address {
+        line(&gid, &groups(&gid_of(address).raw))?;
+        line(&kind, "RoCE v2")?;
+        return line(&device, "ringside0");
+    }
+    if gid.exists() {
+        // It was removed. The kernel says zero, and its attributes cannot be read.
+        line(&gid, &groups(&[0; 16]))?;
+        std::fs::remove_file(kind).or_else(unless_gone)?;
+        std::fs::remove_file(device).or_else(unless_gone)?;
+    }
+    Ok(())
+}
+
+fn unless_gone(error: std::io::Error) -> Result<()> {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    }
 }
 
 /// The interface by whose name programs ask for addresses (`SIOCGIFADDR`).
@@ -167,8 +216,8 @@ pub extern "C" fn ringside_refresh_counters() {
     let (Some(folder), Some(port)) = (folder(), WRITTEN.get()) else {
         return;
     };
-    let place = folder.join("sys/class/infiniband/ringside0/ports/1");
-    if let Err(error) = write_counters(&place, port) {
+    let _writer = lock(&WRITER);
+    if let Err(error) = write_counters(&folder.join(PORT), port) {
         tracing::warn!(%error, "counters are as they were");
     }
 }

@@ -5,7 +5,7 @@ use ringside_connect::Lookup;
 use ringside_pmd::Device;
 use ringside_pmd::lan::PortSettings;
 use ringside_pmd::rdma::Destination;
-use ringside_stack::{Resolver, Stack, StackSettings, StackThread};
+use ringside_stack::{ResolveError, Resolver, Stack, StackSettings, StackThread};
 use std::error::Error;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,12 +66,18 @@ impl Network {
     pub(crate) fn lookup(&self, address: IpAddr) -> Lookup {
         match self.resolver.lookup(address, &self.clock) {
             Ok(Some(found)) => Lookup::Found(found.mac),
-            Ok(None) => Lookup::Asked,
+            // There is room for a question again once another one is answered.
+            Ok(None) | Err(ResolveError::Busy { .. }) => Lookup::Asked,
             Err(error) => {
                 tracing::debug!(%error, "no way to a peer");
                 Lookup::Unknown
             }
         }
+    }
+
+    /// Announces the addresses again: other stations may have missed that while the link was down.
+    pub(crate) fn announce_again(&self) {
+        self.resolver.announce_again(&self.clock);
     }
 
     /// Brings the address of a DHCP server into the GID table, and takes one that is lost out of it.

@@ -9,6 +9,10 @@ use crate::{errno, events, files, verbs_table};
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// The longest wait for a device that another process has.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 static PORT: OnceLock<Result<Option<Arc<Port>>, c_int>> = OnceLock::new();
 
@@ -20,7 +24,7 @@ pub(crate) fn port() -> Result<Option<&'static Arc<Port>>, c_int> {
         let Some(name) = std::env::var_os("RINGSIDE_DEVICE") else {
             return Ok(None);
         };
-        let opened = Port::open(&name.to_string_lossy()).and_then(|port| {
+        let opened = open_when_free(&name.to_string_lossy()).and_then(|port| {
             events::start(&port).map_err(|error| Failure::of(libc::EIO, error))?;
             files::write(&port);
             Ok(port)
@@ -33,6 +37,24 @@ pub(crate) fn port() -> Result<Option<&'static Arc<Port>>, c_int> {
     match found {
         Ok(port) => Ok(port.as_ref()),
         Err(errno) => Err(*errno),
+    }
+}
+
+/// Opens the device. Waits a little while another process has it, where that may be the one that
+/// `ringside-files.so` starts for a shell (`capi/preload/helper.c`).
+fn open_when_free(name: &str) -> Result<Arc<Port>, Failure> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match Port::open(name) {
+            Err(failure)
+                if failure.errno == libc::EBUSY
+                    && files::folder().is_some()
+                    && Instant::now() < end =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            other => return other,
+        }
     }
 }
 

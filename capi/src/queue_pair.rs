@@ -178,8 +178,7 @@ pub unsafe extern "C" fn ibv_create_qp(
         if !init.srq.is_null() {
             // SAFETY: the caller's promise.
             let shared = unsafe { SharedObject::of(init.srq.cast()) };
-            (cap.max_recv_wr, cap.max_recv_sge) =
-                (shared.room(init.qp_type == kind::UD), shared.fragments);
+            (cap.max_recv_wr, cap.max_recv_sge) = (shared.room(), shared.fragments);
         }
         let bounce = bounce(object, &cap)?;
         let mut pair = make(object, init, &cap)?;

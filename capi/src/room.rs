@@ -2,6 +2,7 @@
 
 use crate::abi::{ibv_send_wr, request, send_flags, state};
 use crate::address::HandleObject;
+use crate::bind::bind_of;
 use crate::fragments::entries;
 use crate::pair::Pair;
 use crate::queue_pair::Inner;
@@ -70,8 +71,11 @@ impl<'a> Room<'a> {
     /// # Safety
     /// The request is valid, as verbs has it.
     unsafe fn quanta(&mut self, wanted: &ibv_send_wr) -> Result<usize, c_int> {
-        if matches!(wanted.opcode, request::LOCAL_INV | request::BIND_MW) {
-            return Ok(1);
+        match wanted.opcode {
+            request::LOCAL_INV => return Ok(1),
+            // SAFETY: the caller's promise.
+            request::BIND_MW => return unsafe { bind_of(wanted) }.map(|_| 1),
+            _ => {}
         }
         // SAFETY: the caller's promise.
         let list = unsafe { entries(wanted.sg_list, wanted.num_sge) }?;

@@ -1,5 +1,5 @@
-//! Shared receive queues. The card has none: they exist in software. A single queue pair is given
-//! the receives; to several, see [`lending`], messages are copied.
+//! Shared receive queues. The card has none: they exist in software. Messages are copied, see
+//! [`lending`], except for very long receives, which are given to the queue pairs.
 
 use crate::abi::{event, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
 use crate::context_object::{ContextObject, Reported};
@@ -47,8 +47,8 @@ impl SharedObject {
     }
 
     /// Receives that the queue of a queue pair has room for.
-    pub(crate) fn room(&self, is_datagram: bool) -> u32 {
-        window(self.receives).max(places(self.receives, is_datagram))
+    pub(crate) fn room(&self) -> u32 {
+        window(self.receives).max(places(self.receives))
     }
 
     /// Reports that the limit was reached, if the program requested the event.

@@ -23,6 +23,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     let mut receives = object.queue.hold();
     // SAFETY: the caller's promise.
     let result = unsafe { post(object, &mut receives, list, refused) };
+    receives.lend_to_sole();
     wake(&mut receives);
     result
 }
@@ -31,7 +32,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 pub(crate) fn wake(receives: &mut Receives) {
     for queue in receives.take_waiting() {
         // SAFETY: a completion queue is removed from the list before it goes.
-        unsafe { CompletionObject::of(queue as *mut _) }.notify_if_armed();
+        unsafe { CompletionObject::of(queue as *mut _) }.notify();
     }
 }
 

@@ -1,5 +1,8 @@
 //! Signals are the program's: threads of the library start with all of them blocked.
 
+use std::ffi::c_int;
+use std::time::Duration;
+
 pub(crate) fn block_signals() -> libc::sigset_t {
     // SAFETY: both sets are live values that the calls fill.
     unsafe {
@@ -14,4 +17,77 @@ pub(crate) fn block_signals() -> libc::sigset_t {
 pub(crate) fn restore_signals(before: &libc::sigset_t) {
     // SAFETY: the set was filled by `block_signals`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
+}
+
+/// The calling thread's signals, held back between the sleeps of one call: a handler runs while the
+/// thread sleeps, or after the call, so that no signal is missed.
+pub(crate) struct Held {
+    before: libc::sigset_t,
+}
+
+impl Held {
+    pub(crate) fn new() -> Self {
+        Self {
+            before: block_signals(),
+        }
+    }
+
+    /// Sleeps until a descriptor is ready, a handler has run, or the limit. Returns the number of ready
+    /// descriptors, or an errno value.
+    pub(crate) fn poll(
+        &self,
+        sources: &mut [libc::pollfd],
+        limit: Duration,
+    ) -> Result<c_int, c_int> {
+        let time = libc::timespec {
+            tv_sec: limit.as_secs() as libc::time_t,
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        let (start, count) = (sources.as_mut_ptr(), sources.len() as libc::nfds_t);
+        // SAFETY: live entries, a live time and a live set.
+        match unsafe { libc::ppoll(start, count, &raw const time, &raw const self.before) } {
+            found if found >= 0 => Ok(found),
+            _ => Err(std::io::Error::last_os_error()
+                .raw_os_error()
+                .unwrap_or(libc::EIO)),
+        }
+    }
+
+    /// The same. True if a handler without `SA_RESTART` may have run.
+    pub(crate) fn sleep(&self, sources: &mut [libc::pollfd], limit: Duration) -> bool {
+        self.poll(sources, limit) == Err(libc::EINTR) && handlers_end_calls()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        restore_signals(&self.before);
+    }
+}
+
+/// Signals that tell of the thread's own faults.
+const OF_FAULTS: [c_int; 7] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+    libc::SIGSYS,
+];
+
+/// True if a handler of the program is without `SA_RESTART`. Which handler ran cannot be told: with
+/// handlers of both kinds, calls end.
+fn handlers_end_calls() -> bool {
+    let signals = (1..=libc::SIGRTMAX()).filter(|signal| !OF_FAULTS.contains(signal));
+    signals.into_iter().any(|signal| {
+        // SAFETY: the place is live; nothing is set.
+        unsafe {
+            let mut set: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &raw mut set) == 0
+                && set.sa_sigaction != libc::SIG_DFL
+                && set.sa_sigaction != libc::SIG_IGN
+                && set.sa_flags & libc::SA_RESTART == 0
+        }
+    })
 }

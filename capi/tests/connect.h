@@ -24,8 +24,9 @@ static inline void to_rtr(struct ibv_qp *qp, uint32_t peer, union ibv_gid *gid, 
         .rq_psn = psn, .max_dest_rd_atomic = 4, .min_rnr_timer = 12,
         .ah_attr = { .is_global = 1, .port_num = 1,
             .grh = { .dgid = *gid, .sgid_index = GID_INDEX, .hop_limit = 64, .traffic_class = 8 } } };
-    CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-        IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+    errno = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+        IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    CHECK(!errno);
 }
 
 static inline void to_rts(struct ibv_qp *qp, uint32_t psn)

@@ -2,6 +2,8 @@
  *
  *   datagrams server ADDRESS   echoes what it gets, and obeys the client
  *   datagrams client ADDRESS   makes the steps against the server at the address
+ *   datagrams names ADDRESS C  answers each datagram with the character, until it is killed
+ *   datagrams hears ADDRESS C  sends until it is answered with each of the characters in turn
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -21,6 +23,7 @@
 #define NOBODY 7429
 #define LONGEST 4096
 #define PEERS 20
+#define NAMES_MS 20000
 
 static unsigned char in[LONGEST], out[LONGEST + 1];
 
@@ -236,7 +239,14 @@ static void sources(int fd, const struct sockaddr_in *server)
 	third = bound(&own);
 	own = name_of(other);
 	stranger = name_of(third);
+	/* One that arrived before stays: the program may know of it. */
+	send_to(fd, 3, &own);
+	check(is_readable(other, 5000), "a datagram before the connection");
 	check(rconnect(other, (struct sockaddr *)&stranger, sizeof stranger) == 0, "rconnect");
+	send_to(third, 4, &own);
+	sleep_ms(100);
+	check(rrecv(other, in, sizeof in, MSG_DONTWAIT) == 3, "what arrived before");
+	check(is_readable(other, 5000) && rrecv(other, in, sizeof in, 0) == 4, "what the peer sent then");
 	send_to(fd, 5, &own);
 	check(!is_readable(other, 500), "a stranger is not heard");
 	send_to(third, 6, &own);
@@ -500,14 +510,54 @@ static void run(const char *text)
 	check(rclose(fd) == 0, "rclose");
 }
 
+static void answer_with(const char *text, char name)
+{
+	struct sockaddr_in own = address(text, PORT), peer;
+	int fd = bound(&own);
+
+	out[0] = name;
+	while (1) {
+		socklen_t length = sizeof peer;
+
+		check(rrecvfrom(fd, in, sizeof in, 0, (struct sockaddr *)&peer, &length) >= 0, "rrecvfrom");
+		send_to(fd, 1, &peer);
+	}
+}
+
+static void hear(const char *text, const char *names)
+{
+	struct sockaddr_in peer = address(text, PORT);
+	int fd = made();
+
+	for (; *names; names++) {
+		double limit = now_ms() + NAMES_MS;
+
+		do {
+			check(now_ms() < limit, "the next name");
+			send_to(fd, 1, &peer);
+			sleep_ms(20);
+			in[0] = 0;
+			while (is_readable(fd, 0))
+				check(rrecv(fd, in, sizeof in, 0) == 1, "rrecv");
+		} while (in[0] != *names);
+		printf("%c\n", *names);
+		fflush(stdout);
+	}
+	check(rclose(fd) == 0, "rclose");
+}
+
 int main(int count, char **words)
 {
-	check(count == 3, "server or client, and an address");
+	check(count >= 3, "server or client, and an address");
 	for (size_t i = 0; i < sizeof out; i++)
 		out[i] = (unsigned char)(i * 31 + i / 251);
 	out[0] = 'e';
 	if (!strcmp(words[1], "server"))
 		serve(words[2]);
+	else if (count > 3 && !strcmp(words[1], "names"))
+		answer_with(words[2], words[3][0]);
+	else if (count > 3)
+		hear(words[2], words[3]);
 	else
 		run(words[2]);
 	puts("ok");

@@ -321,6 +321,40 @@ static void full(struct ibv_pd *domain, struct ibv_cq_ex *cq)
     CHECK(!ibv_destroy_qp(one) && !ibv_destroy_qp(two));
 }
 
+/* A bind that names no region, or one that this library does not have, is refused with all that is before it. */
+static void bind(struct ibv_pd *domain, struct ibv_cq_ex *cq)
+{
+    struct ibv_qp *one = make_qp(domain, ibv_cq_ex_to_cq(cq), IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_BIND_MW);
+    struct ibv_qp *two = make_qp(domain, ibv_cq_ex_to_cq(cq), IBV_QPT_RC, IBV_QP_EX_WITH_SEND);
+    struct ibv_mw *window = ibv_alloc_mw(domain, IBV_MW_TYPE_2);
+    union ibv_gid gid;
+    CHECK(one && two && window && !ibv_query_gid(context, 1, GID_INDEX, &gid));
+    join(one, two, &gid);
+    struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(one);
+    struct ibv_mw_bind_info wrong[2] = { { NULL, (uintptr_t)target, 8, IBV_ACCESS_REMOTE_WRITE },
+        { target_mr, 0, 8, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED } };
+    uint32_t key = window->rkey;
+    memset(target, 0, 2);
+    source[0] = 1;
+    for (int i = 0; i < 2; i++) {
+        ibv_wr_start(ex);
+        ex->wr_id = 1;
+        ex->wr_flags = IBV_SEND_SIGNALED;
+        ibv_wr_rdma_write(ex, target_mr->rkey, (uintptr_t)target);
+        ibv_wr_set_sge(ex, source_mr->lkey, (uintptr_t)source, 1);
+        ibv_wr_bind_mw(ex, window, ibv_inc_rkey(key), &wrong[i]);
+        CHECK(ibv_wr_complete(ex) == EINVAL && window->rkey == key);
+    }
+    ibv_wr_start(ex);
+    ex->wr_id = 2;
+    ibv_wr_rdma_write(ex, target_mr->rkey, (uintptr_t)target + 1);
+    ibv_wr_set_sge(ex, source_mr->lkey, (uintptr_t)source, 1);
+    CHECK(!ibv_wr_complete(ex));
+    expect(cq, 2, IBV_WC_RDMA_WRITE);
+    CHECK(!target[0] && target[1]);
+    CHECK(!ibv_dealloc_mw(window) && !ibv_destroy_qp(one) && !ibv_destroy_qp(two));
+}
+
 static void datagrams(struct ibv_pd *domain, struct ibv_cq_ex *cq)
 {
     struct ibv_qp *qp = make_qp(domain, ibv_cq_ex_to_cq(cq), IBV_QPT_UD,
@@ -401,6 +435,7 @@ int main(int count, char **arguments)
     refusals(ibv_cq_ex_to_cq(cq));
     connection(parent, cq);
     full(parent, cq);
+    bind(parent, cq);
     datagrams(parent, cq);
     CHECK(ibv_dealloc_pd(parent) == EBUSY);
     CHECK(!ibv_destroy_cq(ibv_cq_ex_to_cq(cq)));

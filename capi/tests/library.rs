@@ -145,12 +145,27 @@ fn compiled(name: &str) -> Option<String> {
     Some(program.to_str().expect("a path").to_owned())
 }
 
-#[test]
-fn eight_threads_post_to_one_queue_pair_with_a_shared_receive_queue() {
-    if let Some(program) = compiled("shared") {
-        let output = run(&program, &[]).expect("the program");
+/// Compiles a program and runs it, which says "ok".
+fn says_ok(name: &str, arguments: &[&str]) {
+    if let Some(program) = compiled(name) {
+        let output = run(&program, arguments).expect("the program");
         assert_eq!(succeeded(&output), "ok\n");
     }
+}
+
+#[test]
+fn eight_threads_post_to_one_queue_pair_with_a_shared_receive_queue() {
+    says_ok("shared", &[]);
+}
+
+#[test]
+fn a_completion_queue_that_overflows_reports_it_and_every_request_completes() {
+    says_ok("overflow", &[]);
+}
+
+#[test]
+fn a_shared_receive_queue_gives_its_only_queue_pair_every_receive() {
+    says_ok("sole", &[]);
 }
 
 #[test]
@@ -169,10 +184,7 @@ fn one_completion_queue_serves_several_shared_receive_queues() {
 
 #[test]
 fn a_queue_pair_lets_its_peer_do_what_its_access_flags_say() {
-    if let Some(program) = compiled("rights") {
-        let output = run(&program, &[]).expect("the program");
-        assert_eq!(succeeded(&output), "ok\n");
-    }
+    says_ok("rights", &[]);
 }
 
 /// Runs a program, and once more under valgrind's checks of memory.
@@ -198,26 +210,17 @@ fn a_program_built_against_the_headers_runs_on_memory_of_its_own() {
 
 #[test]
 fn each_state_keeps_what_was_set_and_reset_begins_again() {
-    if let Some(program) = compiled("states") {
-        let output = run(&program, &[]).expect("the program");
-        assert_eq!(succeeded(&output), "ok\n");
-    }
+    says_ok("states", &[]);
 }
 
 #[test]
 fn a_queue_pair_that_stops_sending_keeps_what_is_posted_until_it_sends_again() {
-    if let Some(program) = compiled("drained") {
-        let output = run(&program, &[]).expect("the program");
-        assert_eq!(succeeded(&output), "ok\n");
-    }
+    says_ok("drained", &[]);
 }
 
 #[test]
 fn a_queue_pair_joins_groups_in_any_state_and_keeps_them_through_a_reset() {
-    if let Some(program) = compiled("groups") {
-        let output = run(&program, &[]).expect("the program");
-        assert_eq!(succeeded(&output), "ok\n");
-    }
+    says_ok("groups", &[]);
 }
 
 #[test]
@@ -229,10 +232,7 @@ fn windows_are_bound_regions_replaced_and_queues_hold_what_they_say() {
 
 #[test]
 fn each_fault_has_its_status_at_both_ends() {
-    if let Some(program) = compiled("faults") {
-        let output = run(&program, &[]).expect("the program");
-        assert_eq!(succeeded(&output), "ok\n");
-    }
+    says_ok("faults", &[]);
 }
 
 #[test]
@@ -275,10 +275,7 @@ fn a_closed_context_leaves_nothing_that_the_device_uses() {
 
 #[test]
 fn no_completion_event_is_lost_to_programs_that_arm_often() {
-    if let Some(program) = compiled("events") {
-        let output = run(&program, &[]).expect("the program");
-        assert_eq!(succeeded(&output), "ok\n");
-    }
+    says_ok("events", &[]);
 }
 
 #[test]
@@ -302,18 +299,12 @@ fn completion_queues_report_to_the_vectors_that_programs_choose() {
 
 #[test]
 fn requests_posted_while_their_queue_pair_fails_complete_in_order() {
-    if let Some(program) = compiled("order") {
-        let output = run(&program, &[]).expect("the program");
-        assert_eq!(succeeded(&output), "ok\n");
-    }
+    says_ok("order", &[]);
 }
 
 #[test]
 fn threads_that_wait_on_a_destroyed_channel_stay_asleep() {
-    if let Some(program) = compiled("waiting") {
-        let output = run(&program, &[]).expect("the program");
-        assert_eq!(succeeded(&output), "ok\n");
-    }
+    says_ok("waiting", &[]);
 }
 
 #[test]
@@ -327,10 +318,86 @@ fn requests_are_built_and_completions_read_call_by_call() {
 
 #[test]
 fn two_sockets_of_one_process_stream_peek_map_and_end() {
-    if let Some(program) = compiled("sockets") {
-        let output = run(&program, &["both", "10.0.0.1"]).expect("the program");
-        assert_eq!(succeeded(&output), "ok\n");
+    says_ok("sockets", &["both", "10.0.0.1"]);
+}
+
+#[test]
+fn peers_that_do_not_answer_do_not_hold_the_program() {
+    if let Some(program) = compiled("resolving") {
+        runs_with_and_without_valgrind(&program, &["10.0.0.1", "10.0.0.99", "192.0.2.1"]);
     }
+}
+
+/// Runs a program of random steps in two threads with three seeds, and with a fourth one under
+/// valgrind.
+fn random_steps(name: &str, steps: &str) {
+    let Some(program) = compiled(name) else {
+        return;
+    };
+    for seed in ["1", "2", "3"] {
+        let output = run(&program, &[seed, steps, "2"]).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n", "seed {seed}");
+    }
+    runs_with_and_without_valgrind(&program, &["4", "60", "1"]);
+}
+
+#[test]
+fn random_traffic_completes_as_it_was_posted_through_errors_and_resets() {
+    random_steps("traffic", "1500");
+}
+
+#[test]
+fn random_batches_are_posted_whole_or_not_at_all() {
+    random_steps("batches", "1000");
+}
+
+#[test]
+fn random_datagrams_arrive_once_and_whole() {
+    random_steps("ud", "800");
+}
+
+#[test]
+fn random_datagrams_of_sockets_arrive_once_and_in_order() {
+    let Some(program) = compiled("mail") else {
+        return;
+    };
+    for seed in ["1", "2"] {
+        let output = run(&program, &["10.0.0.1", seed, "600", "2"]).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n", "seed {seed}");
+    }
+    runs_with_and_without_valgrind(&program, &["10.0.0.1", "3", "60", "1"]);
+}
+
+#[test]
+fn random_completions_and_failures_give_the_events_that_were_requested() {
+    random_steps("notices", "1000");
+}
+
+/// Runs a program of random connections with two seeds, and with a third one under valgrind.
+fn random(name: &str, rounds: &str, checked_rounds: &str) {
+    let Some(program) = compiled(name) else {
+        return;
+    };
+    for seed in ["1", "2"] {
+        let output = run(&program, &["10.0.0.1", seed, rounds]).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n", "seed {seed}");
+    }
+    runs_with_and_without_valgrind(&program, &["10.0.0.1", "3", checked_rounds]);
+}
+
+#[test]
+fn connections_end_in_any_order_on_either_side() {
+    random("chaos", "100", "10");
+}
+
+#[test]
+fn streams_end_in_any_order_on_either_side() {
+    random("streams", "60", "8");
+}
+
+#[test]
+fn signals_end_calls_of_sockets_as_the_program_wants_it() {
+    says_ok("signals", &["10.0.0.1"]);
 }
 
 #[test]

@@ -174,8 +174,15 @@ ringside_spec::words! {
         vlan_known: [48],
         /// the device skipped this receive
         unreported: [49],
+        /// the queue pair of this receive has been destroyed
+        outlived: [52],
     }
 }
+
+const _: () = assert!(
+    SoftwareNote::OUTLIVED_MASK & CompletionHeader::DEFINED == 0,
+    "completions of receives have such bits cleared"
+);
 
 /// The group bit of a MAC address that is held as a number.
 const MAC_GROUP: u64 = 1 << 40;
@@ -284,6 +291,35 @@ impl Completion {
     pub const fn is_received(&self) -> bool {
         let either = CompletionHeader::SEND_QUEUE_MASK | CompletionHeader::ERROR_MASK;
         self.header.0 & either == 0
+    }
+
+    /// True for a receive that a message consumed on a queue pair that had not been destroyed when
+    /// the completion was polled. It costs no more than [`Self::is_received`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_received_by_member(&self) -> bool {
+        let any = CompletionHeader::SEND_QUEUE_MASK
+            | CompletionHeader::ERROR_MASK
+            | SoftwareNote::OUTLIVED_MASK;
+        self.header.0 & any == 0
+    }
+
+    /// True for a receive that completed in a former ring of the completion queue, and whose queue
+    /// pair was destroyed before the completion was polled. Another queue pair may have its number.
+    #[must_use]
+    pub const fn outlives_queue_pair(&self) -> bool {
+        SoftwareNote(self.header.0).outlived()
+    }
+
+    /// True for a receive that no message has used: its queue pair had failed.
+    #[must_use]
+    pub const fn is_flushed_receive(&self) -> bool {
+        !self.is_send() && matches!(self.status(), Status::Flushed)
+    }
+
+    pub(crate) const fn outliving(mut self) -> Self {
+        self.header = CompletionHeader(self.header.0 | SoftwareNote::OUTLIVED_MASK);
+        self
     }
 
     /// The status of the request.

@@ -152,6 +152,16 @@ impl Table {
         found.then_some(&**state)
     }
 
+    /// Returns the queue pair with this number whose receives are reported here. Looks through all
+    /// places: not for a data path.
+    pub(crate) fn receiving(&self, number: u32) -> Option<&QueuePairState> {
+        let mut states = (0..self.slots).map(|slot| self.receive.at(slot));
+        let is_it = |state: &&Arc<QueuePairState>| {
+            state.number() == number && !Arc::ptr_eq(state, &self.unattached)
+        };
+        states.find(is_it).map(|state| &**state)
+    }
+
     /// Marks a queue as failed. False if the queue does not report here.
     pub(crate) fn mark_flushed(&mut self, side: QueueSide, context: CompletionContext) -> bool {
         let found = self.find(side, context.0).is_some();

@@ -283,7 +283,9 @@ impl Device {
     fn start_network(&self) -> Result<Network, NetworkError> {
         let device = self.driver();
         let addresses = device.gids()?.iter().map(|gid| gid.address).collect();
-        Network::start(&device, device.config(), addresses)
+        let started = Network::start(&device, device.config(), addresses)?;
+        self.served.set_announcer(started.announcer());
+        Ok(started)
     }
 
     /// Starts the connection manager: connections by IP address and port, compatible with `rdma_cm`

@@ -90,6 +90,12 @@ impl Network {
         }
     }
 
+    /// Returns a call that announces the addresses again, from any thread and without waiting.
+    pub(crate) fn announcer(&self) -> impl Fn() + Send + Sync + 'static {
+        let (resolver, clock) = (self.thread.resolver(), Arc::clone(&self.clock));
+        move || resolver.announce_again(&clock)
+    }
+
     /// Adds an address that the stack answers for.
     pub(crate) fn add(&self, address: LocalAddress) -> Result<(), StackError> {
         let now = self.clock.now();

@@ -7,6 +7,7 @@ use pair::{LIMIT, connected};
 use ringside::driver::rdma::PostError;
 use ringside::prelude::*;
 use ringside::registry::{DeviceState, Registry, RegistrySettings};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
@@ -24,25 +25,23 @@ fn in_a_child(child: impl FnOnce() -> Result<(), String>) -> Result<(), String> 
     }
     assert!(process > 0, "fork: {}", std::io::Error::last_os_error());
     drop(writer);
+    let process = Pid::from_raw(process).unwrap();
     let deadline = Instant::now() + LIMIT;
-    let mut status = 0;
-    loop {
-        // SAFETY: waits for the child made above; `status` is valid.
-        match unsafe { libc::waitpid(process, &raw mut status, libc::WNOHANG) } {
-            0 if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
-            0 => {
-                // SAFETY: ends the child made above.
-                unsafe { libc::kill(process, libc::SIGKILL) };
+    let status = loop {
+        match waitpid(Some(process), WaitOptions::NOHANG).unwrap() {
+            Some((_, status)) => break status,
+            None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
+            None => {
+                kill_process(process, Signal::KILL).unwrap();
                 return Err("the child does not end".into());
             }
-            _ => break,
         }
-    }
+    };
     let mut text = [0; 4096];
     let count = rustix::io::read(&reader, &mut text).unwrap();
-    match libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
+    match status.exit_status() == Some(0) {
         true => Ok(()),
-        false if count == 0 => Err(format!("the child ended with status {status:#x}")),
+        false if count == 0 => Err(format!("the child ended with {status:?}")),
         false => Err(String::from_utf8_lossy(&text[..count]).into_owned()),
     }
 }

@@ -349,6 +349,12 @@ impl FunctionModel {
         self.lan.has_work()
     }
 
+    /// True if frames have left its RDMA engine that are not on the wire yet.
+    #[inline(always)]
+    pub(crate) fn has_sent(&self) -> bool {
+        self.rdma.has_sent()
+    }
+
     /// True if its RDMA engine may have a frame for the wire.
     #[inline(always)]
     pub(crate) fn has_packets(&self) -> bool {

@@ -12,6 +12,9 @@ use crate::strict::Breach;
 use crate::wire::Switch;
 use ringside_bus::{DmaSpace, Instant, Memory, RefusedAccess};
 
+/// More bursts of frames than leave during one request.
+const BURSTS_OF_REQUEST: usize = 4;
+
 /// Settings of a world.
 #[derive(Clone, Debug, Default)]
 pub struct WorldSettings {
@@ -75,7 +78,26 @@ impl World {
         else {
             return Reply::Refused(format!("the model has no function {index}"));
         };
-        function.handle(request, space, self.now)
+        let reply = function.handle(request, space, self.now);
+        self.deliver_sent(index);
+        reply
+    }
+
+    /// Frames that left a function during a request arrive before the next request to any function:
+    /// those of a queue pair that was stopped do not reach the next one with the number of its peer.
+    fn deliver_sent(&mut self, index: usize) {
+        let now = self.now;
+        for _ in 0..BURSTS_OF_REQUEST {
+            let sender = self.functions.get(index);
+            // A port outside may be full.
+            if !sender.is_some_and(FunctionModel::has_sent)
+                || !self
+                    .switch
+                    .transmit_from(index, &mut self.functions, &self.spaces, now)
+            {
+                break;
+            }
+        }
     }
 
     /// Lets the world run until it has nothing to do at `now`, or for a bounded burst.

@@ -150,8 +150,8 @@ impl SendQueue {
     ) -> Result<(), PostSendError> {
         let shape = request.shape()?;
         let quanta = shape.quanta as u32;
-        if crosses(self.ring.next(), quanta) {
-            self.fill_block(quanta);
+        if crosses(self.ring.next(), quanta) && !self.fill_block(quanta) {
+            return Err(PostSendError::QueueFull);
         }
         if quanta > 1 && !self.ring.has(quanta) {
             self.look_at_tail();
@@ -238,25 +238,25 @@ impl SendQueue {
         &self.state
     }
 
-    /// Pads to the next block if an element of `quanta` would reach into it. Without room for both
-    /// padding and element, posting is stopped.
+    /// Pads to the next block, which an element of `quanta` would reach into. Without room for both
+    /// padding and element, pads nothing and returns false: the element is refused, also if there
+    /// is room for it alone.
     #[cold]
     #[inline(never)]
-    fn fill_block(&mut self, quanta: u32) {
+    fn fill_block(&mut self, quanta: u32) -> bool {
         let padding = BLOCK - self.ring.next() % BLOCK;
         if !self.ring.has(padding + quanta) {
             self.renew();
             // Free quanta of the next pass count too: the ring's limit covers this pass only.
             if padding + quanta > self.free_quanta() {
-                // An element whose padding does not fit is refused too.
-                self.ring.stop();
-                return;
+                return false;
             }
         }
         self.pad(padding);
         if self.ring.next() == self.ring.count() {
             self.renew();
         }
+        true
     }
 
     /// Sets the ring's limit to the places that are free now, at most to the end of the pass. At

@@ -16,8 +16,10 @@ use ringside_spec::verbs::sizes::MAX_FRAGMENTS;
 use std::collections::BTreeMap;
 
 mod lending;
+mod members;
 mod pool;
 
+use lending::Held;
 use pool::Pool;
 
 /// A pool of receives and the receive queues that it feeds. `Send`, not `Sync`.
@@ -53,9 +55,9 @@ pub struct SharedReceives {
     limit_reached: bool,
     /// The service has ended: receives are neither handed out nor accepted.
     closed: bool,
-    /// While receives are lent: how many receives of the pool each member still has, by number of
+    /// While receives are lent: the receives of the pool that each member still has, by number of
     /// the queue pair. See [`SharedReceives::begin_lending`].
-    lending: Option<Box<[u32]>>,
+    lending: Option<Box<[Held]>>,
 }
 
 /// The receive queue of a member, or none.
@@ -435,112 +437,6 @@ impl SharedReceives {
         self.set_trigger();
     }
 
-    /// Makes the receive queue of a queue pair a member, with up to `window` receives at a time.
-    ///
-    /// Control path: allocates. Errors: [`MemberError`], together with the queue.
-    pub fn add(
-        &mut self,
-        queue_pair: u32,
-        queue: ReceiveQueue,
-        window: u32,
-    ) -> Result<(), (MemberError, Box<ReceiveQueue>)> {
-        let (number, numbers) = (queue_pair, self.numbers);
-        let is_member = is_member(&self.members, queue_pair);
-        let error = if queue_pair as usize >= numbers {
-            MemberError::NumberTooHigh { number, numbers }
-        } else if queue.used() > 0 || is_member {
-            let receives = queue.used();
-            MemberError::InUse { number, receives }
-        } else if queue.maximum_fragments() < self.pool.stride {
-            MemberError::TooFewFragments {
-                number,
-                fragments: queue.maximum_fragments(),
-                needed: self.pool.stride,
-            }
-        } else {
-            self.insert(queue_pair, queue, window);
-            return Ok(());
-        };
-        Err((error, Box::new(queue)))
-    }
-
-    fn insert(&mut self, queue_pair: u32, queue: ReceiveQueue, window: u32) {
-        queue.state().keep_receives(!self.is_lending());
-        let window = window.clamp(1, queue.capacity()) as usize;
-        if let Some(place) = self.members.get_mut(queue_pair as usize) {
-            *place = Some(Box::new(queue));
-        }
-        if self.is_lending() {
-            return;
-        }
-        self.places += window;
-        self.windows.insert(queue_pair, window);
-        // All members may miss all of their receives, and receives posted beyond the capacity may
-        // return.
-        self.forget_others();
-        // Room also for one that is not in the list, and for one of a queue pair that is not a
-        // member.
-        self.hungry.reserve(self.places + 3);
-        self.pool.grow(self.capacity + self.places);
-        for _ in 0..window {
-            self.note_missing(queue_pair);
-        }
-        self.poorest_last();
-        self.patience = self.patience.min((window / 2).max(1));
-        self.feed();
-    }
-
-    /// Copies the unused receives of a member for [`Self::put_back`]; `None` if it is not a member.
-    /// It reads the ring: call it before the queue pair is destroyed.
-    #[must_use]
-    pub fn unused(&self, queue_pair: u32) -> Option<UnusedReceives> {
-        let queue = self.members.get(queue_pair as usize)?.as_ref()?;
-        let outstanding = &queue.state().receive;
-        let mut found = Vec::new();
-        let mut position = outstanding.tail();
-        let of_pool = self.of_pool(queue_pair, queue);
-        while found.len() < of_pool
-            && let Some(request) = outstanding.next_from(position)
-        {
-            found.push((request.id, queue.fragments_at(request.position)));
-            position = request.end();
-        }
-        Some(UnusedReceives(found))
-    }
-
-    /// Removes a queue pair, if it is a member, without access to its ring. The receives there are
-    /// lost unless [`Self::put_back`] returns them.
-    pub fn forget(&mut self, queue_pair: u32) {
-        if !is_member(&self.members, queue_pair) {
-            return;
-        }
-        self.starve(queue_pair);
-        if let Some(queue) = self
-            .members
-            .get_mut(queue_pair as usize)
-            .and_then(Option::take)
-        {
-            // Also those of receives that completed and have yet to be delivered.
-            let held = match self.is_lending() {
-                true => self.of_pool(queue_pair, &queue),
-                false => self.windows.remove(&queue_pair).unwrap_or(0),
-            };
-            self.places = self.places.saturating_sub(held);
-        }
-        self.forget_lent(queue_pair);
-        self.set_trigger();
-    }
-
-    /// Returns the receives of a forgotten member to the pool, and their number to the caller. The
-    /// device has destroyed the queue pair.
-    pub fn put_back(&mut self, receives: &UnusedReceives) -> usize {
-        for (id, pieces) in &receives.0 {
-            self.pool.put(*id, pieces);
-        }
-        self.feed();
-        receives.0.len()
-    }
-
     /// Arms the limit event: it is due once fewer than `receives` are left. 0 disarms it.
     pub fn arm_limit(&mut self, receives: u32) {
         self.limit = receives as usize;
@@ -562,18 +458,6 @@ impl SharedReceives {
             .filter(|number| is_member(&self.members, **number))
             .count();
         (self.pool.count() + self.places).saturating_sub(of_members) as u32
-    }
-
-    /// Numbers of the member queue pairs.
-    pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
-        let numbers = 0..self.members.count() as u32;
-        numbers.filter(|number| is_member(&self.members, *number))
-    }
-
-    /// The number of member queue pairs.
-    #[must_use]
-    pub fn members(&self) -> usize {
-        self.numbers().count()
     }
 }
 

@@ -240,6 +240,14 @@ impl Tracker {
         None
     }
 
+    /// Returns the number of the request that begins or began at `position`. Valid for outstanding
+    /// requests and for those retired last, as long as their places are not used again.
+    #[must_use]
+    pub(crate) fn id_at(&self, position: u64) -> u64 {
+        let [id, _] = self.records.at(position as usize);
+        id.load(Ordering::Relaxed)
+    }
+
     /// Returns the request that begins at `position`, if one is outstanding there. For the retiring
     /// side.
     #[must_use]
@@ -335,6 +343,7 @@ pub struct QueuePairState {
     /// Outstanding receives.
     pub receive: Tracker,
     keeps_receives: AtomicBool,
+    flushed_in_former_rings: AtomicU64,
     /// position before which the device has reported that no send is pending
     settled_sends: AtomicU64,
 }
@@ -362,6 +371,7 @@ impl QueuePairState {
             send: Tracker::new(context, send_quanta, number, 0),
             receive: Tracker::new(context, receive_quanta, number, receive_shift),
             keeps_receives: AtomicBool::new(false),
+            flushed_in_former_rings: AtomicU64::new(0),
             settled_sends: AtomicU64::new(0),
         }
     }
@@ -384,12 +394,27 @@ impl QueuePairState {
         self.send.number
     }
 
-    /// True if a completion queue delivers receives that it has taken out of a former ring also
-    /// after the queue pair was destroyed. A shared receive queue can't give them to others: only
-    /// those that are still outstanding.
+    /// True if a completion queue delivers receives that messages have used, and that it has taken
+    /// out of a former ring, also after the queue pair was destroyed: a shared receive queue has
+    /// posted them, and cannot give them to others. Those that were flushed it can.
     #[must_use]
     pub fn keeps_receives(&self) -> bool {
         self.keeps_receives.load(Ordering::Relaxed)
+    }
+
+    /// Receives that were flushed and that the completion queue has taken out of former rings, with
+    /// those that it has delivered since. They are retired, so no request is outstanding for them.
+    #[must_use]
+    pub(crate) fn flushed_in_former_rings(&self) -> u64 {
+        self.flushed_in_former_rings.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more receive for which the completion queue has taken a flush out of its former
+    /// ring. Only the core that polls the completion queue calls this.
+    pub fn count_flushed_in_former_ring(&self) {
+        let count = self.flushed_in_former_rings();
+        self.flushed_in_former_rings
+            .store(count + 1, Ordering::Relaxed);
     }
 
     /// Sets what [`Self::keeps_receives`] returns.

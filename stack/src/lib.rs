@@ -2,9 +2,9 @@
 //!
 //! - [`QueueDevice`] is `smoltcp::phy::Device` for one receive and one transmit queue: a stack of
 //!   smoltcp runs on the port's queues as on any other interface.
-//! - [`Stack`] answers ARP, IPv6 neighbour discovery and ping for the port's addresses, gets an
-//!   address from a DHCP server if configured, and resolves neighbours: [`Stack::resolve`] finds the
-//!   MAC address that RDMA needs for an address handle or a connection.
+//! - [`Stack`] announces the port's addresses, answers ARP, IPv6 neighbour discovery and ping for
+//!   them, gets an address from a DHCP server if configured, and resolves neighbours:
+//!   [`Stack::resolve`] finds the MAC address that RDMA needs for an address handle or a connection.
 //! - [`StackThread`] runs a stack on a thread of its own and resolves for other threads.
 //!
 //! The protocols are those of smoltcp. Three things are here because smoltcp does not have them: a
@@ -16,6 +16,7 @@
 //! discovery, DHCP and ICMP to it.
 #![forbid(unsafe_code)]
 
+mod announcements;
 mod device;
 mod error;
 mod filters;

@@ -1,5 +1,6 @@
 //! The stack of a port: interfaces, neighbour table, addresses.
 
+use crate::announcements::Announcements;
 use crate::device::Queues;
 use crate::filters::Filters;
 use crate::link::{ADDRESSES, DhcpChange, Lease, Link};
@@ -71,6 +72,8 @@ pub struct StackCounters {
     pub no_link: u64,
     /// Requests for neighbours that were sent.
     pub questions: u64,
+    /// Announcements of own addresses that were sent.
+    pub announcements: u64,
     /// Frames that were not sent: no buffer, or a full ring.
     pub unsent: u64,
 }
@@ -88,6 +91,7 @@ pub struct Stack {
     lease: Option<Lease>,
     /// the first of `gateways` is a DHCP server's
     has_leased_gateway: bool,
+    announcements: Announcements,
     claims: Claims,
     seed: u64,
     counters: StackCounters,
@@ -139,6 +143,7 @@ impl Stack {
             gateways: Vec::new(),
             lease: None,
             has_leased_gateway: false,
+            announcements: Announcements::default(),
             claims: Claims::default(),
             seed: settings.seed,
             counters: StackCounters::default(),
@@ -215,7 +220,8 @@ impl Stack {
         }
     }
 
-    /// Answers for one more address from now on. Control path.
+    /// Answers for one more address from now on, and announces it twice in [`Stack::poll`]: stations
+    /// that knew it by another MAC address take the present one. Control path.
     pub fn add_address(&mut self, address: LocalAddress, now: Instant) -> Result<(), StackError> {
         // smoltcp panics at addresses that no station can have.
         let unicast = !address.address.is_unspecified() && !address.address.is_multicast();
@@ -235,9 +241,19 @@ impl Stack {
         }
         self.filters.add_address(address.address)?;
         self.addresses.push(address);
+        self.announcements.add(address, now);
         self.link(address.vlan, now);
         self.apply();
         Ok(())
+    }
+
+    /// Announces every address again in [`Stack::poll`]: for a link that came up, whose other stations
+    /// may have missed the announcements. Control path.
+    pub fn announce_again(&mut self, now: Instant) {
+        for address in &self.addresses {
+            self.announcements.remove(address.address);
+            self.announcements.add(*address, now);
+        }
     }
 
     /// Answers for an address no more. Control path.
@@ -246,6 +262,7 @@ impl Stack {
         let place = place.ok_or(StackError::Unknown(address))?;
         self.addresses.remove(place);
         self.filters.remove_address(address);
+        self.announcements.remove(address);
         if self
             .leased()
             .is_some_and(|leased| leased.address == address)
@@ -334,6 +351,9 @@ impl Stack {
         for question in self.neighbours.due(now) {
             self.ask(&question);
         }
+        while let Some(own) = self.announcements.due(now) {
+            self.announce(own);
+        }
         for place in 0..self.links.len() {
             let change = self
                 .links
@@ -367,6 +387,13 @@ impl Stack {
             self.queues.send(frame, vlan);
         }
         link.process(packet, answer.is_some(), &mut self.queues, moment(now));
+    }
+
+    fn announce(&mut self, own: LocalAddress) {
+        if let Some(frame) = wire::announcement(self.mac, own.address) {
+            self.queues.send(&frame, own.vlan);
+            self.counters.announcements += 1;
+        }
     }
 
     fn ask(&mut self, question: &Question) {

@@ -137,6 +137,19 @@ impl Resolver {
         receiver.recv().map_err(|_| StackError::Ended)
     }
 
+    /// Announces the addresses again, see [`Stack::announce_again`]. Does not wait; a stack with too
+    /// many requests of other threads, or that has ended, announces nothing.
+    pub fn announce_again(&self, clock: &Arc<dyn Clock>) {
+        if !self.birth.is_here() {
+            return;
+        }
+        let on_its_thread = Arc::clone(clock);
+        let request: Request = Box::new(move |stack| stack.announce_again(on_its_thread.now()));
+        if self.requests.try_send(request).is_err() {
+            tracing::debug!("the addresses are not announced again");
+        }
+    }
+
     /// The route to an address; waits for the neighbour's answer for the time in the stack's
     /// settings.
     ///

@@ -155,6 +155,22 @@ pub(crate) fn question(
     }
 }
 
+/// The frame that tells all stations the MAC address of `own`. Source: RFC 5227, section 3; RFC 4861,
+/// section 7.2.6.
+pub(crate) fn announcement(own_mac: MacAddress, own: IpAddr) -> Option<Vec<u8>> {
+    let own = match own {
+        IpAddr::V4(own) => return Some(arp_request(own_mac, own, own, None)),
+        IpAddr::V6(own) => own,
+    };
+    let to = (multicast_mac(IpAddr::V6(ALL_NODES))?, ALL_NODES);
+    let message = NdiscRepr::NeighborAdvert {
+        flags: NdiscNeighborFlags::OVERRIDE,
+        target_addr: own,
+        lladdr: Some(EthernetAddress(own_mac).into()),
+    };
+    Some(discovery(own_mac, own, to, message))
+}
+
 /// The answer to a query for an address for which `is_ours` is true; `None` for all other frames.
 ///
 /// Stations without an address of the network query too: those that look whether an address is free,
@@ -408,8 +424,13 @@ mod tests {
 
     #[test]
     fn an_announcement_is_an_answer_and_a_probe_says_nothing() {
-        let announcement = question(PEER, ip("192.0.2.2"), ip("192.0.2.2"), None).unwrap();
-        assert_eq!(said(&announcement).unwrap().how, How::Answer);
+        for address in [ip("192.0.2.2"), ip("fd00::2")] {
+            let frame = announcement(PEER, address).unwrap();
+            let said = said(&frame).unwrap();
+            let expected = (address, PEER, How::Answer);
+            assert_eq!((said.address, said.mac, said.how), expected);
+            assert_eq!(answer(&frame, OWN, |_| true), None);
+        }
         let probe = question(PEER, ip("0.0.0.0"), ip("192.0.2.2"), None).unwrap();
         assert_eq!(said(&probe), None);
     }

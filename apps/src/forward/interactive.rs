@@ -1,16 +1,16 @@
 //! Commands from standard input, in testpmd's words.
 
 use super::mode::Mode;
-use super::statistics::{Report, Shared};
+use super::running::Running;
+use super::statistics::Shared;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::stdout;
 use crate::rule::Rule;
 use clap::ValueEnum;
 use ringside_pmd::lan::port::RuleNumber;
-use ringside_pmd::lan::{Port, PortError};
+use ringside_pmd::lan::{PortError, Vsi};
 use std::io::{self, BufRead, Write};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -27,10 +27,11 @@ rule add PORT RULE          steer packets: tcp4 dst-port 80 action 3; `ringside 
 rule list PORT              rules of a port, with what they counted
 rule remove PORT NUMBER     take a rule back
 show port stats all         what was forwarded
-show port xstats PORT       every counter of the port
-show port info PORT         address, link
+show port xstats PORT       every counter of the port, or of the VSI
+show port info PORT         address, VSI, link
 clear port stats all        begin to count anew
-quit                        end";
+quit                        end
+A further VSI of a port is named in place of PORT: 0.1 is the first one of port 0.";
 
 /// The step after a line of input.
 enum Next {
@@ -61,17 +62,14 @@ impl From<PortError> for Wrong {
 type Done<T = ()> = Result<T, Wrong>;
 
 /// Obeys lines until one of them, their end or a signal ends it.
-pub(super) fn run(
-    shared: &Arc<Shared>,
-    ports: &[&Port],
-    report: &mut Report<'_>,
-) -> Result<(), Failure> {
+pub(super) fn run(shared: &Shared, running: &mut Running<'_>) -> Result<(), Failure> {
     let lines = lines();
     prompt()?;
     while !interrupt::seen() {
+        running.supervise()?;
         match lines.recv_timeout(Duration::from_millis(100)) {
             Ok(line) => {
-                match command(&line, shared, ports, report) {
+                match command(&line, shared, running) {
                     Ok(Next::Quit) => return Ok(()),
                     Ok(Next::Go) => {}
                     Err(Wrong::Line(text)) => writeln!(stdout(), "{text}")?,
@@ -105,7 +103,7 @@ fn prompt() -> io::Result<()> {
     stdout().flush()
 }
 
-fn command(line: &str, shared: &Shared, ports: &[&Port], report: &mut Report<'_>) -> Done<Next> {
+fn command(line: &str, shared: &Shared, running: &mut Running<'_>) -> Done<Next> {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
         [] => {}
@@ -117,18 +115,18 @@ fn command(line: &str, shared: &Shared, ports: &[&Port], report: &mut Report<'_>
             let wrong = |_| Wrong::Line(format!("no mode {mode}: one of {}", modes()));
             shared.set_mode(Mode::from_str(mode, true).map_err(wrong)?);
         }
-        ["set", what, port, state] => set(what, find(ports, port)?, state)?,
-        ["vlan", action, vlan, port] => set_vlan(action, vlan, find(ports, port)?)?,
-        ["mac_addr", action, port, mac] => set_address(action, find(ports, port)?, mac)?,
-        ["rule", action, port, words @ ..] => rule(action, find(ports, port)?, words)?,
-        ["show", "port", "stats", "all"] => report.totals()?,
+        ["set", what, port, state] => set(what, find(running, port)?, state)?,
+        ["vlan", action, vlan, port] => set_vlan(action, vlan, find(running, port)?)?,
+        ["mac_addr", action, port, mac] => set_address(action, find(running, port)?, mac)?,
+        ["rule", action, port, words @ ..] => rule(action, find(running, port)?, words)?,
+        ["show", "port", "stats", "all"] => running.report.totals()?,
         ["show", "port", "xstats", port] => {
-            for one in find(ports, port)?.statistics()? {
+            for one in find(running, port)?.statistics()? {
                 writeln!(stdout(), "{}: {}", one.name, one.value)?;
             }
         }
-        ["show", "port", "info", number] => show_info(number, find(ports, number)?)?,
-        ["clear", "port", "stats", "all"] => report.clear(),
+        ["show", "port", "info", number] => show_info(number, find(running, number)?)?,
+        ["clear", "port", "stats", "all"] => running.report.clear(),
         _ => {
             let text = format!("no command '{line}'; \"help\" lists them");
             return Err(Wrong::Line(text));
@@ -137,7 +135,7 @@ fn command(line: &str, shared: &Shared, ports: &[&Port], report: &mut Report<'_>
     Ok(Next::Go)
 }
 
-fn set(what: &str, port: &Port, state: &str) -> Done {
+fn set(what: &str, port: &Vsi, state: &str) -> Done {
     let wanted = match state {
         "on" => true,
         "off" => false,
@@ -154,7 +152,7 @@ fn set(what: &str, port: &Port, state: &str) -> Done {
     Ok(())
 }
 
-fn set_vlan(action: &str, vlan: &str, port: &Port) -> Done {
+fn set_vlan(action: &str, vlan: &str, port: &Vsi) -> Done {
     let number = vlan.parse();
     let number = number.map_err(|_| Wrong::Line(format!("{vlan} is no VLAN: 0 to 4094")))?;
     match action {
@@ -168,7 +166,7 @@ fn set_vlan(action: &str, vlan: &str, port: &Port) -> Done {
     Ok(())
 }
 
-fn set_address(action: &str, port: &Port, mac: &str) -> Done {
+fn set_address(action: &str, port: &Vsi, mac: &str) -> Done {
     let address: crate::mac::Mac = mac.parse().map_err(Wrong::Line)?;
     match action {
         "add" => port.add_address(address.0)?,
@@ -181,7 +179,7 @@ fn set_address(action: &str, port: &Port, mac: &str) -> Done {
     Ok(())
 }
 
-fn rule(action: &str, port: &Port, words: &[&str]) -> Done {
+fn rule(action: &str, port: &Vsi, words: &[&str]) -> Done {
     match (action, words) {
         ("add", words) => {
             let rule: Rule = words.join(" ").parse().map_err(Wrong::Line)?;
@@ -211,12 +209,14 @@ fn rule(action: &str, port: &Port, words: &[&str]) -> Done {
     Ok(())
 }
 
-fn show_info(number: &str, port: &Port) -> Done {
-    let link = port.link()?;
-    let mac = crate::mac::Mac(port.mac());
-    let vsi = port.vsi();
+fn show_info(name: &str, vsi: &Vsi) -> Done {
+    let link = vsi.port().link()?;
+    let (mac, number) = (crate::mac::Mac(vsi.mac()), vsi.number());
     let mut out = stdout();
-    writeln!(out, "port {number}: address {mac}, VSI {vsi}")?;
+    match name.contains('.') {
+        true => writeln!(out, "VSI {name}: address {mac}, number {number}")?,
+        false => writeln!(out, "port {name}: address {mac}, VSI {number}")?,
+    }
     match link.megabits_per_second {
         Some(speed) if link.up => writeln!(out, "link up, {speed} Mb/s")?,
         _ if link.up => writeln!(out, "link up")?,
@@ -229,9 +229,6 @@ fn modes() -> String {
     Mode::ALL.map(Mode::name).join(", ")
 }
 
-fn find<'a>(ports: &[&'a Port], number: &str) -> Done<&'a Port> {
-    let index: Option<usize> = number.parse().ok();
-    let port = index.and_then(|index| ports.get(index));
-    port.copied()
-        .ok_or_else(|| Wrong::Line(format!("no port {number}: there are {}", ports.len())))
+fn find<'r>(running: &'r Running<'_>, name: &str) -> Done<&'r Vsi> {
+    running.find(name).map_err(Wrong::Line)
 }

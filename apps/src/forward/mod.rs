@@ -1,9 +1,12 @@
 //! `ringside forward`: packets through ports, in the modes and words of DPDK's testpmd.
 
 mod interactive;
+mod layout;
 mod mode;
 mod observed;
 mod packets;
+mod ports;
+mod running;
 mod statistics;
 mod worker;
 
@@ -13,35 +16,49 @@ use crate::mac::Mac;
 use crate::mirror::{Mirror, MirrorServer};
 use crate::open::{Cores, Opened, model_function, open, start_model};
 use crate::rule::Rule;
+use crate::vsi::{VsiAt, VsiText};
 use anyhow::anyhow;
 use clap::Args;
+use layout::{Layout, Place, Station};
 pub(crate) use mode::Mode;
+use ports::{Brought, Queues, Wanted};
 use ringside_bus::{DeviceAddress, Function};
 use ringside_config::Config;
 use ringside_lan::{PacketPath, PoolSettings};
 use ringside_model::Threaded;
 use ringside_pmd::lan::port::{MAX_MTU, MTU_MIN};
-use ringside_pmd::lan::{OpenPort, Port, PortSettings};
-use ringside_pmd::{BringUpOptions, Device};
-use statistics::{Report, Shared};
+use ringside_pmd::lan::{PortSettings, VsiSettings};
+use running::Running;
+use statistics::Shared;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
-use worker::Worker;
+use worker::{Handover, Worker};
 
 const HELP: &str = "\
 Ports are paired as testpmd pairs them: the first with the second, the third with the fourth; one port \
 alone forwards to itself. Each queue has a thread of its own, which serves that queue of every port.
+
+A further VSI (--vsi) has queues, filters and counters of its own. What arrives at its address is forwarded \
+in the mode of its port, by its own queues: the first VSI of a port is paired with the first of the \
+paired port, and so on; one without a pair forwards to itself. Its queues are given to the threads in \
+turn. It has a line of its own in the reports, named as commands name it: VSI 0.1 is the first further \
+one of port 0; with --json it is in \"vsis\". A port with further VSIs starts with the packets to its \
+own address and its groups, because a promiscuous one would receive those of its VSIs as well, and \
+forward them a second time.
+
+A device that fails is recovered; its port is opened again with its VSIs, filters and rules.
 
 The report of each port: packets and bits a second, packets that were dropped, and the share of polls \
 that found nothing. Near 0 % the thread is the bottleneck, near 100 % the wire. With --json each report \
 is one line, of kind interval or total.
 
 Drops follow by queue and cause, where there are any: bad_length, bad_profile, chain_too_long (received, \
-malformed); too_short, too_long, too_many_segments, no_buffers (refused by the transmit queue); mode (not \
-sent in this mode); queue_full (no room in the other port's transmit queue); out_of_service. Then those of \
+malformed); too_short, too_long, too_many_segments, no_buffers (refused by the transmit queue); unread, unsent (in the rings \
+when the device failed); mode (not sent in this mode); queue_full (no room in the other port's transmit queue); out_of_service. Then those of \
 the device, as `ringside port -S` names them: rx_dropped is for want of a receive descriptor. A queue that \
 the device stopped as malicious is named.
 
@@ -49,6 +66,8 @@ Examples:
   ringside forward --device model:0 --device model:1 --mode txonly,rxonly --duration 5
   ringside forward --device 0000:3b:00.0 --device 0000:3b:00.1 --mode macswap --queues 4
   ringside forward --mode icmp-echo --interactive
+  ringside forward --mode macswap --vsi 02:aa:00:00:00:01,4 --vsi 02:aa:00:00:00:02
+  ringside forward --device 0000:3b:00.0 --device 0000:3b:00.1 --vsi 02:aa:00:00:00:01@0 --vsi 02:aa:00:00:00:02@1
 
 Ctrl-C ends it and shows the totals. Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 a \
 device could not be opened, 4 the built-in model saw its interface broken, 130 interrupted before \
@@ -104,6 +123,10 @@ pub(crate) struct Options {
     /// those of `ringside port --help`
     #[arg(long, value_name = "RULE")]
     rule: Vec<Rule>,
+    /// Further VSI of a port (0 is the first --device) with this MAC address, and its number of
+    /// receive and of transmit queues; give it once for each
+    #[arg(long, value_name = "MAC[,QUEUES][@PORT]")]
+    vsi: Vec<VsiAt>,
     /// Count the packets that the device stamps, and show the device's time of the first and the last
     #[arg(long, conflicts_with = "interactive")]
     device_time: bool,
@@ -127,16 +150,6 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Between two looks at the device's clock: a time stamp is completed by one of the last 2.1 s.
-const CLOCK_EVERY: Duration = Duration::from_secs(1);
-
-/// A port with its device. Order of fields is order of dropping.
-struct Brought {
-    open: OpenPort,
-    device: Device,
-    address: DeviceAddress,
-}
-
 fn packet_path(name: &str) -> Result<PacketPath, String> {
     let path = PacketPath::from_name(name);
     path.ok_or_else(|| "name one of scalar, avx2 and avx512".to_owned())
@@ -147,14 +160,17 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
         [] => std::slice::from_ref(&config.device.address),
         some => some,
     };
-    check(options, addresses.len())?;
+    let layout = check(options, addresses)?;
     interrupt::catch()?;
     let (functions, model) = functions(addresses, config)?;
-    let mut ports = Vec::new();
-    for (function, address) in functions.into_iter().zip(addresses) {
-        ports.push(bring_up(function, address, options, config)?);
+    let (mut ports, mut queues) = (Vec::new(), Vec::new());
+    for (port, function) in functions.into_iter().enumerate() {
+        let wanted = wanted(options, &layout, port);
+        let opened = Brought::bring_up(function, &addresses[port], wanted, &options.rule, config)?;
+        ports.push(opened.0);
+        queues.push(opened.1);
     }
-    let result = forward(options, &mut ports);
+    let result = forward(options, layout, &mut ports, queues);
     let down = shut_down(ports);
     result?;
     down?;
@@ -168,7 +184,8 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
 }
 
 /// Refuses impossible settings, before any device is touched.
-fn check(options: &Options, ports: usize) -> Result<(), Failure> {
+fn check(options: &Options, addresses: &[DeviceAddress]) -> Result<Layout, Failure> {
+    let ports = addresses.len();
     let modes = options.mode.len();
     if modes > 1 && modes != ports {
         return Err(Failure::usage(anyhow!(
@@ -202,22 +219,17 @@ fn check(options: &Options, ports: usize) -> Result<(), Failure> {
             options.mtu
         )));
     }
-    Ok(())
+    let devices: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let layout = Layout::new(&devices, options.queues.into(), &options.vsi);
+    layout.map_err(|text| Failure::usage(anyhow!(text)))
 }
 
 /// Shuts every device down; the first failure is reported after all of them are down.
 fn shut_down(ports: Vec<Brought>) -> Result<(), Failure> {
     let mut failed = None;
-    for Brought {
-        open,
-        device,
-        address,
-    } in ports
-    {
-        drop(open);
-        let down = device.shutdown();
-        if let Some(failure) = down.failures.first() {
-            failed.get_or_insert_with(|| format!("{address}: {failure}"));
+    for port in ports {
+        if let Err(text) = port.shut_down() {
+            failed.get_or_insert(text);
         }
     }
     match failed {
@@ -248,44 +260,40 @@ fn functions(addresses: &[DeviceAddress], config: &Config) -> Result<Functions, 
     Ok((functions, model))
 }
 
-fn bring_up(
-    function: Arc<dyn Function>,
-    address: &DeviceAddress,
-    options: &Options,
-    config: &Config,
-) -> Result<Brought, Failure> {
-    let device = Device::bring_up(function, config, BringUpOptions::default())
-        .map_err(|error| Failure::claim(anyhow!("{error}")))?;
-    let queues = u32::from(options.queues);
-    let rings = queues * (u32::from(options.rxd) + u32::from(options.txd));
-    let settings = PortSettings {
-        receive_queues: options.queues.into(),
-        transmit_queues: options.queues.into(),
-        receive_descriptors: options.rxd,
-        transmit_descriptors: options.txd,
-        mtu: options.mtu,
-        promiscuous: !options.no_promiscuous,
-        packet_path: options.packet_path,
-        time_stamps: options.device_time,
-        pool: PoolSettings {
-            // Rings, bursts under way, and the cache of each thread.
-            buffers: rings + queues * 512 + 1024,
-            ..PoolSettings::default()
-        },
-        ..PortSettings::default()
+/// The settings of a port and its VSIs.
+fn wanted(options: &Options, layout: &Layout, port: usize) -> Wanted {
+    let settings = |queues: usize, promiscuous| {
+        let rings = queues as u32 * (u32::from(options.rxd) + u32::from(options.txd));
+        PortSettings {
+            receive_queues: queues,
+            transmit_queues: queues,
+            receive_descriptors: options.rxd,
+            transmit_descriptors: options.txd,
+            mtu: options.mtu,
+            promiscuous,
+            packet_path: options.packet_path,
+            time_stamps: options.device_time,
+            pool: PoolSettings {
+                // Rings, bursts under way, and the cache of each thread.
+                buffers: rings + queues as u32 * 512 + 1024,
+                ..PoolSettings::default()
+            },
+            ..PortSettings::default()
+        }
     };
-    let open = device
-        .open_port(&settings)
-        .map_err(|error| Failure::claim(anyhow!("{address}: {error}")))?;
-    for rule in &options.rule {
-        let added = open.port.add_rule(&rule.0);
-        added.map_err(|error| Failure::operation(anyhow!("{address}: rule '{rule}': {error}")))?;
+    let vsis = layout.of_port(port).filter_map(|(_, station)| station.vsi);
+    let further: Vec<VsiSettings> = vsis
+        .map(|vsi| VsiSettings {
+            queues: settings(vsi.queues(), false),
+            ..vsi.settings()
+        })
+        .collect();
+    // A promiscuous port receives the packets of its VSIs, too.
+    let promiscuous = !options.no_promiscuous && further.is_empty();
+    Wanted {
+        own: settings(options.queues.into(), promiscuous),
+        further,
     }
-    Ok(Brought {
-        open,
-        device,
-        address: address.clone(),
-    })
 }
 
 fn check_breaches(model: &Threaded, functions: usize) -> Result<(), Failure> {
@@ -298,22 +306,28 @@ fn check_breaches(model: &Threaded, functions: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-fn forward(options: &Options, ports: &mut [Brought]) -> Result<(), Failure> {
-    let names: Vec<String> = ports.iter().map(|port| port.address.to_string()).collect();
+/// `queues` are those of each port: its own, then those of each of its VSIs.
+fn forward(
+    options: &Options,
+    layout: Layout,
+    ports: &mut [Brought],
+    queues: Vec<Vec<Queues>>,
+) -> Result<(), Failure> {
     let modes = (0..ports.len())
         .map(|port| *options.mode.get(port).unwrap_or(&options.mode[0]))
         .collect();
-    let shared = Arc::new(Shared::new(&names, modes, options.queues.into()));
+    let stations = 0..layout.stations().len();
+    let labels: Vec<String> = stations.map(|station| layout.label(station)).collect();
+    let shared = Arc::new(Shared::new(layout, modes));
     let mirror = match &options.mirror {
-        Some(path) => Some(MirrorServer::start(path, &names)?),
+        Some(path) => Some(MirrorServer::start(path, &labels)?),
         None => None,
     };
     let tap = mirror.as_ref().map(MirrorServer::mirror);
-    let workers = workers(options, ports, &shared, tap.as_ref());
+    let (workers, handovers) = workers(options, ports, queues, &shared, tap.as_ref());
     let handles = start(workers, &options.cores);
-    let control: Vec<&Port> = ports.iter().map(|port| &port.open.port).collect();
-    let mut report = Report::new(Arc::clone(&shared), &control, options.json);
-    let result = watch(options, &shared, &control, &mut report);
+    let mut running = Running::new(Arc::clone(&shared), ports, handovers, options.json);
+    let result = watch(options, &shared, &mut running);
     shared.stop.store(true, Ordering::Release);
     let mut returned = Vec::new();
     for handle in handles {
@@ -322,51 +336,63 @@ fn forward(options: &Options, ports: &mut [Brought]) -> Result<(), Failure> {
             Err(_) => return Err(Failure::wrong(anyhow!("a forwarding thread panicked"))),
         }
     }
-    let told = report.totals();
+    let told = running.report.totals();
     // Queues stop here, while their device is in service.
     drop(returned);
     result?;
     Ok(told?)
 }
 
-/// One worker for each queue number: that queue of every port.
+/// One worker for each queue number of the ports, with its channel for queues that replace others.
 fn workers(
     options: &Options,
-    ports: &mut [Brought],
+    ports: &[Brought],
+    queues: Vec<Vec<Queues>>,
     shared: &Arc<Shared>,
     mirror: Option<&Arc<Mirror>>,
-) -> Vec<Worker> {
-    let macs: Vec<[u8; 6]> = ports.iter().map(|port| port.open.port.mac()).collect();
-    let mut workers: Vec<Worker> = (0..usize::from(options.queues))
-        .map(|number| {
-            let burst = options.burst.into();
-            let stamps = options.device_time;
-            Worker::new(number, Arc::clone(shared), burst, mirror.cloned(), stamps)
-        })
-        .collect();
-    for (index, port) in ports.iter_mut().enumerate() {
-        let pair = peer_of(index, macs.len());
-        let peer = options.eth_peer.get(index).map(|mac| mac.0);
+) -> (Vec<Worker>, Vec<Sender<Handover>>) {
+    let layout = shared.layout();
+    let stations = layout.stations();
+    let mac_of = |station: usize| {
+        let Station { port, vsi, .. } = stations[station];
+        vsi.map_or_else(|| ports[port].controls.port.mac(), VsiText::mac)
+    };
+    let (mut workers, mut senders) = (Vec::new(), Vec::new());
+    for _ in 0..layout.threads() {
+        let (sender, replacements) = channel();
+        senders.push(sender);
+        let (burst, mirror) = (options.burst.into(), mirror.cloned());
+        let shared = Arc::clone(shared);
+        let stamps = options.device_time;
+        workers.push(Worker::new(shared, burst, mirror, stamps, replacements));
+    }
+    let mut by_port: Vec<_> = queues.into_iter().map(Vec::into_iter).collect();
+    // Ports come first, then the VSIs of each by place: as the queues do.
+    for (index, station) in stations.iter().enumerate() {
+        let Some(queues) = by_port.get_mut(station.port).and_then(Iterator::next) else {
+            continue;
+        };
+        let peer = options.eth_peer.get(station.port).map(|mac| mac.0);
         let addresses = packets::Addresses {
-            own: macs[index],
-            peer: peer.unwrap_or(macs[pair]),
+            own: mac_of(index),
+            peer: peer.unwrap_or_else(|| mac_of(station.pair)),
         };
         let generator = packets::Generator::new(addresses, options.txpkts.into(), options.flows);
-        let receive = std::mem::take(&mut port.open.receive);
-        let transmit = std::mem::take(&mut port.open.transmit);
-        for (worker, (receive, transmit)) in
-            workers.iter_mut().zip(receive.into_iter().zip(transmit))
-        {
-            worker.add_port(receive, transmit, generator.clone(), pair);
+        let pairs = queues.receive.into_iter().zip(queues.transmit);
+        for (queue, (receive, transmit)) in pairs.enumerate() {
+            let place = Place {
+                station: index,
+                queue,
+                port: station.port,
+            };
+            let worker = &mut workers[layout.thread_of(queue)];
+            worker.add_lane(place, receive, transmit, generator.clone());
         }
     }
-    workers
-}
-
-/// The port that packets of port `index` leave by.
-const fn peer_of(index: usize, count: usize) -> usize {
-    let pair = index ^ 1;
-    if pair < count { pair } else { index }
+    for worker in &mut workers {
+        worker.pair_lanes(|station| stations[station].pair);
+    }
+    (workers, senders)
 }
 
 type Handles = Vec<std::thread::JoinHandle<Worker>>;
@@ -389,15 +415,10 @@ fn start(workers: Vec<Worker>, cores: &[usize]) -> Handles {
     handles.collect()
 }
 
-/// Reports until the time is over, a signal arrives, or the user quits.
-fn watch(
-    options: &Options,
-    shared: &Arc<Shared>,
-    ports: &[&Port],
-    report: &mut Report<'_>,
-) -> Result<(), Failure> {
+/// Looks after the devices and reports until the time is over, a signal arrives, or the user quits.
+fn watch(options: &Options, shared: &Shared, running: &mut Running<'_>) -> Result<(), Failure> {
     if options.interactive {
-        return interactive::run(shared, ports, report);
+        return interactive::run(shared, running);
     }
     shared.forwarding.store(true, Ordering::Release);
     let begin = Instant::now();
@@ -405,21 +426,16 @@ fn watch(
         .duration
         .map(|seconds| begin + Duration::from_secs(seconds));
     let period = Duration::from_secs(options.stats_period);
-    let (mut next, mut clock) = (begin + period, begin + CLOCK_EVERY);
+    let mut next = begin + period;
     loop {
+        // It reads the device's clock each second: a time stamp is completed by one of the last 2.1 s.
+        running.supervise()?;
         let now = Instant::now();
-        if options.device_time && now >= clock {
-            for port in ports {
-                let read = port.device_time();
-                read.map_err(|error| Failure::operation(anyhow!("the device's clock: {error}")))?;
-            }
-            clock = now + CLOCK_EVERY;
-        }
         if interrupt::seen() || end.is_some_and(|end| now >= end) {
             return Ok(());
         }
         if !period.is_zero() && now >= next {
-            report.interval()?;
+            running.report.interval()?;
             next += period;
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -1,18 +1,20 @@
 //! Counts of forwarded packets: shared by the threads, reported as a table or as JSON.
 
+use super::layout::{Layout, Place};
 use super::mode::Mode;
-use super::observed::{DeviceDrops, Observed};
+use super::observed::{DeviceDrops, Observed, VsiName};
+use super::ports::Controls;
 use crate::output::stdout;
 use ringside_lan::{Drops, Packet};
-use ringside_pmd::lan::Port;
 use ringside_pmd::lan::port::Malicious;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// One thread's share of a port, in a cache line of its own. Only that thread writes it.
+/// Counts of a receive and a transmit queue of one number, in cache lines of their own. Only the
+/// thread of these queues writes them.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Counters {
@@ -93,29 +95,34 @@ impl Stamps {
 pub(super) struct Shared {
     pub(super) stop: AtomicBool,
     pub(super) forwarding: AtomicBool,
+    /// times that queues were handed over to the threads
+    pub(super) handovers: AtomicU32,
+    /// by port
     modes: Vec<AtomicU8>,
-    names: Vec<String>,
-    /// by port, then by thread
+    layout: Layout,
+    /// by station, then by queue
     counters: Vec<Vec<Counters>>,
 }
 
 impl Shared {
-    pub(super) fn new(names: &[String], modes: Vec<Mode>, threads: usize) -> Self {
-        let of_port = |_| (0..threads).map(|_| Counters::default()).collect();
+    pub(super) fn new(layout: Layout, modes: Vec<Mode>) -> Self {
+        let of_queues = |count| (0..count).map(|_| Counters::default()).collect();
+        let stations = layout.stations().iter();
         Self {
             stop: AtomicBool::new(false),
             forwarding: AtomicBool::new(false),
+            handovers: AtomicU32::new(0),
             modes: modes
                 .into_iter()
                 .map(|mode| AtomicU8::new(mode as u8))
                 .collect(),
-            names: names.to_vec(),
-            counters: (0..names.len()).map(of_port).collect(),
+            counters: stations.map(|one| of_queues(one.queues)).collect(),
+            layout,
         }
     }
 
-    pub(super) fn counters(&self, port: usize, thread: usize) -> Option<&Counters> {
-        self.counters.get(port)?.get(thread)
+    pub(super) fn counters(&self, place: Place) -> Option<&Counters> {
+        self.counters.get(place.station)?.get(place.queue)
     }
 
     pub(super) fn mode(&self, port: usize) -> Mode {
@@ -129,19 +136,19 @@ impl Shared {
         }
     }
 
-    pub(super) fn names(&self) -> &[String] {
-        &self.names
+    pub(super) const fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     fn totals(&self) -> Vec<Totals> {
-        let of_port = |threads: &Vec<Counters>| {
+        let of_station = |queues: &Vec<Counters>| {
             let mut all = Totals::default();
-            for one in threads {
+            for one in queues {
                 all.add(one);
             }
             all
         };
-        self.counters.iter().map(of_port).collect()
+        self.counters.iter().map(of_station).collect()
     }
 }
 
@@ -225,8 +232,11 @@ struct Totals {
     queue_drops: Vec<QueueDrops>,
     /// packets that the device dropped
     device_drops: DeviceDrops,
-    /// events of its detection of malicious drivers
-    malicious_events: u64,
+    /// events of its detection of malicious drivers; none for a further VSI: the port has them
+    #[serde(skip_serializing_if = "Option::is_none")]
+    malicious_events: Option<u64>,
+    /// times that the device was recovered
+    recoveries: u64,
     /// since the start; none without --device-time, and before the first packet
     #[serde(skip_serializing_if = "Option::is_none")]
     time_stamps: Option<Stamps>,
@@ -269,16 +279,23 @@ impl Totals {
             tx_stuck: self.tx_stuck,
             queue_drops: queues.map(|(now, before)| now.since(*before)).collect(),
             device_drops: self.device_drops.since(before.device_drops),
-            malicious_events: self.malicious_events - before.malicious_events,
+            malicious_events: self
+                .malicious_events
+                .map(|now| now - before.malicious_events.unwrap_or_default()),
+            recoveries: self.recoveries - before.recoveries,
             time_stamps: self.time_stamps,
         }
     }
 }
 
-/// One port over a time.
+/// One station over a time.
 #[derive(Serialize)]
 struct Line<'a> {
     port: usize,
+    #[serde(flatten)]
+    vsi: Option<VsiName>,
+    #[serde(skip)]
+    label: String,
     device: &'a str,
     mode: &'static str,
     seconds: f64,
@@ -289,31 +306,41 @@ struct Line<'a> {
     #[serde(flatten)]
     counted: Totals,
     /// the latest events
-    malicious: &'a [Malicious],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    malicious: Option<&'a [Malicious]>,
 }
 
 #[derive(Serialize)]
 struct Object<'a> {
     kind: &'static str,
-    ports: Vec<Line<'a>>,
+    ports: &'a [Line<'a>],
+    /// the further ones of all ports
+    vsis: &'a [Line<'a>],
 }
 
 /// Reports the counts since the last report, and since the start.
-pub(super) struct Report<'a> {
+pub(super) struct Report {
     shared: Arc<Shared>,
-    ports: Vec<Observed<'a>>,
+    /// by station
+    observed: Vec<Observed>,
     json: bool,
     begin: (Instant, Vec<Totals>),
     last: (Instant, Vec<Totals>),
     shown: usize,
 }
 
-impl<'a> Report<'a> {
-    pub(super) fn new(shared: Arc<Shared>, ports: &[&'a Port], json: bool) -> Self {
+impl Report {
+    /// `ports` are the controls of each port.
+    pub(super) fn new(shared: Arc<Shared>, ports: &[&Controls], json: bool) -> Self {
+        let stations = shared.layout().stations().iter();
+        let observed = stations.filter_map(|station| {
+            let controls = ports.get(station.port)?;
+            Observed::new(controls, station.place)
+        });
         let mut report = Self {
             begin: (Instant::now(), Vec::new()),
             last: (Instant::now(), Vec::new()),
-            ports: ports.iter().map(|port| Observed::new(port)).collect(),
+            observed: observed.collect(),
             shared,
             json,
             shown: 0,
@@ -322,10 +349,22 @@ impl<'a> Report<'a> {
         report
     }
 
+    /// A port was opened again: its stations have other controls now.
+    pub(super) fn reopened(&mut self, port: usize, controls: &Controls) {
+        for (index, station) in self.shared.layout().of_port(port) {
+            if let Some(observed) = self.observed.get_mut(index) {
+                observed.reopened(controls, station.place);
+            }
+        }
+    }
+
     fn sample(&mut self) -> (Instant, Vec<Totals>) {
         let mut totals = self.shared.totals();
-        for (total, port) in totals.iter_mut().zip(&mut self.ports) {
-            (total.device_drops, total.malicious_events) = port.look();
+        for (total, observed) in totals.iter_mut().zip(&mut self.observed) {
+            observed.look();
+            total.device_drops = observed.drops();
+            total.malicious_events = observed.events();
+            total.recoveries = observed.recoveries();
         }
         (Instant::now(), totals)
     }
@@ -351,48 +390,51 @@ impl<'a> Report<'a> {
         self.last = self.begin.clone();
     }
 
-    /// A line of each port: what happened after `before`.
+    /// A line of each station: what happened after `before`.
     fn lines(&self, before: &(Instant, Vec<Totals>)) -> Vec<Line<'_>> {
         let seconds = (self.last.0 - before.0).as_secs_f64().max(1e-9);
-        let names = self.shared.names();
+        let layout = self.shared.layout();
         let totals = self.last.1.iter().zip(&before.1);
-        let line = |(port, (now, before)): (usize, (&Totals, &Totals))| {
+        let stations = layout.stations().iter().zip(&self.observed).zip(totals);
+        let lines = stations.enumerate().map(|(index, (of, (now, before)))| {
+            let (station, observed) = of;
             let counted = now.since(before);
             let gbits = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e9;
             Line {
-                port,
-                device: names.get(port).map_or("", String::as_str),
-                mode: self.shared.mode(port).name(),
+                port: station.port,
+                vsi: observed.vsi_name(station.place),
+                label: layout.label(index),
+                device: layout.device(index),
+                mode: self.shared.mode(station.port).name(),
                 seconds,
                 rx_pps: counted.rx_packets as f64 / seconds,
                 rx_gbits: gbits(counted.rx_bytes),
                 tx_pps: counted.tx_packets as f64 / seconds,
                 tx_gbits: gbits(counted.tx_bytes),
-                malicious: match self.ports.get(port) {
-                    Some(port) => port.last(counted.malicious_events),
-                    None => &[],
-                },
+                malicious: counted.malicious_events.map(|count| observed.last(count)),
                 counted,
             }
-        };
-        totals.enumerate().map(line).collect()
+        });
+        lines.collect()
     }
 
     fn show(&mut self, kind: &'static str, before: &(Instant, Vec<Totals>)) -> io::Result<()> {
-        let ports = self.lines(before);
+        let lines = self.lines(before);
         if self.json {
-            let text = serde_json::to_string(&Object { kind, ports })?;
+            let further = lines.iter().position(|line| line.vsi.is_some());
+            let (ports, vsis) = lines.split_at(further.unwrap_or(lines.len()));
+            let text = serde_json::to_string(&Object { kind, ports, vsis })?;
             return writeln!(stdout(), "{text}");
         }
-        let text = table(kind, &ports, self.shown.is_multiple_of(20));
-        let count = ports.len();
+        let text = table(kind, &lines, self.shown.is_multiple_of(20));
+        let count = lines.len();
         self.shown += count;
         write!(stdout(), "{text}")
     }
 
     /// A report of everything since the counters were made.
     #[cfg(test)]
-    pub(super) fn from_zero(shared: Arc<Shared>, ports: &[&'a Port]) -> Self {
+    pub(super) fn from_zero(shared: Arc<Shared>, ports: &[&Controls]) -> Self {
         let mut report = Self::new(shared, ports, true);
         for totals in &mut report.begin.1 {
             let queues = totals.queue_drops.len();
@@ -413,7 +455,7 @@ impl<'a> Report<'a> {
 }
 
 /// Lines of a table, with the names of its columns or without.
-fn table(kind: &str, ports: &[Line<'_>], with_names: bool) -> String {
+fn table(kind: &str, lines: &[Line<'_>], with_names: bool) -> String {
     let mut text = String::new();
     if with_names {
         text += &format!(
@@ -421,13 +463,13 @@ fn table(kind: &str, ports: &[Line<'_>], with_names: bool) -> String {
             "port", "mode", "rx pkt/s", "rx Gb/s", "tx pkt/s", "tx Gb/s", "dropped", "empty %"
         );
     }
-    for port in ports {
+    for port in lines {
         let counted = &port.counted;
         let empty = counted.empty_polls as f64 * 100.0 / counted.polls.max(1) as f64;
         text += &format!(
             "{:>7.1}s {:<16} {:<9} {:>12.0} {:>8.3} {:>12.0} {:>8.3} {:>10} {:>7.1}\n",
             port.seconds,
-            port.device,
+            port.label,
             port.mode,
             port.rx_pps,
             port.rx_gbits,
@@ -441,6 +483,12 @@ fn table(kind: &str, ports: &[Line<'_>], with_names: bool) -> String {
                 "         transmit does not move: {} descriptors wait for the device; check the link \
                  and pause frames, else recover the device\n",
                 counted.tx_stuck
+            );
+        }
+        if counted.recoveries > 0 {
+            text += &format!(
+                "         the device was recovered: {}\n",
+                counted.recoveries
             );
         }
         text += &drops_text(port);
@@ -478,7 +526,7 @@ fn drops_text(port: &Line<'_>) -> String {
     if !causes.is_empty() {
         text += &format!("         dropped by the device: {causes}\n");
     }
-    for event in port.malicious {
+    for event in port.malicious.unwrap_or_default() {
         text += &format!("         {event}\n");
     }
     text

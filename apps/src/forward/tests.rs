@@ -1,8 +1,10 @@
 //! Each cause of a drop is produced on the model, and the report shows it where it belongs.
 
+use super::statistics::Report;
 use super::*;
 use clap::Parser;
 use ringside_bus::Iova;
+use ringside_lan::QueueState;
 use ringside_model::World;
 use serde_json::Value;
 use std::sync::mpsc::sync_channel;
@@ -18,6 +20,7 @@ struct Line {
 struct Rig {
     workers: Vec<Worker>,
     ports: Vec<Brought>,
+    handovers: Vec<Sender<Handover>>,
     shared: Arc<Shared>,
     model: Threaded,
 }
@@ -31,24 +34,28 @@ impl Rig {
     fn with_frames(line: &str, bytes: u16) -> Self {
         let words = ["forward"].into_iter().chain(line.split_whitespace());
         let Line { mut options } = Line::parse_from(words);
-        if bytes != 60 {
-            options.txpkts = bytes;
-        }
         let config = Config::default();
         let addresses = [DeviceAddress::Model(0), DeviceAddress::Model(1)];
         let (functions, model) = functions(&addresses, &config).unwrap();
-        let mut ports: Vec<_> = functions
-            .into_iter()
-            .zip(&addresses)
-            .map(|(function, address)| bring_up(function, address, &options, &config).unwrap())
-            .collect();
+        if bytes != 60 {
+            options.txpkts = bytes;
+        }
         let names = addresses.each_ref().map(ToString::to_string);
-        let queues = options.queues.into();
-        let shared = Arc::new(Shared::new(&names, options.mode.clone(), queues));
-        let workers = workers(&options, &mut ports, &shared, None);
+        let layout = Layout::new(&names, options.queues.into(), &options.vsi).unwrap();
+        let (mut ports, mut queues) = (Vec::new(), Vec::new());
+        for (port, function) in functions.into_iter().enumerate() {
+            let wanted = wanted(&options, &layout, port);
+            let opened = Brought::bring_up(function, &addresses[port], wanted, &[], &config);
+            let opened = opened.unwrap();
+            ports.push(opened.0);
+            queues.push(opened.1);
+        }
+        let shared = Arc::new(Shared::new(layout, options.mode.clone()));
+        let (workers, handovers) = workers(&options, &ports, queues, &shared, None);
         Self {
             workers,
             ports,
+            handovers,
             shared,
             model: model.unwrap(),
         }
@@ -65,6 +72,32 @@ impl Rig {
                 "{moved} of {count}"
             );
         }
+    }
+
+    /// Rounds of all VSIs until `count` packets have moved.
+    fn rounds_of_vsis(&mut self, count: usize) {
+        let begin = Instant::now();
+        let mut moved = 0;
+        while moved < count {
+            for worker in &mut self.workers {
+                let lanes = self.ports.len()..worker.lanes();
+                moved += lanes.map(|lane| worker.round(lane)).sum::<usize>();
+            }
+            assert!(
+                begin.elapsed() < Duration::from_secs(30),
+                "{moved} of {count}"
+            );
+        }
+    }
+
+    /// Has a device fail, and recovers it.
+    fn recover(&mut self, port: usize) {
+        self.ports[port].device().give_up().unwrap();
+        let shared = Arc::clone(&self.shared);
+        let handovers = self.handovers.clone();
+        let mut running = Running::new(shared, &mut self.ports, handovers, true);
+        running.supervise().unwrap();
+        self.workers.iter_mut().for_each(Worker::take_over);
     }
 
     /// Runs `act`, which sends; the device does not work until `look` on it has returned.
@@ -90,7 +123,7 @@ impl Rig {
     fn wait_for(&self, port: usize, name: &str, value: u64) {
         let begin = Instant::now();
         loop {
-            let all = self.ports[port].open.port.statistics().unwrap();
+            let all = self.ports[port].controls.port.statistics().unwrap();
             let found = all.iter().find(|one| one.name == name).unwrap();
             if found.value == value {
                 return;
@@ -104,7 +137,7 @@ impl Rig {
         // A thread that ends publishes its counts.
         self.shared.stop.store(true, Ordering::Release);
         self.workers.iter_mut().for_each(Worker::run);
-        let ports: Vec<_> = self.ports.iter().map(|port| &port.open.port).collect();
+        let ports: Vec<_> = self.ports.iter().map(|port| &port.controls).collect();
         Report::from_zero(Arc::clone(&self.shared), &ports).total_of_test()
     }
 }
@@ -254,7 +287,7 @@ fn a_queue_that_the_device_stopped_is_named_once() {
     };
     rig.before_the_device(send, damage);
     let begin = Instant::now();
-    let ports: Vec<_> = rig.ports.iter().map(|port| &port.open.port).collect();
+    let ports: Vec<_> = rig.ports.iter().map(|port| &port.controls).collect();
     let mut report = Report::from_zero(Arc::clone(&rig.shared), &ports);
     loop {
         let (value, text) = report.total_of_test();
@@ -275,4 +308,113 @@ fn a_queue_that_the_device_stopped_is_named_once() {
     let (value, text) = report.total_of_test();
     assert_eq!(value[0]["malicious"], Value::Array(Vec::new()));
     assert!(!text.contains("was stopped"), "{text}");
+}
+
+#[test]
+fn queues_after_a_recovery_continue_the_counts_of_those_before() {
+    // Thread 0 has two queues of the VSI, thread 1 has one.
+    let mut rig = Rig::new(
+        "--mode txonly,rxonly --queues 2 --eth-peer 02:aa:00:00:00:01 \
+         --vsi 02:aa:00:00:00:01,3@1",
+    );
+    let [first, second] = [0, 1].map(|thread| rig.workers[thread].lanes());
+    assert_eq!((first, second), (4, 3));
+    rig.rounds(0, 0, 32);
+    rig.rounds_of_vsis(32);
+    // They are in a ring when the device fails.
+    rig.rounds(0, 0, 32);
+    let vsi = rig.ports[1].controls.further[0].clone();
+    let begin = Instant::now();
+    while vsi.statistics().unwrap().iter().all(|one| one.value != 64) {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{vsi:?}");
+    }
+    rig.recover(1);
+    assert_eq!(vsi.state(), QueueState::Stopped);
+    rig.rounds(0, 0, 32);
+    rig.rounds_of_vsis(32);
+    let (report, _) = rig.report();
+    assert_eq!(report[2]["rx_packets"], 64);
+    assert_eq!(report[2]["rx_bytes"], 64 * 60);
+    assert_eq!(report[2]["dropped"], 32);
+    let drops = drops(&report, 2);
+    assert!(
+        drops
+            .iter()
+            .any(|(name, count)| name.ends_with(" unread") && *count == 32),
+        "{drops:?}"
+    );
+    assert_eq!(report[1]["rx_packets"], 0);
+    assert_eq!(report[1]["dropped"], 0);
+}
+
+#[test]
+fn drops_of_the_device_before_a_recovery_stay_counted() {
+    let mut rig = Rig::new(
+        "--mode txonly,rxonly --burst 64 --rxd 64 --eth-peer 02:aa:00:00:00:01 \
+         --vsi 02:aa:00:00:00:01@1",
+    );
+    let (shared, handovers) = (Arc::clone(&rig.shared), rig.handovers.clone());
+    let mut running = Running::new(shared, &mut rig.ports, handovers, true);
+    let counts = |running: &mut Running<'_>| {
+        let (report, text) = running.report.total_of_test();
+        assert_eq!(drops(&report, 1), [], "{text}");
+        let recoveries = report[2]["recoveries"].as_u64().unwrap();
+        (drops(&report, 2), recoveries, text)
+    };
+    let dropped = [("device rx_dropped".to_owned(), 72)];
+    let worker = &mut rig.workers[0];
+    assert_eq!((worker.round(0), worker.round(0)), (64, 64));
+    let begin = Instant::now();
+    // 56 descriptors are posted, and no thread receives.
+    while counts(&mut running).0 != dropped {
+        assert!(begin.elapsed() < Duration::from_secs(30));
+    }
+    running.ports()[1].device().give_up().unwrap();
+    running.supervise().unwrap();
+    let (found, recoveries, text) = counts(&mut running);
+    assert_eq!((found.as_slice(), recoveries), (&dropped[..], 1), "{text}");
+    assert!(text.contains("the device was recovered: 1\n"), "{text}");
+}
+
+#[test]
+fn settings_of_a_vsi_are_restored_as_they_were_last() {
+    let mut rig = Rig::new("--mode rxonly,rxonly --vsi 02:aa:00:00:00:01,2@1");
+    let own = |rig: &Rig| rig.ports[1].controls.port.clone();
+    let further = |rig: &Rig| rig.ports[1].controls.further[0].clone();
+    own(&rig).set_promiscuous(true).unwrap();
+    further(&rig).add_vlan(5).unwrap();
+    further(&rig).add_address([0x02, 0xAA, 0, 0, 0, 9]).unwrap();
+    let before = (own(&rig).setup(), further(&rig).setup());
+    assert!(before.0.vsi.promiscuous);
+    rig.recover(1);
+    assert_eq!((own(&rig).setup(), further(&rig).setup()), before);
+    assert_eq!(further(&rig).state(), QueueState::Running);
+    // A port that was promiscuous at the start, and is not any more, stays so.
+    assert!(rig.ports[0].controls.port.setup().vsi.promiscuous);
+    rig.ports[0].controls.port.set_promiscuous(false).unwrap();
+    rig.recover(0);
+    assert!(!rig.ports[0].controls.port.setup().vsi.promiscuous);
+}
+
+#[test]
+fn vsis_are_paired_by_place_and_their_queues_go_to_the_threads_in_turn() {
+    let vsis = [
+        "02:aa:00:00:00:01,4@1",
+        "02:aa:00:00:00:02,3",
+        "02:aa:00:00:00:03@2",
+    ];
+    let vsis = vsis.map(|text| text.parse().unwrap());
+    let devices = ["a", "b", "c"].map(str::to_owned);
+    let wrong = Layout::new(&devices, 2, &vsis).unwrap_err();
+    assert!(wrong.contains("have 3 and 4 queues") || wrong.contains("have 4 and 3 queues"));
+    let mut vsis = vsis;
+    vsis[1] = "02:aa:00:00:00:02,4".parse().unwrap();
+    let layout = Layout::new(&devices, 2, &vsis).unwrap();
+    let pairs: Vec<_> = layout.stations().iter().map(|one| one.pair).collect();
+    // Ports 0 and 1, port 2 alone; the VSIs of ports 1 and 0, and that of port 2 alone.
+    assert_eq!(pairs, [1, 0, 2, 4, 3, 5]);
+    let labels: Vec<_> = (0..6).map(|station| layout.label(station)).collect();
+    assert_eq!(labels, ["a", "b", "c", "VSI 1.1", "VSI 0.1", "VSI 2.1"]);
+    let threads: Vec<_> = (0..4).map(|queue| layout.thread_of(queue)).collect();
+    assert_eq!(threads, [0, 1, 0, 1]);
 }

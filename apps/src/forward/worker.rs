@@ -1,13 +1,15 @@
-//! The loop of one thread: a queue of every port.
+//! The loop of one thread: a queue of every port, and the queues of VSIs that are given to it.
 
+use super::layout::Place;
 use super::mode::Mode;
 use super::packets::{self, Generator};
 use super::statistics::Shared;
 use crate::mirror::{Direction, Mirror};
 use ringside_bus::Instant as Moment;
-use ringside_lan::{Burst, HangWatch, QueueState, ReceiveQueue, TransmitQueue};
+use ringside_lan::{Burst, Drops, HangWatch, QueueState, ReceiveQueue, TransmitQueue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// Rounds without a packet after which another thread may have the core: there may be fewer cores than
@@ -21,63 +23,151 @@ const WATCH_EVERY: Duration = Duration::from_millis(500);
 /// Time after which a transmit queue that does not move is reported; Linux takes as long.
 const HANG_LIMIT: Duration = Duration::from_secs(5);
 
-struct PortQueues {
+/// Queues that take the place of those of before.
+pub(super) struct Handover {
+    pub(super) station: usize,
+    pub(super) queue: usize,
+    pub(super) receive: ReceiveQueue,
+    pub(super) transmit: TransmitQueue,
+}
+
+/// Counts of queues that were replaced.
+#[derive(Clone, Copy, Debug, Default)]
+struct Past {
+    received: u64,
+    received_bytes: u64,
+    polls: u64,
+    empty_polls: u64,
+    no_buffers: u64,
+    drops: [u64; Drops::CAUSES],
+}
+
+struct Lane {
+    place: Place,
     receive: ReceiveQueue,
     transmit: TransmitQueue,
     generator: Generator,
     watch: HangWatch,
-    /// port that its packets leave by
-    pair: usize,
+    past: Past,
+    /// lane of this thread that its packets leave by
+    out: usize,
+}
+
+impl Lane {
+    /// Packets that its queues dropped, by cause. A cause is of one direction: the other queue's
+    /// count is 0.
+    fn drops(&self) -> [u64; Drops::CAUSES] {
+        let (receive, transmit) = (self.receive.drops(), self.transmit.drops());
+        let mut all = self.past.drops;
+        let causes = receive.counts().into_iter().zip(transmit.counts());
+        for (count, (received, sent)) in all.iter_mut().zip(causes) {
+            *count += received + sent;
+        }
+        all
+    }
+
+    /// Continues with other queues; the counts go on.
+    fn replace(&mut self, with: Handover) {
+        // The device was reset: packets in the rings count as dropped, and go back to their pool.
+        let _ = (self.receive.stop(), self.transmit.stop());
+        let drops = self.drops();
+        let counted = *self.receive.counters();
+        let past = &mut self.past;
+        past.received += counted.packets;
+        past.received_bytes += counted.bytes;
+        past.polls += counted.polls;
+        past.empty_polls += counted.empty_polls;
+        past.no_buffers += counted.no_buffers;
+        past.drops = drops;
+        self.receive = with.receive;
+        self.transmit = with.transmit;
+        self.watch = HangWatch::new(HANG_LIMIT);
+    }
 }
 
 /// See the module.
 pub(super) struct Worker {
-    number: usize,
     shared: Arc<Shared>,
-    ports: Vec<PortQueues>,
+    lanes: Vec<Lane>,
     burst: Burst,
     mirror: Option<Arc<Mirror>>,
     /// packets have time stamps
     stamps: bool,
+    replacements: Receiver<Handover>,
+    /// handovers that were looked for
+    handovers: u32,
 }
 
 impl Worker {
     pub(super) fn new(
-        number: usize,
         shared: Arc<Shared>,
         burst: usize,
         mirror: Option<Arc<Mirror>>,
         stamps: bool,
+        replacements: Receiver<Handover>,
     ) -> Self {
         Self {
-            number,
             shared,
-            ports: Vec::new(),
+            lanes: Vec::new(),
             burst: Burst::with_limit(burst),
             mirror,
             stamps,
+            replacements,
+            handovers: 0,
         }
     }
 
-    pub(super) fn add_port(
+    /// Adds a lane whose packets leave by itself.
+    pub(super) fn add_lane(
         &mut self,
+        place: Place,
         receive: ReceiveQueue,
         transmit: TransmitQueue,
         generator: Generator,
-        pair: usize,
     ) {
-        self.ports.push(PortQueues {
+        self.lanes.push(Lane {
+            place,
             receive,
             transmit,
             generator,
             watch: HangWatch::new(HANG_LIMIT),
-            pair,
+            past: Past::default(),
+            out: self.lanes.len(),
         });
     }
 
+    /// Lets packets leave by the queue of the same number of the station that `pair_of` names.
+    pub(super) fn pair_lanes(&mut self, pair_of: impl Fn(usize) -> usize) {
+        for index in 0..self.lanes.len() {
+            let place = self.lanes[index].place;
+            let pair = (pair_of(place.station), place.queue);
+            let mut all = self.lanes.iter().map(|lane| lane.place);
+            let found = all.position(|place| (place.station, place.queue) == pair);
+            self.lanes[index].out = found.unwrap_or(index);
+        }
+    }
+
+    /// Takes queues over that replace those of before.
+    pub(super) fn take_over(&mut self) {
+        self.handovers = self.shared.handovers.load(Ordering::Acquire);
+        while let Ok(with) = self.replacements.try_recv() {
+            let of = (with.station, with.queue);
+            let mut lanes = self.lanes.iter_mut();
+            let lane = lanes.find(|lane| (lane.place.station, lane.place.queue) == of);
+            if let Some(lane) = lane {
+                lane.replace(with);
+            }
+        }
+    }
+
     #[cfg(test)]
-    pub(super) fn transmit(&mut self, port: usize) -> &mut TransmitQueue {
-        &mut self.ports[port].transmit
+    pub(super) const fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn transmit(&mut self, lane: usize) -> &mut TransmitQueue {
+        &mut self.lanes[lane].transmit
     }
 
     /// Forwards until its stop is requested.
@@ -85,14 +175,17 @@ impl Worker {
         let mut idle = 0;
         let (begin, mut looked, mut rounds) = (Instant::now(), Instant::now(), 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
+            if self.shared.handovers.load(Ordering::Relaxed) != self.handovers {
+                self.take_over();
+            }
             if !self.shared.forwarding.load(Ordering::Relaxed) {
                 self.publish_drops();
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             }
             let mut moved = 0;
-            for port in 0..self.ports.len() {
-                moved += self.round(port);
+            for lane in 0..self.lanes.len() {
+                moved += self.round(lane);
             }
             rounds += 1;
             if rounds == WATCH_ROUNDS {
@@ -113,10 +206,10 @@ impl Worker {
 
     /// Looks whether the transmit queues move, and lets the reporting thread see it.
     fn watch(&mut self, now: Moment) {
-        for (index, port) in self.ports.iter_mut().enumerate() {
-            let hang = port.watch.look(&mut port.transmit, now);
+        for lane in &mut self.lanes {
+            let hang = lane.watch.look(&mut lane.transmit, now);
             let stuck = hang.map_or(0, |hang| u64::from(hang.descriptors));
-            if let Some(counters) = self.shared.counters(index, self.number) {
+            if let Some(counters) = self.shared.counters(lane.place) {
                 counters.stuck.store(stuck, Ordering::Relaxed);
             }
         }
@@ -125,34 +218,32 @@ impl Worker {
 
     /// Publishes the packets that the queues dropped; not for each burst.
     fn publish_drops(&self) {
-        for (index, port) in self.ports.iter().enumerate() {
-            let Some(counters) = self.shared.counters(index, self.number) else {
+        for lane in &self.lanes {
+            let Some(counters) = self.shared.counters(lane.place) else {
                 continue;
             };
-            let (receive, transmit) = (port.receive.drops(), port.transmit.drops());
-            // A cause is of one direction: the other queue's count is 0.
-            let causes = receive.counts().into_iter().zip(transmit.counts());
-            for (place, (received, sent)) in counters.by_queue.iter().zip(causes) {
-                place.store(received + sent, Ordering::Relaxed);
+            for (place, count) in counters.by_queue.iter().zip(lane.drops()) {
+                place.store(count, Ordering::Relaxed);
             }
-            let short = port.receive.counters().no_buffers;
+            let short = lane.past.no_buffers + lane.receive.counters().no_buffers;
             counters.pool_empty.store(short, Ordering::Relaxed);
         }
     }
 
-    /// One burst of one port; returns how many packets moved.
+    /// One burst of one lane; returns how many packets moved.
     pub(super) fn round(&mut self, index: usize) -> usize {
-        let mode = self.shared.mode(index);
-        let Some(port) = self.ports.get_mut(index) else {
+        let Some(lane) = self.lanes.get_mut(index) else {
             return 0;
         };
-        let received = port.receive.receive(&mut self.burst);
+        let mode = self.shared.mode(lane.place.port);
+        let received = lane.receive.receive(&mut self.burst);
         if let Some(mirror) = &self.mirror {
-            mirror.copy(index, Direction::Received, self.burst.packets());
+            let station = lane.place.station;
+            mirror.copy(station, Direction::Received, self.burst.packets());
         }
-        let pair = port.pair;
+        let (place, pair) = (lane.place, lane.out);
         if self.stamps
-            && let Some(counters) = self.shared.counters(index, self.number)
+            && let Some(counters) = self.shared.counters(place)
         {
             counters.stamps.note(self.burst.packets());
         }
@@ -168,10 +259,11 @@ impl Worker {
         let offered = self.burst.len();
         let before = self.sent(out);
         let mirrored = self.mirror.as_ref().map(|mirror| {
-            let copies = mirror.take(out, Direction::Sent, self.burst.packets());
+            let station = self.lanes.get(out).map_or(0, |lane| lane.place.station);
+            let copies = mirror.take(station, Direction::Sent, self.burst.packets());
             (mirror, copies)
         });
-        let taken = match self.ports.get_mut(out) {
+        let taken = match self.lanes.get_mut(out) {
             Some(out) => out.transmit.send(&mut self.burst),
             None => 0,
         };
@@ -187,23 +279,23 @@ impl Worker {
         match mode {
             Mode::Rxonly => {}
             // Generated packets without room are generated again.
-            Mode::Txonly | Mode::Flowgen => self.count_drops(index, out, received, 0),
+            Mode::Txonly | Mode::Flowgen => self.count_drops(place, out, received, 0),
             _ => {
                 let by_mode = received.saturating_sub(offered);
-                self.count_drops(index, out, by_mode, offered - taken);
+                self.count_drops(place, out, by_mode, offered - taken);
             }
         }
         received + taken
     }
 
     /// Counts packets that the mode dropped, and those that the transmit queue did not take.
-    fn count_drops(&self, index: usize, out: usize, by_mode: usize, not_taken: usize) {
-        let Some(counters) = self.shared.counters(index, self.number) else {
+    fn count_drops(&self, place: Place, out: usize, by_mode: usize, not_taken: usize) {
+        let Some(counters) = self.shared.counters(place) else {
             return;
         };
         add(&counters.by_mode, by_mode as u64);
         if not_taken > 0 {
-            let queue = self.ports.get(out).map(|out| out.transmit.state());
+            let queue = self.lanes.get(out).map(|out| out.transmit.state());
             let place = match queue {
                 Some(QueueState::Running) => &counters.queue_full,
                 _ => &counters.out_of_service,
@@ -212,15 +304,15 @@ impl Worker {
         }
     }
 
-    /// Packets that a port has sent, and their bytes.
-    fn sent(&self, port: usize) -> (u64, u64) {
-        let counters = self.ports.get(port).map(|port| port.transmit.counters());
+    /// Packets that a lane has sent, and their bytes.
+    fn sent(&self, lane: usize) -> (u64, u64) {
+        let counters = self.lanes.get(lane).map(|lane| lane.transmit.counters());
         counters.map_or((0, 0), |counters| (counters.packets, counters.bytes))
     }
 
     /// Applies the mode to the burst.
     fn treat(&mut self, mode: Mode, index: usize, out: usize) {
-        let Some(addresses) = self.ports.get(out).map(|port| port.generator.addresses) else {
+        let Some(addresses) = self.lanes.get(out).map(|port| port.generator.addresses) else {
             return;
         };
         match mode {
@@ -238,7 +330,7 @@ impl Worker {
     }
 
     fn generate(&mut self, mode: Mode, index: usize) {
-        let Some(port) = self.ports.get_mut(index) else {
+        let Some(port) = self.lanes.get_mut(index) else {
             return;
         };
         while self.burst.room() > 0 {
@@ -260,22 +352,28 @@ impl Worker {
 
     /// Publishes the queues' counts for the reporting thread.
     fn publish(&self, index: usize, out: usize, (sent, sent_bytes): (u64, u64)) {
-        if let (Some(port), Some(counters)) = (
-            self.ports.get(index),
-            self.shared.counters(index, self.number),
-        ) {
-            let counted = port.receive.counters();
+        if let Some(lane) = self.lanes.get(index)
+            && let Some(counters) = self.shared.counters(lane.place)
+        {
+            let (counted, past) = (lane.receive.counters(), &lane.past);
             let pairs = [
-                (&counters.received, counted.packets),
-                (&counters.received_bytes, counted.bytes),
-                (&counters.polls, counted.polls),
-                (&counters.empty_polls, counted.empty_polls),
+                (&counters.received, past.received + counted.packets),
+                (
+                    &counters.received_bytes,
+                    past.received_bytes + counted.bytes,
+                ),
+                (&counters.polls, past.polls + counted.polls),
+                (
+                    &counters.empty_polls,
+                    past.empty_polls + counted.empty_polls,
+                ),
             ];
             for (place, value) in pairs {
                 place.store(value, Ordering::Relaxed);
             }
         }
-        if let Some(counters) = self.shared.counters(out, self.number) {
+        let out = self.lanes.get(out).map(|lane| lane.place);
+        if let Some(counters) = out.and_then(|out| self.shared.counters(out)) {
             add(&counters.sent, sent);
             add(&counters.sent_bytes, sent_bytes);
         }

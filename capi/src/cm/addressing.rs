@@ -1,16 +1,16 @@
-//! Channels and ids, and the way to a peer.
+//! Channels and ids, their addresses and options.
 
-use super::abi::{event, rdma_cm_id, rdma_event_channel, space};
-use super::events::{drop_event, finish};
+use super::abi::{rdma_cm_id, rdma_event_channel, space};
+use super::events::drop_event;
 use super::id::{ChannelObject, IdObject, Notice, Step};
-use super::node::{Node, node, push};
+use super::node::{Node, node};
 use super::ports::Owner;
 use super::route;
 use super::socket_address;
 use crate::abi::{ibv_context, kind};
 use crate::errno::{self, answer};
 use std::ffi::{c_int, c_void};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 /// Makes an event channel. Errors: `ENODEV` without a device.
 #[unsafe(no_mangle)]
@@ -111,6 +111,7 @@ unsafe fn withdraw(node: &Node, id: *mut rdma_cm_id) -> Vec<usize> {
         if let Some(port) = port {
             state.ports.give(port_space, port.port(), id as usize);
         }
+        state.resolving.remove(&(id as usize));
         if let Some(listener) = listener {
             state.listeners.remove(&listener);
             state.manager.unlisten(now, listener);
@@ -205,115 +206,6 @@ pub unsafe extern "C" fn ringside_rdma_bind_addr(
         local.and_then(|local| bind(node()?, id, local))
     };
     answer(result)
-}
-
-/// The address of this device that a peer is reached from.
-pub(super) fn local_for(node: &Node, remote: IpAddr) -> Option<IpAddr> {
-    let narrow =
-        |address: &IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
-    let all = node.port.addresses().into_iter();
-    let mut same = all.filter(|own| own.is_ipv4() == remote.is_ipv4());
-    let fitting = same.clone().find(|own| narrow(own) == narrow(&remote));
-    fitting.or_else(|| same.next())
-}
-
-/// # Safety
-/// `id` is an id of this library.
-unsafe fn resolve(
-    node: &Node,
-    id: *mut rdma_cm_id,
-    source: Option<SocketAddr>,
-    remote: SocketAddr,
-) -> Result<(), c_int> {
-    // SAFETY: the caller's promise.
-    let object = unsafe { IdObject::of(id) };
-    let found = local_for(node, remote.ip()).filter(|_| !remote.ip().is_loopback());
-    let step = object.private().step;
-    if step == Step::Made {
-        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let source = source.unwrap_or_else(|| SocketAddr::new(found.unwrap_or(any), 0));
-        // SAFETY: the caller's promise.
-        unsafe { bind(node, id, source) }?;
-    } else if step > Step::Routed {
-        return Err(libc::EINVAL);
-    }
-    let reached = node.port.neighbour(remote.ip()).is_some() || remote.ip().is_multicast();
-    let mut private = object.private();
-    let bound = private.local.ok_or(libc::EINVAL)?;
-    let ip = if bound.ip().is_unspecified() {
-        found
-    } else {
-        Some(bound.ip())
-    };
-    let (Some(ip), true) = (ip, reached) else {
-        let status = if found.is_none() {
-            -libc::ENODEV
-        } else {
-            -libc::EHOSTUNREACH
-        };
-        push(Notice::new(id as usize, event::ADDR_ERROR, status));
-        return Ok(());
-    };
-    let local = SocketAddr::new(ip, bound.port());
-    private.local = Some(local);
-    private.remote = Some(remote);
-    private.step = Step::Addressed;
-    drop(private);
-    // SAFETY: the caller's promise.
-    unsafe {
-        route::show_local(id, local);
-        route::show_remote(id, remote);
-        route::show_device(id, node.shared);
-    }
-    push(Notice::new(id as usize, event::ADDR_RESOLVED, 0));
-    Ok(())
-}
-
-/// # Safety
-/// `id` is an id of this library; the addresses are null or socket addresses.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_resolve_addr(
-    id: *mut rdma_cm_id,
-    source: *const libc::sockaddr,
-    destination: *const libc::sockaddr,
-    _milliseconds: c_int,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let Some(remote) = socket_address::read(destination) else {
-            return errno::minus_one(libc::EINVAL);
-        };
-        let source = socket_address::read(source);
-        match node().and_then(|node| resolve(node, id, source, remote)) {
-            Ok(()) => finish(id),
-            Err(error) => errno::minus_one(error),
-        }
-    }
-}
-
-/// # Safety
-/// `id` is an id of this library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_resolve_route(
-    id: *mut rdma_cm_id,
-    _milliseconds: c_int,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let Ok(node) = node() else {
-            return errno::minus_one(libc::ENODEV);
-        };
-        let mut private = IdObject::of(id).private();
-        if !matches!(private.step, Step::Addressed | Step::Routed) {
-            return errno::minus_one(libc::EINVAL);
-        }
-        private.step = Step::Routed;
-        let class = private.traffic_class;
-        drop(private);
-        route::show_path(id, route::path_mtu(&node.port), class);
-        push(Notice::new(id as usize, event::ROUTE_RESOLVED, 0));
-        finish(id)
-    }
 }
 
 /// Moves an id and its unread events to another channel; without one, its calls wait from now on.

@@ -3,9 +3,10 @@
 //! Datagram sockets have their ports from the same table as the ids of programs. The connection
 //! manager answers for them on its own thread, whatever the program does meanwhile.
 
-use super::addressing::{here, local_for};
+use super::addressing::here;
 use super::node::{State, node};
 use super::ports::Owner;
+use super::resolving::local_for;
 use super::route;
 use super::services::Question;
 pub(crate) use super::services::{Answer, Service};
@@ -18,6 +19,7 @@ use ringside_cm::{
     ServiceId, ServiceStatus,
 };
 use ringside_connect::Lookup;
+use ringside_pmd::rdma::address::MacAddress;
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -62,15 +64,26 @@ pub(crate) fn meant(address: SocketAddr) -> Result<SocketAddr, c_int> {
     }
 }
 
-/// An address handle to a peer. Nothing while its MAC address is being asked for. Errors: an errno
-/// value.
-pub(crate) fn handle_to(local: IpAddr, remote: IpAddr) -> Result<Option<*mut ibv_ah>, c_int> {
+/// The MAC address of a peer; nothing while it is being asked for, or is not known.
+pub(crate) fn present_mac(remote: IpAddr) -> Option<MacAddress> {
+    match node().ok()?.port.lookup(remote) {
+        Lookup::Found(mac) => Some(mac),
+        Lookup::Asked | Lookup::Unknown => None,
+    }
+}
+
+/// An address handle to a peer, and the MAC address in it. Nothing while that is being asked for.
+/// Errors: an errno value.
+pub(crate) fn handle_to(
+    local: IpAddr,
+    remote: IpAddr,
+) -> Result<Option<(MacAddress, *mut ibv_ah)>, c_int> {
     let node = node()?;
-    match node.port.lookup(remote) {
-        Lookup::Found(_) => {}
+    let mac = match node.port.lookup(remote) {
+        Lookup::Found(mac) => mac,
         Lookup::Asked => return Ok(None),
         Lookup::Unknown => return Err(libc::EHOSTUNREACH),
-    }
+    };
     let way = route::address_vector(&node.port, local, remote, 0, 0);
     let mut way: ibv_ah_attr = way.ok_or(libc::EADDRNOTAVAIL)?;
     // SAFETY: the domain stays until the process ends; live attributes.
@@ -78,7 +91,7 @@ pub(crate) fn handle_to(local: IpAddr, remote: IpAddr) -> Result<Option<*mut ibv
     if made.is_null() {
         return Err(last_error());
     }
-    Ok(Some(made))
+    Ok(Some((mac, made)))
 }
 
 impl Place {

@@ -3,12 +3,13 @@
 use super::abi::{event, rdma_addrinfo, rdma_cm_id, space};
 use super::addressing::{
     ringside_rdma_bind_addr, ringside_rdma_create_id, ringside_rdma_destroy_id,
-    ringside_rdma_migrate_id, ringside_rdma_resolve_addr, ringside_rdma_resolve_route,
+    ringside_rdma_migrate_id,
 };
 use super::events::{drop_event, ringside_rdma_ack_cm_event, ringside_rdma_get_cm_event};
 use super::id::IdObject;
 use super::node::node;
 use super::pairs::{ringside_rdma_create_qp, ringside_rdma_destroy_qp};
+use super::resolving::{ringside_rdma_resolve_addr, ringside_rdma_resolve_route};
 use crate::abi::{ibv_pd, ibv_qp_init_attr, kind};
 use crate::errno;
 use std::ffi::{c_char, c_int};

@@ -8,6 +8,7 @@ use ringside_cm::{ConnectionId, ListenerId, Parameters, PortSpace};
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// An event channel.
 #[repr(C)]
@@ -114,11 +115,22 @@ pub(super) struct Group {
 pub(super) enum Step {
     Made,
     Bound,
+    /// a neighbour is being asked
+    Resolving,
     Addressed,
     Routed,
     Listening,
     Requested,
     Connecting,
+}
+
+/// An address that is being resolved.
+#[derive(Clone, Copy)]
+pub(super) struct Resolution {
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+    /// time of the connection manager
+    pub(super) until: Duration,
 }
 
 /// The library's private state of an id.

@@ -15,6 +15,7 @@ mod multicast;
 mod node;
 mod pairs;
 mod ports;
+mod resolving;
 mod route;
 mod services;
 pub(crate) mod socket_address;
@@ -24,7 +25,7 @@ pub(crate) use abi::space;
 pub(crate) use addressing::{
     ringside_rdma_bind_addr, ringside_rdma_create_event_channel, ringside_rdma_create_id,
     ringside_rdma_destroy_event_channel, ringside_rdma_destroy_id, ringside_rdma_migrate_id,
-    ringside_rdma_resolve_addr, ringside_rdma_resolve_route, ringside_rdma_set_option,
+    ringside_rdma_set_option,
 };
 pub(crate) use connecting::{
     ringside_rdma_accept, ringside_rdma_connect, ringside_rdma_disconnect, ringside_rdma_listen,
@@ -32,3 +33,4 @@ pub(crate) use connecting::{
 };
 pub(crate) use events::{ringside_rdma_ack_cm_event, ringside_rdma_get_cm_event};
 pub(crate) use pairs::{ringside_rdma_create_qp, ringside_rdma_destroy_qp};
+pub(crate) use resolving::{ringside_rdma_resolve_addr, ringside_rdma_resolve_route};

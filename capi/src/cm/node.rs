@@ -2,7 +2,7 @@
 
 use super::abi::{event, rdma_cm_id, rdma_conn_param};
 use super::farewells::Farewells;
-use super::id::{ChannelObject, Detail, IdObject, Notice, Step};
+use super::id::{ChannelObject, Detail, IdObject, Notice, Resolution, Step};
 use super::ports::Ports;
 use super::route::{self, Shared};
 use super::services::{Question, Service as DatagramService};
@@ -17,7 +17,7 @@ use ringside_cm::{
     Parameters, ServiceStatus,
 };
 use ringside_connect::Service;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
@@ -50,6 +50,8 @@ pub(super) struct State {
     pub(super) connections: HashMap<ConnectionId, usize>,
     pub(super) listeners: HashMap<ListenerId, usize>,
     pub(super) ports: Ports,
+    /// ids whose peers' addresses are being resolved
+    pub(super) resolving: BTreeMap<usize, Resolution>,
     /// datagram services of the library
     pub(super) served: HashMap<ListenerId, DatagramService>,
     /// their questions to peers
@@ -140,6 +142,7 @@ impl Node {
                 connections: HashMap::new(),
                 listeners: HashMap::new(),
                 ports: Ports::new(seed),
+                resolving: BTreeMap::new(),
                 served: HashMap::new(),
                 questions: HashMap::new(),
                 is_removed: false,
@@ -203,7 +206,9 @@ impl Node {
             state.remove_device(now);
         }
         state.follow_addresses(&self.port);
-        let is_asking = state.service.retry(&|address| self.port.lookup(address));
+        let mut is_asking = state.service.retry(&|address| self.port.lookup(address));
+        state.resolve(self, now);
+        is_asking |= !state.resolving.is_empty();
         state.manager.tick(now);
         state.act(self);
         let rest = if is_asking { ASKING } else { SLEEP };
@@ -263,6 +268,7 @@ impl State {
     /// it loses a device.
     fn remove_device(&mut self, now: Duration) {
         self.is_removed = true;
+        self.end_resolutions();
         let all: Vec<usize> = self.connections.values().copied().collect();
         for id in all {
             self.discard_unread(now, id);

@@ -14,6 +14,9 @@ use crate::cm::{
 use std::ffi::c_int;
 use std::sync::Arc;
 
+/// Longest wait for a neighbour's answer: longer than it is asked for.
+const RESOLUTION_MS: c_int = 5000;
+
 /// The result of a call that returns 0 or -1.
 fn checked(result: c_int) -> Result<(), c_int> {
     match result {
@@ -64,7 +67,8 @@ impl Socket {
         let waits = !core.options.is_nonblocking;
         let nowhere = std::ptr::null();
         // SAFETY: the socket's id; the caller's promise.
-        let begun = checked(unsafe { ringside_rdma_resolve_addr(self.id, nowhere, address, 0) });
+        let begun = unsafe { ringside_rdma_resolve_addr(self.id, nowhere, address, RESOLUTION_MS) };
+        let begun = checked(begun);
         if let Err(error) = begun {
             // The program may try another address.
             core.phase = Phase::Made;

@@ -46,6 +46,17 @@ pub(super) enum News {
     Failed(c_int),
 }
 
+impl News {
+    /// The news after one more. News after the end of the peer's data replace that; news after the end
+    /// of the connection are its consequences, and are dropped.
+    pub(super) fn later(before: Option<Self>, news: Self) -> Self {
+        match before {
+            None | Some(Self::Shutdown) => news,
+            Some(ended) => ended,
+        }
+    }
+}
+
 /// A registered buffer of the program.
 pub(super) struct Mapped {
     pub(super) region: *mut ibv_mr,
@@ -182,7 +193,7 @@ impl Link {
             // SAFETY: the endpoint's queue; room for a batch.
             let count = unsafe { poll_cq(self.endpoint.queue, BATCH as c_int, done.as_mut_ptr()) };
             let taken = done.get(..usize::try_from(count).unwrap_or(0));
-            let mut worst = None;
+            let mut all = None;
             let mut receives = 0;
             for completion in taken.unwrap_or_default() {
                 let news = if completion.wr_id & RECEIVE == 0 {
@@ -193,13 +204,13 @@ impl Link {
                 } else {
                     None
                 };
-                worst = worst.or(news);
+                all = news.map(|news| News::later(all, news)).or(all);
             }
             if let Err(error) = self.endpoint.post_receives(receives) {
-                worst = worst.or(Some(News::Failed(error)));
+                all = Some(News::later(all, News::Failed(error)));
             }
-            if worst.is_some() || count < BATCH as c_int {
-                return worst;
+            if all.is_some() || count < BATCH as c_int {
+                return all;
             }
         }
     }

@@ -4,6 +4,7 @@ use super::link::Link;
 use super::socket::{LOOK, Phase, SPIN, Socket};
 use super::table::{self, Entry};
 use crate::channel::last_error;
+use crate::signals::Held;
 use std::ffi::{c_int, c_short};
 use std::time::{Duration, Instant};
 
@@ -123,6 +124,7 @@ fn look(
 /// Waits until an entry is ready; returns how many are, 0 at the limit, or an errno value.
 pub(super) fn wait(entries: &mut [libc::pollfd], limit: Option<Duration>) -> Result<c_int, c_int> {
     let began = Instant::now();
+    let mut held = None;
     let sockets: Vec<Option<Entry>> = entries
         .iter()
         .map(|wanted| table::find(wanted.fd))
@@ -145,21 +147,16 @@ pub(super) fn wait(entries: &mut [libc::pollfd], limit: Option<Duration>) -> Res
             }
         }
         let left = limit.map_or(LOOK, |limit| (limit - passed).min(LOOK));
-        let time = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: left.subsec_nanos().into(),
+        let held = held.get_or_insert_with(Held::new);
+        let slept = if is_new {
+            Ok(0)
+        } else {
+            held.poll(&mut sources, left)
         };
-        let (start, length) = (sources.as_mut_ptr(), sources.len() as libc::nfds_t);
-        // SAFETY: live entries, a live time, no signal mask.
-        let poll = || unsafe { libc::ppoll(start, length, &raw const time, std::ptr::null()) };
-        let found = if is_new { 0 } else { poll() };
-        let error = last_error();
         for socket in sockets.iter().flatten() {
             socket.rouse();
         }
-        if found < 0 {
-            return Err(error);
-        }
+        slept?;
     }
 }
 

@@ -10,6 +10,7 @@ use crate::cm::{
     ringside_rdma_disconnect, ringside_rdma_get_cm_event, ringside_rdma_resolve_route, space,
 };
 use crate::device::lock;
+use crate::signals::Held;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -64,6 +65,8 @@ pub(super) struct Core {
     pub(super) options: Options,
     /// the program has ended its direction, also after the connection ended
     pub(super) writes_ended: bool,
+    /// news from before the connection stood
+    early: Option<News>,
     /// changes when events were taken
     turns: u64,
     heard: Instant,
@@ -131,6 +134,7 @@ impl Socket {
                 link: None,
                 options,
                 writes_ended: false,
+                early: None,
                 turns: 0,
                 heard: Instant::now(),
             }),
@@ -222,7 +226,7 @@ impl Socket {
     }
 
     /// Waits until `is_ready`, a limit, or the end of the connection makes it so. Errors: `EAGAIN`
-    /// without waiting, `ETIMEDOUT` at the limit.
+    /// without waiting, `ETIMEDOUT` at the limit, `EINTR` after a handler without `SA_RESTART`.
     pub(super) fn wait<'a>(
         &'a self,
         mut core: MutexGuard<'a, Core>,
@@ -231,6 +235,8 @@ impl Socket {
         mut is_ready: impl FnMut(&mut Core) -> bool,
     ) -> Result<MutexGuard<'a, Core>, c_int> {
         let began = Instant::now();
+        let mut held = None;
+        let mut is_interrupted = false;
         loop {
             self.progress(&mut core);
             if is_ready(&mut core) {
@@ -238,6 +244,9 @@ impl Socket {
             }
             if !waits {
                 return Err(libc::EAGAIN);
+            }
+            if is_interrupted {
+                return Err(libc::EINTR);
             }
             let now = Instant::now();
             if limit.is_some_and(|limit| now > limit) {
@@ -247,31 +256,48 @@ impl Socket {
             if now < began + SPIN || core.link.as_mut().is_some_and(Link::arm) {
                 continue;
             }
-            core = self.sleep(core);
+            let held = held.get_or_insert_with(Held::new);
+            (core, is_interrupted) = self.sleep(core, held);
         }
     }
 
-    /// Sleeps until an event, or a little while.
-    fn sleep<'a>(&'a self, core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+    /// The same for a call that signals do not end.
+    fn wait_through(
+        &self,
+        limit: Instant,
+        is_ready: impl Fn(&mut Core) -> bool,
+    ) -> Result<MutexGuard<'_, Core>, c_int> {
+        loop {
+            match self.wait(self.core(), true, Some(limit), &is_ready) {
+                Err(libc::EINTR) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Sleeps until an event, or a little while. True if a signal ends the call.
+    fn sleep<'a>(
+        &'a self,
+        core: MutexGuard<'a, Core>,
+        held: &Held,
+    ) -> (MutexGuard<'a, Core>, bool) {
         let turn = core.turns;
         drop(core);
         let _alone = lock(&self.waiting);
         let core = self.core();
         if core.turns != turn {
-            return core;
+            return (core, false);
         }
         let mut sources = [self.source(self.descriptor); 2];
-        let mut count = 1;
         if let (Some(link), Some(place)) = (&core.link, sources.get_mut(1)) {
             *place = self.source(link.descriptor());
-            count = 2;
         }
         drop(core);
-        // SAFETY: live entries. The link stays while a call uses the socket.
-        unsafe { libc::poll(sources.as_mut_ptr(), count, LOOK.as_millis() as c_int) };
+        // The link stays while a call uses the socket.
+        let is_interrupted = held.sleep(&mut sources, LOOK);
         let mut core = self.core();
         core.take_event();
-        core
+        (core, is_interrupted)
     }
 
     fn source(&self, fd: c_int) -> libc::pollfd {
@@ -302,7 +328,7 @@ impl Socket {
 
     /// Ends one direction or both, and waits until the peer has what was sent.
     pub(super) fn shut(&self, reads_end: bool, writes_end: bool) -> Result<(), c_int> {
-        let limit = Some(Instant::now() + FLUSH);
+        let limit = Instant::now() + FLUSH;
         let mut core = self.core();
         self.progress(&mut core);
         let Phase::Connected { reads, writes } = core.phase else {
@@ -324,14 +350,16 @@ impl Socket {
             _ => return Ok(()),
         };
         let can_tell = |core: &mut Core| core.is_over() || core.link_is(Link::can_control);
-        core = self.wait(core, true, limit, can_tell)?;
+        drop(core);
+        let mut core = self.wait_through(limit, can_tell)?;
         if !core.is_over()
             && let Some(link) = &mut core.link
         {
             link.control(message)?;
         }
         let all_sent = |core: &mut Core| core.is_over() || core.link_is(Link::is_idle);
-        self.wait(core, true, limit, all_sent).map(drop)
+        drop(core);
+        self.wait_through(limit, all_sent).map(drop)
     }
 }
 
@@ -352,7 +380,16 @@ impl Core {
             return;
         };
         self.turns += 1;
+        self.process(news);
+    }
+
+    /// Takes news of the link. The peer's may come before the connection manager says that the
+    /// connection stands: they are kept until then.
+    fn process(&mut self, news: News) {
         match (news, self.phase) {
+            (_, Phase::Connecting | Phase::Accepting) => {
+                self.early = Some(News::later(self.early, news));
+            }
             (News::Shutdown, Phase::Connected { writes: true, .. }) => {
                 self.phase = Phase::Connected {
                     reads: false,
@@ -370,6 +407,9 @@ impl Core {
             reads: true,
             writes: true,
         };
+        if let Some(news) = self.early.take() {
+            self.process(news);
+        }
     }
 
     fn established(&mut self, read: &rdma_cm_event) {

@@ -1,10 +1,14 @@
-//! Shared receive queues of several queue pairs: the library receives, and copies each message.
+//! Shared receive queues: the library receives, and copies each message.
 //!
 //! The card has no shared receive queue, and a receive that a queue pair was given cannot be taken
 //! back. Receives given to queue pairs that get no more messages would be missing elsewhere, and a
-//! program that posts as many receives as messages come would wait for ever. So from the second
-//! queue pair on, each has places in memory of the library, and a receive of the program is used
-//! when a message is there. The receives of a single queue pair are given to it: nothing is copied.
+//! program that posts as many receives as messages come would wait for ever. So each queue pair has
+//! places in memory of the library, and a receive of the program is used when a message is there.
+//!
+//! A sole queue pair has no more places than receives are posted: a peer that sends more finds no
+//! receive, as on a card with shared receive queues. With several, one may get more messages than
+//! receives are posted for all; they wait in its places. A queue pair that stays behind alone keeps
+//! the places that it had beside others until they are used.
 
 use crate::device::Port;
 use crate::errno;
@@ -17,16 +21,16 @@ use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::verbs::status::FlushCode;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
+use std::ops::RangeInclusive;
 
-/// Places of a queue pair with a connection: its peer waits while none is free.
-const CONNECTION_PLACES: usize = 128;
-/// The most places of a datagram queue pair. It has as many as receives can be posted: a datagram
-/// without a free place is lost.
-const DATAGRAM_PLACES: usize = 512;
+/// The fewest and the most places of a queue pair, unless they would need too much memory. It has as
+/// many as receives can be posted, within these. While none is free, the peer of a connection waits,
+/// and a datagram is lost.
+const PLACES: RangeInclusive<u32> = 128..=512;
 /// Bytes of a place for a datagram: the longest one, and the header before it.
 const DATAGRAM_BYTES: usize = 4096 + 40;
 /// Bytes of a place that stay in memory once they were used, on a model.
-const KEPT_BYTES: usize = 1 << 20;
+const KEPT_BYTES: usize = 512 << 10;
 
 /// Limits of the places of a queue pair with a connection.
 struct Limits {
@@ -47,7 +51,7 @@ const ON_A_CARD: Limits = Limits {
 /// A model's take the memory that messages have used.
 const ON_A_MODEL: Limits = Limits {
     place_bytes: 8 << 20,
-    all_bytes: CONNECTION_PLACES * (8 << 20),
+    all_bytes: 4 << 30,
     longest: 8 << 20,
 };
 
@@ -58,16 +62,9 @@ fn limits(port: &Port) -> &'static Limits {
     }
 }
 
-fn datagram_places(receives: u32) -> usize {
-    (receives as usize).clamp(CONNECTION_PLACES, DATAGRAM_PLACES)
-}
-
-/// Places that the receive queue of a queue pair needs.
-pub(crate) fn places(receives: u32, is_datagram: bool) -> u32 {
-    match is_datagram {
-        true => datagram_places(receives) as u32,
-        false => CONNECTION_PLACES as u32,
-    }
+/// Places that the receive queue of a queue pair has room for.
+pub(crate) fn places(receives: u32) -> u32 {
+    receives.clamp(*PLACES.start(), *PLACES.end())
 }
 
 /// A message in a place, for which no receive was posted yet.
@@ -83,6 +80,7 @@ struct Places {
     /// its memory, if pages are given back after long messages
     sparse: Option<Memory>,
     bytes: usize,
+    count: usize,
     /// those that the queue pair does not have in its receive queue
     idle: Vec<u64>,
     /// differs after each reset of the queue pair
@@ -114,6 +112,7 @@ impl Places {
             region: region.map_err(|refused| errno::of(&refused.error))?,
             sparse,
             bytes,
+            count,
             idle: (0..count as u64).rev().collect(),
             generation,
         })
@@ -131,8 +130,12 @@ impl Places {
     }
 
     /// Lends the queue pair the places that it does not have, as far as its receive queue has room.
-    fn lend(&mut self, number: u32, queue: &mut SharedReceiveQueue) {
-        while let Some(&place) = self.idle.last() {
+    /// It never has more than `most`.
+    fn lend(&mut self, number: u32, queue: &mut SharedReceiveQueue, most: usize) {
+        let spare = self.count.saturating_sub(most);
+        while self.idle.len() > spare
+            && let Some(&place) = self.idle.last()
+        {
             let begin = place as usize * self.bytes;
             let Ok(piece) = self.region.slice(begin..begin + self.bytes) else {
                 return;
@@ -157,8 +160,8 @@ pub(crate) struct Receives {
     receives: u32,
     domain: ProtectionDomain,
     members: HashMap<u32, Member>,
-    /// bytes of the longest receive posted so far
-    longest: usize,
+    /// bytes of the longest receive posted so far; `None` before the first
+    longest: Option<usize>,
     generation: u64,
     /// completion queues with messages for which no receive was posted yet, by address
     waiting: Vec<usize>,
@@ -169,7 +172,7 @@ enum Delivered {
     Done(Completion),
     /// no receive is posted: it stays in its place
     Waits,
-    /// its queue pair was reset or destroyed
+    /// its queue pair was reset or destroyed, or it is a datagram that the receive has no room for
     Gone,
 }
 
@@ -180,7 +183,7 @@ impl Receives {
             receives,
             domain,
             members: HashMap::new(),
-            longest: 0,
+            longest: None,
             generation: 0,
             waiting: Vec::new(),
         }
@@ -196,7 +199,7 @@ impl Receives {
             .iter()
             .map(|piece| piece.length_bytes as usize)
             .sum();
-        if bytes <= self.longest {
+        if self.longest.is_some_and(|longest| bytes <= longest) {
             return Ok(());
         }
         self.note_longer(port, bytes)
@@ -204,30 +207,31 @@ impl Receives {
 
     #[cold]
     fn note_longer(&mut self, port: &Port, bytes: usize) -> Result<(), c_int> {
-        let is_first = self.longest == 0;
-        self.longest = bytes;
+        let is_first = self.longest.is_none();
+        self.longest = Some(bytes);
         if is_first {
             if let Err(error) = self.begin_if_due(port) {
                 // The receive is not posted: the next one is the first.
-                self.longest = 0;
+                self.longest = None;
                 return Err(error);
             }
             self.lend_all();
         } else if bytes > limits(port).place_bytes && self.queue.is_lending() {
             tracing::warn!(
                 bytes,
-                "receives of a shared receive queue with several queue pairs became longer: \
-                 messages longer than the first receives and {} bytes will fail. \
-                 Post one of the longest receives first",
+                "receives of a shared receive queue became longer: messages longer than the first \
+                 receives and {} bytes will fail. Post one of the longest receives first",
                 limits(port).place_bytes
             );
         }
         Ok(())
     }
 
-    /// Gives all queue pairs places if there are several, or messages are copied already.
+    /// Gives all queue pairs places, unless receives are too long to be copied.
     fn begin_if_due(&mut self, port: &Port) -> Result<(), c_int> {
-        let is_due = self.members.len() > 1 && (1..=limits(port).longest).contains(&self.longest);
+        let is_due = self
+            .longest
+            .is_some_and(|longest| longest <= limits(port).longest);
         if !is_due && !self.queue.is_lending() {
             return Ok(());
         }
@@ -240,12 +244,14 @@ impl Receives {
 
     /// Number and bytes of the places of a queue pair.
     fn places_of(&self, port: &Port, is_datagram: bool) -> (usize, usize) {
+        let count = places(self.receives) as usize;
         if is_datagram {
-            return (datagram_places(self.receives), DATAGRAM_BYTES);
+            return (count, DATAGRAM_BYTES);
         }
         let limits = limits(port);
-        let bytes = self.longest.next_power_of_two().max(limits.place_bytes);
-        (CONNECTION_PLACES.min(limits.all_bytes / bytes), bytes)
+        let longest = self.longest.unwrap_or_default();
+        let bytes = longest.next_power_of_two().max(limits.place_bytes);
+        (count.min(limits.all_bytes / bytes), bytes)
     }
 
     /// Gives the queue pair places, if it has none.
@@ -265,7 +271,7 @@ impl Receives {
         Ok(())
     }
 
-    /// Attaches a queue pair. From the second one on, messages are copied.
+    /// Attaches a queue pair.
     pub(crate) fn attach<S>(
         &mut self,
         pair: &mut QueuePair<S>,
@@ -302,10 +308,29 @@ impl Receives {
     }
 
     fn lend(&mut self, number: u32) {
+        let most = self.most_places();
         if let Some(member) = self.members.get_mut(&number)
             && let Some(places) = &mut member.places
         {
-            places.lend(number, &mut self.queue);
+            places.lend(number, &mut self.queue, most);
+        }
+    }
+
+    /// The places that a queue pair may have.
+    fn most_places(&self) -> usize {
+        match self.members.len() {
+            1 => self.queue.left() as usize,
+            _ => usize::MAX,
+        }
+    }
+
+    /// Lends a sole queue pair a place for each receive that was posted.
+    pub(crate) fn lend_to_sole(&mut self) {
+        if self.queue.is_lending()
+            && self.members.len() == 1
+            && let Some(number) = self.members.keys().next().copied()
+        {
+            self.lend(number);
         }
     }
 
@@ -332,11 +357,10 @@ impl Receives {
                 if let Some(member) = self.members.get_mut(&number)
                     && let Some(places) = &mut member.places
                 {
-                    let count = places.region.length() / places.bytes;
-                    places.idle = (0..count as u64).rev().collect();
+                    places.idle = (0..places.count as u64).rev().collect();
                     places.generation = self.generation;
-                    places.lend(number, &mut self.queue);
                 }
+                self.lend(number);
             }
             Err(refused) if !refused.still_exists() => drop(self.members.remove(&number)),
             Err(_) => {}
@@ -427,21 +451,35 @@ impl Receives {
             generation,
         };
         // Messages are held only while no receive is left, so this one overtakes none.
-        if let Delivered::Done(done) = self.deliver(port, &message) {
-            return Some(done);
+        match self.deliver(port, &message) {
+            Delivered::Done(done) => return Some(done),
+            Delivered::Waits => held.push_back(message),
+            Delivered::Gone => {}
         }
-        held.push_back(message);
         None
     }
 
     /// Copies a message to where the oldest receive wants it, and lends its place again.
     fn deliver(&mut self, port: &Port, message: &Message) -> Delivered {
         let number = message.completion.queue_pair();
-        let member = self.members.get_mut(&number);
-        let places = member.and_then(|member| member.places.as_mut());
+        let Some(member) = self.members.get_mut(&number) else {
+            return Delivered::Gone;
+        };
+        let places = member.places.as_mut();
         let Some(places) = places.filter(|places| places.generation == message.generation) else {
             return Delivered::Gone;
         };
+        let bytes = message.completion.byte_length();
+        // A card drops such a datagram and keeps the receive: its sender is not to stop the queue
+        // pair.
+        let is_dropped = member.is_datagram
+            && message.completion.is_success()
+            && self.queue.room().is_some_and(|room| room < bytes.into());
+        if is_dropped {
+            places.free(message.completion.id, bytes as usize);
+            self.lend(number);
+            return Delivered::Gone;
+        }
         let domain = self.domain.number();
         let mut failure = None;
         let taken = self.queue.take_for(|id, fragments| {
@@ -466,11 +504,8 @@ impl Receives {
         {
             tracing::warn!(number, %error, "a queue pair whose message did not fit is not stopped");
         }
-        places.free(
-            message.completion.id,
-            message.completion.byte_length() as usize,
-        );
-        places.lend(number, &mut self.queue);
+        places.free(message.completion.id, bytes as usize);
+        self.lend(number);
         Delivered::Done(done)
     }
 

@@ -1,6 +1,7 @@
 //! The queue pairs that report to a completion queue: they come, fail and go.
 
 use super::CompletionQueue;
+use crate::completion::Completion;
 use crate::table::{AttachError, Sides};
 use ringside_qp::{CompletionContext, QueuePairState};
 use ringside_spec::verbs::QueueSide;
@@ -15,7 +16,7 @@ impl CompletionQueue {
 
     /// Detaches a queue pair that the device has destroyed. Returns false if no queue pair with
     /// this context is attached. Its requests that have not completed are discarded; receives of a
-    /// shared queue that completed in a former ring are still delivered.
+    /// shared queue that messages used in a former ring are still delivered.
     pub fn detach(&mut self, context: CompletionContext) -> bool {
         self.flushed.retain(|flushed| *flushed != context);
         if self.drain.is_some_and(|drain| drain.context == context.0) {
@@ -28,9 +29,8 @@ impl CompletionQueue {
             .iter()
             .find_map(|side| self.table.find(*side, context.0));
         if let Some(state) = found {
-            let (number, keeps) = (state.number(), state.keeps_receives());
             for taken in [&mut self.backlog, &mut self.moving] {
-                taken.retain(|taken| taken.queue_pair() != number || keeps && !taken.is_send());
+                taken.retain_mut(|taken| outlives(taken, state));
             }
         }
         self.expect();
@@ -47,4 +47,17 @@ impl CompletionQueue {
         self.expect();
         served
     }
+}
+
+/// True for completions of other queue pairs, and for receives of this one that a shared receive
+/// queue does not take back; the latter are marked.
+fn outlives(taken: &mut Completion, destroyed: &QueuePairState) -> bool {
+    if taken.queue_pair() != destroyed.number() || taken.outlives_queue_pair() {
+        return true;
+    }
+    let is_kept = destroyed.keeps_receives() && !taken.is_send() && !taken.is_flushed_receive();
+    if is_kept {
+        *taken = taken.outliving();
+    }
+    is_kept
 }

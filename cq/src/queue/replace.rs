@@ -3,6 +3,7 @@
 use super::{CompletionQueue, header_of};
 use crate::completion::Completion;
 use ringside_bus::{ReadRing, ZeroedRing};
+use ringside_qp::QueuePairState;
 use ringside_spec::rdma::events::{CQ_SHADOW_ARM_WORD, CqShadowArm};
 use ringside_spec::verbs::QUANTUM_WORDS;
 use ringside_spec::verbs::completion::CompletionHeader;
@@ -28,7 +29,9 @@ impl CompletionQueue {
             if count == 0 {
                 break;
             }
-            self.moving.extend(batch.iter().take(count).copied());
+            let taken = batch.get(..count).unwrap_or(&[]);
+            self.count_flushed(taken);
+            self.moving.extend(taken.iter().copied());
             // The loop ends even if the device keeps writing: a drain is finite.
             from_ring += if draining { 0 } else { count };
             if from_ring >= self.slots() + batch.len() {
@@ -50,6 +53,21 @@ impl CompletionQueue {
         self.shadow.store_release(CQ_SHADOW_ARM_WORD, arm.0);
         self.publish_head();
         self.expect();
+    }
+
+    /// Counts the flushed receives of these completions at queue pairs that a shared receive queue
+    /// feeds.
+    fn count_flushed(&self, taken: &[Completion]) {
+        let flushed = taken.iter().filter(|one| one.is_flushed_receive());
+        let mut last: Option<&QueuePairState> = None;
+        for number in flushed.map(Completion::queue_pair) {
+            if last.is_none_or(|last| last.number() != number) {
+                last = self.table.receiving(number);
+            }
+            if let Some(fed) = last.filter(|fed| fed.keeps_receives()) {
+                fed.count_flushed_in_former_ring();
+            }
+        }
     }
 
     /// Completions that the device has written and no poll has taken. Reads the ring: as long as

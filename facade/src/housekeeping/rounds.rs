@@ -45,8 +45,12 @@ pub(super) struct Rounds {
     supervision: Supervision,
     recover: bool,
     period: Duration,
-    /// as last reported; `None` before the first look
+    /// as last reported; `None` after a recovery, until the next look
     link_is_up: Option<bool>,
+    /// before the recovery
+    link_was_up: Option<bool>,
+    /// the life in which the link was looked at last
+    link_life: u32,
     events: Vec<Event>,
     /// readable while the host asks for the device; `None` if the backend has no request
     release: Option<OwnedFd>,
@@ -57,16 +61,21 @@ impl Rounds {
         let probe = Duration::from_millis(section.probe_ms);
         let retry = Duration::from_millis(section.retry_ms);
         let release = release_request(&served);
-        Self {
-            served,
+        let mut rounds = Self {
+            served: Arc::clone(&served),
             release,
             wakeup: Wakeup::Unknown,
             supervision: Supervision::new(probe, retry),
             recover: section.recover,
             period: Duration::from_millis(section.period_ms),
             link_is_up: None,
+            link_was_up: None,
+            link_life: 0,
             events: Vec::new(),
-        }
+        };
+        // Changes are events from now on, also those before the thread's first round.
+        rounds.look_at_link(&served.driver());
+        rounds
     }
 
     /// Runs until the handoff requests the end.
@@ -136,16 +145,39 @@ impl Rounds {
                 None
             }
         };
-        if failed.is_none()
-            && let Err(error) = device.poll_port_events(&mut self.link_is_up, &mut self.events)
-        {
-            tracing::debug!(%error, "reports of the firmware");
+        if failed.is_none() {
+            self.look_at_link(&device);
         }
         (failed, life)
     }
 
+    /// Reports changes of the link, also one during a recovery.
+    fn look_at_link(&mut self, device: &ringside_pmd::Device) {
+        let life = device.life();
+        if std::mem::replace(&mut self.link_life, life) != life {
+            self.link_was_up = self.link_is_up.take().or(self.link_was_up);
+        }
+        if let Err(error) = device.poll_port_events(&mut self.link_is_up, &mut self.events) {
+            tracing::debug!(%error, "reports of the firmware");
+        }
+        let Some(is_up) = self.link_is_up else {
+            return;
+        };
+        if self
+            .link_was_up
+            .take()
+            .is_some_and(|was_up| was_up != is_up)
+        {
+            self.events.push(match is_up {
+                true => Event::PortUp,
+                false => Event::PortDown,
+            });
+        }
+    }
+
     fn hand_over(&mut self) {
         self.served.note_requests(&self.events);
+        self.served.announce_after_link_up(&self.events);
         for event in self.events.drain(..) {
             self.served.handoff.put(event);
         }
@@ -164,7 +196,6 @@ impl Rounds {
         let supervision = &mut self.supervision;
         match served.recovering(|| device.recover_in_turn(supervision, cause)) {
             Supervised::Recovered(report) => {
-                self.link_is_up = None;
                 let new = report.life;
                 tracing::info!(%cause, life = new, took = ?report.took, "the device was recovered");
                 self.events.push(Event::DeviceRecovered { life: new });

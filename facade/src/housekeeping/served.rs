@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{
-    Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+    Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
 };
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,11 @@ pub(crate) struct Served {
     told: AtomicU32,
     /// true while a thread recovers the device
     recovering: AtomicBool,
+    /// announces the addresses of the IP stack that runs
+    announcer: Mutex<Option<Announcer>>,
 }
+
+type Announcer = Box<dyn Fn() + Send + Sync>;
 
 /// Receives failures and recoveries, on the thread that detects them. An implementation must not
 /// block.
@@ -89,6 +93,7 @@ impl Served {
             observer: OnceLock::new(),
             told: AtomicU32::new(0),
             recovering: AtomicBool::new(false),
+            announcer: Mutex::default(),
         })
     }
 
@@ -111,6 +116,28 @@ impl Served {
             && let Some(observer) = self.observer.get()
         {
             observer.release_requested();
+        }
+    }
+
+    /// Sets the call that announces the addresses of the IP stack once the link comes up.
+    pub(crate) fn set_announcer(&self, announcer: impl Fn() + Send + Sync + 'static) {
+        let mut place = self
+            .announcer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *place = Some(Box::new(announcer));
+    }
+
+    /// Announces the addresses again if the link came up in these events.
+    pub(crate) fn announce_after_link_up(&self, events: &[Event]) {
+        let announcer = self
+            .announcer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if events.contains(&Event::PortUp)
+            && let Some(announce) = announcer.as_ref()
+        {
+            announce();
         }
     }
 

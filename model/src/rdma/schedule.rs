@@ -149,6 +149,12 @@ impl RdmaEngine {
         !self.schedule.ready.is_empty() || !self.objects.notifications.is_empty()
     }
 
+    /// True if complete packets wait to leave.
+    #[inline(always)]
+    pub(crate) fn has_sent(&self) -> bool {
+        !self.objects.notifications.is_empty()
+    }
+
     /// Does a bounded burst of work; true if anything was done.
     pub fn step(&mut self, context: &mut Context<'_>) -> bool {
         // Without bus mastering an engine stops: a host that recovers a function from a failed

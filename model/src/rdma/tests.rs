@@ -1,5 +1,6 @@
 //! The engine driven by hand: commands, rings and doorbells as raw words.
 
+mod arming;
 mod congestion;
 mod control;
 mod data;

@@ -208,8 +208,12 @@ impl CompletionQueue {
             .open_state()?
             .resize_completion_queue(&engine, number, ring, entries)?;
         self.queue.replace(checked);
-        // Whether the device keeps a request for an event across this is not documented.
-        self.request.end();
+        // Whether the device keeps a request for an event across this is not documented: it is
+        // made again, so that neither the event is lost nor its kind.
+        if let Some(notify) = self.request.pending() {
+            self.request.end();
+            self.arm(notify);
+        }
         drop(old);
         Ok(())
     }

@@ -38,6 +38,15 @@ impl EventRequest {
         is_new
     }
 
+    /// The event that is still to come, if there is one.
+    pub(crate) fn pending(&self) -> Option<Notify> {
+        match self.0.load(Ordering::Acquire) {
+            NOTHING => None,
+            1 => Some(Notify::Solicited),
+            _ => Some(Notify::Next),
+        }
+    }
+
     /// The event was taken, or may not come any more. To be called before its taker is told.
     pub(crate) fn end(&self) {
         self.0.store(NOTHING, Ordering::Release);

@@ -168,6 +168,24 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Takes the events of a queue pair that is gone, and drops them: they must not be taken for those
+    /// of the next queue pair with its number.
+    pub(in crate::rdma) fn drop_events_of(&self, state: &mut Session<'_>, number: u32) {
+        self.take_events_for_later(state);
+        let names_it = |event: &Event| match event {
+            Event::QueuePairFailed { queue_pair, .. }
+            | Event::Notice { queue_pair, .. }
+            | Event::MulticastRefused { queue_pair, .. } => *queue_pair == number,
+            _ => false,
+        };
+        state
+            .service
+            .pending_events
+            .retain(|event| !names_it(event));
+    }
+}
+
 impl EngineState {
     fn next_event(&mut self) -> Option<AsynchronousEvent> {
         let AsynchronousEvents { ring, .. } = self.made.asynchronous_events.as_mut()?;

@@ -236,7 +236,7 @@ impl SharedReceiveQueue {
     ) -> usize {
         let mut failed = None;
         for (index, done) in batch.get(..count).unwrap_or(&[]).iter().enumerate() {
-            if done.is_received() {
+            if done.is_received_by_member() {
                 self.inner.consumed(done.queue_pair());
             } else if !done.is_send() {
                 failed = Some(index);
@@ -264,7 +264,7 @@ impl SharedReceiveQueue {
             let Some(done) = batch.get(index).copied() else {
                 break;
             };
-            if !done.is_send() {
+            if !done.is_send() && !done.outlives_queue_pair() {
                 let number = done.queue_pair();
                 let same = |other: &&Completion| !other.is_send() && other.queue_pair() == number;
                 // Completions of this queue pair after this one.

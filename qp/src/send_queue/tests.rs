@@ -249,6 +249,40 @@ fn an_element_never_crosses_a_block_and_the_gap_is_nops() {
 }
 
 #[test]
+fn an_element_that_fits_only_without_its_padding_is_refused() {
+    let pieces = [Fragment::default(); 2];
+    let two_quanta = write(&pieces);
+    assert_eq!(two_quanta.shape().unwrap().quanta, 2);
+    for free in 2..=3 {
+        let mut bench = bench(64);
+        for id in 0..63 {
+            bench.queue.post(id, &Nop, SendFlags::NONE).unwrap();
+        }
+        // The head is before the last place of a block, and one of the free places is for padding.
+        bench.queue.state.send.retire_to(1);
+        bench.queue.post(63, &Nop, SendFlags::NONE).unwrap();
+        bench.queue.state.send.retire_to(8);
+        for id in 64..71 {
+            bench.queue.post(id, &Nop, SendFlags::NONE).unwrap();
+        }
+        bench.queue.state.send.retire_to(8 + free);
+        let before = bench.queue.head();
+        let posted = bench.queue.post(100, &two_quanta, SendFlags::NONE);
+        let free_now = bench.queue.capacity_quanta() - bench.queue.used_quanta();
+        match free {
+            2 => {
+                assert_eq!(posted, Err(PostSendError::QueueFull));
+                assert_eq!((bench.queue.head(), free_now), (before, 2));
+            }
+            _ => {
+                assert_eq!(posted, Ok(()));
+                assert_eq!((bench.queue.head(), free_now), (before + 3, 0));
+            }
+        }
+    }
+}
+
+#[test]
 fn the_doorbell_gets_the_queue_pair_number_each_time_it_is_rung() {
     let mut bench = bench(64);
     bench.queue.post(1, &Nop, SendFlags::SIGNALLED).unwrap();

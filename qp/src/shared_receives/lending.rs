@@ -6,8 +6,16 @@
 //! there.
 
 use super::{SharedReceives, is_member};
-use crate::ReceiveQueue;
 use ringside_spec::verbs::Fragment;
+
+/// The receives of the pool that a member still has while others are lent to it. They precede those
+/// in its ring. Their completions were not delivered yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Held {
+    /// receives that were posted before the first of them
+    pub(super) first: u64,
+    pub(super) count: u64,
+}
 
 impl SharedReceives {
     /// Gives members no more receives of the pool from now on: [`SharedReceives::lend`] gives them
@@ -22,13 +30,17 @@ impl SharedReceives {
         let held = |number| match self.members.get(number) {
             Some(Some(queue)) => {
                 queue.state().keep_receives(false);
-                queue.used()
+                let receives = &queue.state().receive;
+                let count = self.filled(number as u32);
+                let posted = queue.head() >> receives.element_shift();
+                let first = posted.saturating_sub(count);
+                Held { first, count }
             }
-            _ => 0,
+            _ => Held::default(),
         };
-        let held: Box<[u32]> = (0..self.members.count()).map(held).collect();
+        let held: Box<[Held]> = (0..self.members.count()).map(held).collect();
         self.windows.clear();
-        self.places = held.iter().map(|&count| count as usize).sum();
+        self.places = held.iter().map(|held| held.count as usize).sum();
         self.lending = Some(held);
         self.set_trigger();
     }
@@ -42,11 +54,8 @@ impl SharedReceives {
     /// True if the next receive that completes on this queue pair is one that was lent to it.
     #[must_use]
     pub fn is_lent(&self, queue_pair: u32) -> bool {
-        let held = self
-            .lending
-            .as_ref()
-            .map(|held| held.get(queue_pair as usize));
-        matches!(held, Some(Some(0))) && is_member(&self.members, queue_pair)
+        self.held(queue_pair).is_some_and(|held| held.count == 0)
+            && is_member(&self.members, queue_pair)
     }
 
     /// Lends a member a place for a message. The completion returns `id`. False if the queue pair
@@ -70,6 +79,14 @@ impl SharedReceives {
         Some(filled)
     }
 
+    /// Bytes that the oldest receive of the pool has room for. `None` if there is none.
+    #[must_use]
+    pub fn room(&self) -> Option<u64> {
+        let (_, fragments) = self.pool.oldest()?;
+        let lengths = fragments.iter();
+        Some(lengths.map(|piece| u64::from(piece.length_bytes)).sum())
+    }
+
     /// Notes a completed receive while receives are lent; false if they are not.
     pub(super) fn consumed_while_lending(&mut self, queue_pair: u32) -> bool {
         if !self.is_lending() {
@@ -86,29 +103,26 @@ impl SharedReceives {
     pub(super) fn took_from_pool(&mut self, queue_pair: u32) -> bool {
         let held = self.lending.as_mut();
         match held.and_then(|held| held.get_mut(queue_pair as usize)) {
-            Some(held) if *held > 0 => {
-                *held -= 1;
+            Some(held) if held.count > 0 => {
+                held.count -= 1;
+                held.first += 1;
                 true
             }
             _ => false,
         }
     }
 
-    /// The receives of the pool that a member has: its oldest ones.
-    pub(super) fn of_pool(&self, queue_pair: u32, queue: &ReceiveQueue) -> usize {
-        match &self.lending {
-            Some(held) => held
-                .get(queue_pair as usize)
-                .map_or(0, |&held| held as usize),
-            None => queue.used() as usize,
-        }
+    /// The receives of the pool that a queue pair has; `None` if receives are not lent.
+    pub(super) fn held(&self, queue_pair: u32) -> Option<Held> {
+        let held = self.lending.as_ref()?;
+        Some(held.get(queue_pair as usize).copied().unwrap_or_default())
     }
 
     /// A queue pair is no member any more.
     pub(super) fn forget_lent(&mut self, queue_pair: u32) {
         let held = self.lending.as_mut();
         if let Some(held) = held.and_then(|held| held.get_mut(queue_pair as usize)) {
-            *held = 0;
+            *held = Held::default();
         }
     }
 }

@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import chaos, datagrams, dpdk, errors, lan, mismatch, netdev, ours, outside, packets, peers, perftest, programs, recovery, storage, verbs, vfio
+from . import chaos, datagrams, dpdk, errors, lan, mismatch, netdev, ours, outside, packets, peers, perftest, programs, recovery, storage, together, verbs, vfio
 
 ALL = {
     "link": netdev.link,
@@ -19,6 +19,7 @@ ALL = {
     "resets": lan.resets,
     "safe-traffic": lan.safe_traffic,
     "device": verbs.device,
+    "rdma": together.rdma,
     "ping-pong": verbs.ping_pong,
     "sizes": verbs.sizes,
     "events": verbs.events,
@@ -42,7 +43,8 @@ ALL = {
     "forward": packets.forward,
     "our-tap": packets.host_interface,
     "our-dhcp": packets.lease,
-    "perftest": perftest.all_programs,
+    "perftest": perftest.one_size,
+    "perftest-sizes": perftest.all_sizes,
     "perftest-both-ways": mismatch.both_ways,
     "perftest-atomics": mismatch.atomics,
     "reload": recovery.reload,
@@ -56,7 +58,7 @@ ALL = {
     "vfio-bodies": vfio.bodies,
     "vfio-contained": vfio.contained,
     "vfio-irdma": peers.vfio_irdma,
-    "vfio-programs": programs.one_of_each,
+    "vfio-programs": programs.few,
     "vfio-programs-all": programs.table,
     "vfio-sleep": vfio.sleep,
     "vfio-killed": vfio.killed,
@@ -65,10 +67,12 @@ ALL = {
 }
 
 # The longest scenarios begin first when all run, so that no core waits for them at the end.
-LONGEST = ("dpdk-24", "dpdk-25", "vfio-bodies", "perftest", "vfio-programs-all", "vfio-programs", "vfio-irdma", "recording", "vfio-vanished", "vfio-killed", "reload", "sizes")
+LONGEST = ("dpdk-24", "dpdk-25", "vfio-programs-all", "perftest-sizes", "vfio-bodies", "rdma", "vfio-programs", "vfio-vanished", "vfio-killed",
+           "reload", "vfio-irdma", "sizes", "recording", "perftest")
 
-# Scenarios of the nightly run only: their judge moves, or they take long.
-NIGHTLY = ("dpdk-24", "dpdk-25", "perftest-both-ways", "perftest-atomics", "refused-keys-load", "vfio-programs-all")
+# Scenarios of the nightly run only: their judge moves, or they take long and others come close to what they show.
+NIGHTLY = ("dpdk-24", "dpdk-25", "perftest-sizes", "perftest-both-ways", "perftest-atomics", "refused-keys-load", "vfio-programs-all", "sizes",
+           "counters", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-tools", "vfio-vanished", *together.RDMA)
 # Scenarios that compare with recordings of one kernel, the first of the table of judges.
 RECORDED = ("recording", "recording-package")
 

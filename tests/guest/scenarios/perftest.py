@@ -56,19 +56,29 @@ def guest_asks(stage, guest, program, words, flags, gid, ours=(), device="irdma0
     return listening.finish(30), asked
 
 
-def all_programs(stage):
+def one_size(stage):
+    """Six programs, ringside as client and as server of each; several queue pairs; an IPv4 GID as well."""
+    return all_programs(stage, "-s 65536", 1)
+
+
+def all_sizes(stage):
     """Six programs, all 23 sizes, ringside as client and as server of each; several queue pairs; an IPv4 GID as well."""
+    return all_programs(stage, "-a", 23)
+
+
+def all_programs(stage, sizes, count):
+    """Each program with the option `sizes`, which makes it measure so many sizes; then several queue pairs, and the other kind of GID."""
     guest, port = guest_with_way_out(stage, mtu=9000)
     introduce(stage, guest)
     # The GID that begins with fe80: from it our side knows the guest's MAC address.
-    flags = f"-a -n {MESSAGES}"
+    flags = f"{sizes} -n {MESSAGES}"
     for program, words in PROGRAMS:
         said, served = guest_serves(stage, guest, port, program, words, flags, gid=0)
-        if rows(said) != 23:
-            raise Failed(f"{program}: ringside measured {rows(said)} sizes of 23:\n{said}")
+        if rows(said) != count:
+            raise Failed(f"{program}: ringside measured {rows(said)} sizes of {count}:\n{said}")
         listened, asked = guest_asks(stage, guest, program, words, flags, gid=0)
-        if rows(asked) != 23:
-            raise Failed(f"{program}: the guest measured {rows(asked)} sizes of 23:\n{asked}\nringside:\n{listened}")
+        if rows(asked) != count:
+            raise Failed(f"{program}: the guest measured {rows(asked)} sizes of {count}:\n{asked}\nringside:\n{listened}")
     several = f"-s 5000 -q 5 -n {MESSAGES}"
     for program, words in PROGRAMS[:3]:
         guest_serves(stage, guest, port, program, words, several, gid=0)
@@ -77,4 +87,4 @@ def all_programs(stage):
     once = f"-s 4096 -n {MESSAGES}"
     guest_serves(stage, guest, port, "ib_write_bw", "write bw", once, gid=1, ours=("--peer-mac", mac))
     guest_asks(stage, guest, "ib_read_bw", "read bw", once, gid=1, ours=("--peer-mac", mac))
-    return f"{len(PROGRAMS)} programs as server and as client, 23 sizes of {MESSAGES} messages each; 5 queue pairs; both kinds of GID"
+    return f"{len(PROGRAMS)} programs as server and as client, {count} size{'s' if count > 1 else ''} of {MESSAGES} messages each; 5 queue pairs; both kinds of GID"

@@ -13,6 +13,8 @@ class Stage:
         # Servers beside the first one, each a model and a wire of its own.
         self.others = []
         self.guests = []
+        # The next scenario takes the pair of guests of the one before.
+        self.keeps_pair = False
         self.programs = []
         # Warnings that the scenario provokes.
         self.allowed = ()
@@ -81,6 +83,8 @@ class Stage:
 
     def pair(self, mtu=1500, images=(), **settings):
         """Two guests with link up and RDMA devices, on one wire of the model, with all that Linux sends by itself."""
+        if self.keeps_pair and self.guests:
+            return self.guests
         self.serve(2, **settings)
         guests = self.boot(2, images)
         for index, guest in enumerate(guests):

@@ -19,7 +19,7 @@ ADDRESS = re.compile(r"\b[0-9a-f]{9,12}\b|\b[0-9a-f]{8} [0-9a-f]{8}(?= with \d+ 
 ADDRESS_REGISTERS = (0x80000, 0x80080, 0x80100, 0x80180, 0x50A080, 0x50A100)
 # Messages to a worker that sleeps.
 WAKES = 1000
-KILLS = int(os.environ.get("RINGSIDE_KILLS", "20"))
+KILLS = int(os.environ.get("RINGSIDE_KILLS", "5"))
 
 
 def own_guest(stage, functions=2, files=(), folders=(), programs=(), spare=False, used=None, serving=(), lifetime=600, **settings):

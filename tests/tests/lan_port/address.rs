@@ -110,6 +110,7 @@ fn an_address_that_is_refused_is_named_and_the_port_keeps_its_own() {
 #[test]
 fn the_address_is_asked_for_again_after_a_recovery_and_goes_when_the_device_closes() {
     let mut rig = Rig::new();
+    let own = rig.b.mac();
     rig.b.open.port.set_address(ONE).expect("possible");
     rig.b.device.give_up().expect("in service");
     let setup = rig.b.open.port.setup();
@@ -117,9 +118,11 @@ fn the_address_is_asked_for_again_after_a_recovery_and_goes_when_the_device_clos
     rig.b.device.recover().expect("back in service");
     let new = rig.b.device.open_port(&settings()).expect("in service");
     drop(std::mem::replace(&mut rig.b.open, new));
+    assert_eq!(rig.b.mac(), own, "its own, until another one is asked for");
     rig.b.open.port.restore(&setup).expect("as before");
     assert_eq!(rig.b.mac(), ONE);
     assert!(comes(&mut rig, ONE));
+    assert!(comes(&mut rig, own), "RDMA goes on using it");
     let Rig { world, a, b } = rig;
     b.close();
     a.close();

@@ -1,9 +1,9 @@
 //! A queue that the device takes for malicious stops, is named, and runs again once restarted.
 
-use crate::rig::{Rig, plain_frame, settings};
+use crate::rig::{Rig, close, plain_frame, settings};
 use ringside_lan::{Burst, QueueKind};
-use ringside_pmd::lan::PortSettings;
 use ringside_pmd::lan::port::Detector;
+use ringside_pmd::lan::{PortSettings, VsiSettings};
 use ringside_spec::lan::transmit::{DESCRIPTOR_BYTES, DataCommand};
 
 /// Changes the command of a descriptor that the driver has written and the device has not read.
@@ -64,8 +64,8 @@ fn a_stopped_queue_is_named_with_its_cause_and_works_again_after_a_restart() {
             panic!("{events:?}")
         };
         assert_eq!(
-            (event.detector, event.direction(), event.queue),
-            (Detector::TransmitData, QueueKind::Transmit, Some(1))
+            (event.detector, event.direction(), event.queue, event.vsi),
+            (Detector::TransmitData, QueueKind::Transmit, Some(1), None)
         );
         assert!(event.cause.is_some_and(|cause| cause > 0));
         let text = event.to_string();
@@ -97,6 +97,43 @@ fn a_stopped_queue_is_named_with_its_cause_and_works_again_after_a_restart() {
             "transmit descriptor of an unknown type"
         ]
     );
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_stopped_queue_of_a_further_vsi_is_named_with_its_vsi() {
+    let mut rig = Rig::new();
+    let mut settings = VsiSettings::new([2, 0, 0, 0, 0, 9]);
+    settings.queues.transmit_queues = 2;
+    let first = rig.a.open.port.add_vsi(&settings).expect("a VSI");
+    settings.mac[5] = 10;
+    let mut second = rig.a.open.port.add_vsi(&settings).expect("another VSI");
+    let frame = plain_frame(rig.b.mac(), settings.mac, 200, 1);
+    let mut burst = Burst::default();
+    let packet = second.pool.packet_with(&frame).expect("buffers");
+    burst.push(packet).expect("room");
+    assert_eq!(second.transmit[1].send(&mut burst), 1);
+    let queue = second.vsi.transmit_queues().start + 1;
+    damage(&rig, queue, 0, |command| command.with_kind(7));
+    rig.silent_b();
+    let events = rig.a.open.port.malicious_events().expect("in service");
+    let [event] = events[..] else {
+        panic!("{events:?}")
+    };
+    let vsi = second.vsi.number();
+    assert_eq!((event.vsi, event.queue), (Some(vsi), Some(1)));
+    let text = event.to_string();
+    let wanted = format!("transmit queue 1 of VSI {vsi} was stopped by the device: ");
+    assert!(text.starts_with(&wanted), "{text}");
+    second.transmit[1].restart().expect("the device answers");
+    let packet = second.pool.packet_with(&frame).expect("buffers");
+    burst.push(packet).expect("room");
+    assert_eq!(second.transmit[1].send(&mut burst), 1);
+    assert_eq!(rig.wait_b(1)[0].1.to_vec(), frame);
+    close(second);
+    close(first);
+    let Rig { a, b, .. } = rig;
     a.close();
     b.close();
 }

@@ -1,9 +1,9 @@
 //! Two devices with a port each, on one switch.
 
-use ringside_lan::{Burst, Packet, ReceiveQueue};
+use ringside_lan::{Burst, Packet, PacketPool, ReceiveQueue, TransmitQueue};
 use ringside_model::{Stepped, WorldSettings};
 use ringside_pmd::Device;
-use ringside_pmd::lan::{OpenPort, PortSettings};
+use ringside_pmd::lan::{OpenPort, OpenVsi, PortSettings};
 pub(crate) use ringside_testkit::config_without_package as config;
 use ringside_testkit::{bring_up, shut_down};
 use std::time::Duration;
@@ -33,6 +33,24 @@ pub(crate) fn poll(queues: &mut [ReceiveQueue]) -> Vec<(usize, Packet)> {
         found.extend(burst.drain().map(|packet| (number, packet)));
     }
     found
+}
+
+/// Drops a VSI, and demands each packet handle back.
+pub(crate) fn close(open: OpenVsi) {
+    let OpenVsi {
+        vsi,
+        receive,
+        transmit,
+        pool,
+    } = open;
+    drop_queues((receive, transmit), &pool);
+    assert_eq!(vsi.kept_buffers(), 0);
+}
+
+/// Drops queues, and demands each packet handle back.
+fn drop_queues(queues: (Vec<ReceiveQueue>, Vec<TransmitQueue>), pool: &PacketPool) {
+    drop(queues);
+    assert_eq!(pool.usage().in_use, 0, "a packet handle is missing");
 }
 
 pub(crate) struct End {
@@ -81,8 +99,7 @@ impl End {
             transmit,
             pool,
         } = open;
-        drop((receive, transmit));
-        assert_eq!(pool.usage().in_use, 0, "a packet handle is missing");
+        drop_queues((receive, transmit), &pool);
         drop((port, pool));
         shut_down([device]);
     }

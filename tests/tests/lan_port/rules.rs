@@ -369,6 +369,38 @@ fn a_first_rule_that_the_device_refuses_leaves_nothing_and_succeeds_later() {
     rig.finish();
 }
 
+/// A row that stays leads the packets of its kind to a profile of former rules.
+#[test]
+fn entries_that_the_firmware_does_not_take_back_are_freed_before_the_next_rule() {
+    let mut rig = rig();
+    let port = rig.b.open.port.clone();
+    let flow = Flow {
+        v6: false,
+        protocol: 17,
+        ports: (5000, 9),
+    };
+    let refusal = Fault::AdminCommandFails {
+        opcode: Opcode::FreeResource.code(),
+        code: 12,
+    };
+    let wanted = another(hashed(&rig, flow));
+    let [by_source, by_destination] =
+        [4, 8].map(|chosen| to_queue(matching(FlowKind::UdpV4, flow, chosen), wanted));
+    let first = port.add_rule(&by_source).expect("programmed");
+    rig.world.with(|world| world.inject(1, refusal));
+    assert_eq!(port.remove_rule(first), Ok(true));
+    let error = port
+        .add_rule(&by_destination)
+        .expect_err("it would do nothing");
+    assert!(error.to_string().contains("ebusy (12)"), "{error}");
+    rig.world.with(|world| world.clear_faults(1));
+    port.add_rule(&by_destination).expect("programmed");
+    let bytes = frame(&rig, flow);
+    assert_eq!(arrives(&mut rig, &bytes, None).0, usize::from(wanted));
+    drop(port);
+    rig.finish();
+}
+
 #[test]
 fn rules_and_filters_are_restored_after_a_recovery() {
     let mut rig = rig();

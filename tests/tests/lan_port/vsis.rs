@@ -1,12 +1,12 @@
 //! Further VSIs of a port: queues, filters, spreading and statistics of their own.
 
-use crate::rig::{End, Flow, Rig, ip_frame, plain_frame, poll, settings};
+use crate::rig::{End, Flow, Rig, close, ip_frame, plain_frame, poll, settings};
 use ringside_lan::{Burst, Packet, QueueState, Toeplitz};
 use ringside_model::{Fault, FirmwareSnapshot};
 use ringside_pmd::admin::{AdminError, Loopback};
 use ringside_pmd::lan::port::{DEFAULT_KEY, FlowKind, FlowTarget, HashField, Spreading};
 use ringside_pmd::lan::port::{FlowMatch, FlowRule, RuleKind};
-use ringside_pmd::lan::{OpenVsi, PortError, PortSettings, Vsi, VsiSettings};
+use ringside_pmd::lan::{OpenVsi, PortError, PortSettings, VlanStripping, Vsi, VsiSettings};
 use ringside_spec::lan::admin::Opcode;
 
 const RED: [u8; 6] = [0x02, 0xAA, 0, 0, 0, 1];
@@ -42,19 +42,6 @@ fn send(open: &mut OpenVsi, frame: &[u8]) {
         .push(open.pool.packet_with(frame).expect("buffers"))
         .expect("room");
     assert_eq!(open.transmit[0].send(&mut burst), 1);
-}
-
-/// Drops a VSI, and demands each packet handle back.
-fn close(open: OpenVsi) {
-    let OpenVsi {
-        vsi,
-        receive,
-        transmit,
-        pool,
-    } = open;
-    drop((receive, transmit));
-    assert_eq!(pool.usage().in_use, 0, "a packet handle is missing");
-    assert_eq!(vsi.kept_buffers(), 0);
 }
 
 fn counted(open: &OpenVsi, name: &str) -> u64 {
@@ -496,6 +483,49 @@ fn a_reset_under_traffic_gives_every_packet_back_and_the_vsis_are_added_again() 
         let hash = Toeplitz::new(DEFAULT_KEY).hash_bytes(2000u16.to_be_bytes());
         assert_eq!(spreads(&mut bed, RED, 1), (1, Some(hash)));
         assert_eq!(steered(&mut bed, RED, 7), [vec![], vec![], vec![]]);
+    }
+    bed.finish();
+}
+
+/// The settings with which a VSI was added are not those that it had at last.
+#[test]
+fn a_restored_vsi_has_the_mode_and_the_tags_that_it_had_and_not_those_it_was_added_with() {
+    let mut red = vsi(RED, Loopback::Refused, 1);
+    red.queues.promiscuous = true;
+    red.queues.vlan_stripping = VlanStripping::On;
+    let mut bed = Bed::with(&red, &vsi(BLUE, Loopback::Refused, 1));
+    bed.red.vsi.set_promiscuous(false).expect("set");
+    bed.red.vsi.strip_vlan(VlanStripping::Off).expect("set");
+    bed.blue
+        .vsi
+        .strip_vlan(VlanStripping::On)
+        .expect("possible");
+    for (open, settings) in [
+        (&mut bed.red, &red),
+        (&mut bed.blue, &vsi(BLUE, Loopback::Refused, 1)),
+    ] {
+        let setup = open.vsi.setup();
+        let port = bed.rig.b.open.port.clone();
+        let place = std::mem::replace(
+            open,
+            port.add_vsi(&vsi(STRANGER, Loopback::Refused, 1))
+                .expect("room"),
+        );
+        close(place);
+        let new = port.add_vsi(settings).expect("added again");
+        close(std::mem::replace(open, new));
+        open.vsi.restore(&setup).expect("as before");
+        assert_eq!(open.vsi.setup(), setup);
+    }
+    assert_eq!(bed.copies_of(STRANGER, None), [0, 0, 0]);
+    for (station, to, tag) in [(1, RED, None), (2, BLUE, Some(5))] {
+        let frame = plain_frame(to, bed.rig.a.mac(), 100, 1);
+        let mut packet = bed.rig.a.packet(&frame);
+        packet.set_vlan(Some(5));
+        bed.rig.a.send([packet]);
+        let found = bed.arrivals();
+        let tags: Vec<_> = found[station].iter().map(|(_, one)| one.vlan()).collect();
+        assert_eq!(tags, [tag], "station {station}");
     }
     bed.finish();
 }

@@ -6,6 +6,9 @@ use ringside_stack::{NeighbourState, ResolveError, Stack, StackError, StackThrea
 use std::net::IpAddr;
 use std::time::Duration;
 
+/// Real time after which a stack without a core would have got one.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
@@ -124,6 +127,11 @@ fn addresses_come_and_go_at_run_time_with_their_filters() {
     assert_eq!(resolve(&bed, &mut a, &mut b, added), Ok(b.port().mac()));
     let again = "2001:db8::77:8899/64".parse().unwrap();
     assert_eq!(b.add_address(again, now), Err(StackError::Duplicate(added)));
+    // The announcement of the address is under way.
+    for _ in 0..10 {
+        a.poll(bed.world.clock().now());
+        bed.pass();
+    }
     b.remove_address(added).unwrap();
     assert_eq!(b.remove_address(added), Err(StackError::Unknown(added)));
     assert!(a.forget(added, None));
@@ -132,7 +140,41 @@ fn addresses_come_and_go_at_run_time_with_their_filters() {
     bed.finish([device_a, device_b]);
 }
 
-/// Sends a frame to a stack, and returns the ARP frames that come back.
+/// A station that has asked already needs no second question.
+#[test]
+fn a_new_address_is_announced_to_all_stations() {
+    let bed = Bed::new();
+    let (device_a, mut a) = bed.stack(0, &config(&["192.0.2.1/24", "2001:db8::1/64"]));
+    let (device_b, mut b) = bed.stack(1, &config(&["192.0.2.2/24", "2001:db8::2/64@9"]));
+    let clock = bed.world.clock();
+    b.poll(clock.now());
+    // With the link-local address.
+    assert_eq!(b.counters().announcements, 3);
+    for text in ["192.0.2.3/24", "2001:db8::3/64"] {
+        let added: ringside_config::LocalAddress = text.parse().unwrap();
+        let before = a.counters().questions;
+        let limit = clock.now().plus(Duration::from_micros(1500));
+        assert_eq!(a.lookup(added.address, clock.now()), Ok(None));
+        let found = loop {
+            assert!(clock.now() < limit, "{text}: no announcement");
+            a.poll(clock.now());
+            b.poll(clock.now());
+            bed.pass();
+            if a.counters().questions > before && !b.addresses().contains(&added) {
+                b.add_address(added, clock.now()).unwrap();
+            }
+            if let Some(found) = a.lookup(added.address, clock.now()).unwrap() {
+                break found;
+            }
+        };
+        assert_eq!(found.mac, b.port().mac());
+        assert_eq!(a.counters().questions - before, 1);
+    }
+    drop((a, b));
+    bed.finish([device_a, device_b]);
+}
+
+/// Sends a frame to a stack, and returns the ARP frames that come back to the sender alone.
 fn ask(bed: &Bed, far: &mut Raw, stack: &mut Stack, frame: &[u8]) -> Vec<Vec<u8>> {
     far.send(frame);
     let mut answers = Vec::new();
@@ -141,8 +183,8 @@ fn ask(bed: &Bed, far: &mut Raw, stack: &mut Stack, frame: &[u8]) -> Vec<Vec<u8>
         answers.extend(far.poll());
         bed.pass();
     }
-    // Without reports of multicast groups.
-    answers.retain(|frame| frame[12..14] == [8, 6]);
+    // Without announcements and reports of multicast groups.
+    answers.retain(|frame| frame[12..14] == [8, 6] && frame[..6] != [0xFF; 6]);
     answers
 }
 
@@ -326,8 +368,13 @@ fn a_stack_on_a_thread_of_its_own_resolves_for_other_threads() {
             scope.spawn(move || {
                 // Threads that wait move the clock: without a core for the other stack's thread,
                 // seconds pass before it can answer.
-                let mut answers = (0..20).map(|_| resolver.resolve(ip(address), clock));
-                let found = answers.find_map(Result::ok).expect("an answer");
+                let begin = std::time::Instant::now();
+                let found = loop {
+                    match resolver.resolve(ip(address), clock) {
+                        Ok(found) => break found,
+                        Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
+                    }
+                };
                 assert_eq!(found.mac, expected);
                 let none = resolver.resolve(ip("192.0.2.99"), clock).unwrap_err();
                 assert!(

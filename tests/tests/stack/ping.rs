@@ -222,6 +222,15 @@ fn a_vlan_is_answered_with_its_tag_whether_the_device_strips_tags_or_not() {
             answers.extend(far.poll());
             bed.pass();
         }
+        // Each address is announced on its VLAN.
+        let (announced, answers): (Vec<_>, Vec<_>) = answers
+            .into_iter()
+            .partition(|frame| frame[..6] == [0xFF; 6]);
+        let [untagged, tagged] = announced.as_slice() else {
+            panic!("{stripping:?}: {announced:x?}");
+        };
+        assert_eq!(untagged[12..14], [0x08, 0x06]);
+        assert_eq!(tagged[12..18], [0x81, 0, 0, 100, 0x08, 0x06]);
         let [answer] = answers.as_slice() else {
             panic!("{stripping:?}: {answers:x?}");
         };

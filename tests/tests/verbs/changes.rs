@@ -112,6 +112,31 @@ fn a_switch_of_a_queue_pair_that_was_reset_or_has_failed_is_refused() {
     pair.finish();
 }
 
+/// The device reports the failure before the reset; the program takes reports after it.
+#[test]
+fn a_failure_before_a_reset_does_not_fail_the_queue_pair_after_it() {
+    let pair = Pair::new();
+    let (from, to) = (pair.a.region(64), pair.b.region(64));
+    let (mut qp, peer) = pair.connect(|config| config);
+    let piece = [from.slice(0..8).unwrap()];
+    let target = to.remote().at(0);
+    drop(to);
+    qp.write(1, &piece, target, Flags::SIGNALLED).unwrap();
+    qp.ring();
+    for _ in 0..100 {
+        pair.pass();
+    }
+    let number = qp.number();
+    let again = qp.reset().unwrap();
+    assert_eq!(again.number(), number);
+    let names_it = |event: &Event| matches!(event, Event::QueuePairFailed { queue_pair, .. } if *queue_pair == number);
+    let events = pair.a.events();
+    assert!(!events.iter().any(names_it), "{events:?}");
+    assert_eq!(again.query().unwrap().stage, QueuePairStage::Initialised);
+    drop((again, peer, from));
+    pair.finish();
+}
+
 #[test]
 fn a_datagram_queue_pair_stops_and_takes_another_key() {
     let pair = Pair::new();

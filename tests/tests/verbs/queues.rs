@@ -132,6 +132,32 @@ fn a_queue_resized_under_traffic_loses_nothing_and_keeps_the_order() {
 }
 
 #[test]
+fn a_request_for_an_event_outlives_a_resize_with_its_kind() {
+    let mut pair = Pair::new();
+    let (from, to) = (pair.a.region(64), pair.b.region(64));
+    let (mut qp, peer) = pair.connect(|config| config);
+    for (id, resizes) in (0..).zip([1, 2, 3, 4, 5, 8]) {
+        pair.a.completions.arm(Notify::Next);
+        for round in 0..resizes {
+            pair.a.completions.resize(300 + round).unwrap();
+            // A request for less than what was requested before changes nothing.
+            pair.a.completions.arm(Notify::Solicited);
+        }
+        write(&mut qp, id, &from, &to);
+        pair.pass();
+        let number = pair.a.completions.number();
+        assert_eq!(events(&pair), [number], "after {resizes} resizes");
+        assert_eq!(poll(&mut pair.a.completions).len(), 1);
+        write(&mut qp, id, &from, &to);
+        pair.pass();
+        assert!(events(&pair).is_empty(), "one event for all requests");
+        assert_eq!(poll(&mut pair.a.completions).len(), 1);
+    }
+    drop((qp, peer, from, to));
+    pair.finish();
+}
+
+#[test]
 fn requests_outstanding_over_a_resize_and_a_failure_complete_exactly_once() {
     let mut pair = Pair::new();
     let (from, to) = (pair.a.region(64), pair.b.region(64));

@@ -259,3 +259,98 @@ fn a_reset_that_loses_its_queue_pair_leaves_the_receives_and_no_write_to_the_fre
     drop((peer, others, queue, from, at));
     pair.finish();
 }
+
+/// Receives that were flushed into a ring which the completion queue has left are outstanding no
+/// more, and no completion has told of them.
+#[test]
+fn receives_flushed_into_a_former_ring_return_when_their_queue_pair_is_destroyed_or_reset() {
+    for resets in [false, true] {
+        let config = SharedReceiveConfig {
+            receives: 8,
+            fragments: 1,
+            window: 4,
+        };
+        let (mut pair, mut queue, mut connections) = shared(2, &config);
+        let (from, at) = (pair.a.region(64), pair.b.region(8 * SLOT));
+        for slot in 0..8 {
+            post(&mut queue, &at, slot);
+        }
+        connections[0].1.fail().unwrap();
+        for _ in 0..20 {
+            pair.pass();
+        }
+        pair.b.completions.resize(500).unwrap();
+        let (first, failed) = connections.remove(0);
+        let failed = match resets {
+            true => Some(queue.reset(failed).unwrap()),
+            false => {
+                assert_eq!(queue.destroy(failed).unwrap(), 4);
+                None
+            }
+        };
+        let mut batch = [Completion::EMPTY; 8];
+        let found = queue.poll(&mut pair.b.completions, &mut batch);
+        assert_eq!((found, queue.left()), (&[][..], 8));
+        if let Some(failed) = failed {
+            assert_eq!(queue.destroy(failed).unwrap(), 4);
+        }
+        // All eight serve the other one, each once.
+        let piece = [from.slice(0..8).unwrap()];
+        let mut ids = BTreeSet::new();
+        for id in 0..8 {
+            connections[0].0.send(id, &piece, Flags::SIGNALLED).unwrap();
+            connections[0].0.ring();
+            for done in received(&mut pair, &mut queue, 1) {
+                assert_eq!(done.status(), Status::Success);
+                assert!(ids.insert(done.id));
+            }
+        }
+        assert_eq!((ids.len(), queue.left()), (8, 0));
+        drop((first, connections, queue, from, at));
+        pair.finish();
+    }
+}
+
+/// A queue pair that was reset has its number from before: what is delivered late is not of its new
+/// life.
+#[test]
+fn a_receive_that_failed_before_a_reset_takes_nothing_from_the_queue_pair_after_it() {
+    let config = SharedReceiveConfig {
+        receives: 8,
+        fragments: 1,
+        window: 2,
+    };
+    let (mut pair, mut queue, mut connections) = shared(1, &config);
+    let (from, at) = (pair.a.region(4 * SLOT), pair.b.region(8 * SLOT));
+    for slot in 0..2 {
+        post(&mut queue, &at, slot);
+    }
+    let (mut qp, member) = connections.remove(0);
+    let short = [from.slice(0..8).unwrap()];
+    let long = [from.slice(0..4 * SLOT).unwrap()];
+    for piece in [short, long] {
+        qp.send(1, &piece, Flags::SIGNALLED).unwrap();
+    }
+    qp.ring();
+    // The report of the failure has the receives flushed.
+    for _ in 0..20 {
+        pair.pass();
+        pair.b.events();
+    }
+    pair.b.completions.resize(500).unwrap();
+    let member = queue.reset(member).unwrap();
+    let found: Vec<_> = received(&mut pair, &mut queue, 2)
+        .iter()
+        .map(|done| (done.id, done.status()))
+        .collect();
+    assert_eq!(found, [(0, Status::Success), (1, Status::LocalLength)]);
+    for slot in 0..4 {
+        post(&mut queue, &at, slot);
+    }
+    assert_eq!(queue.left(), 4);
+    // As many as its window has places.
+    assert_eq!(queue.destroy(member).unwrap(), 2);
+    assert_eq!(queue.left(), 4);
+    drop((qp, queue, from, at));
+    pair.finish();
+}

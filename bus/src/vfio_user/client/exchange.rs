@@ -73,11 +73,8 @@ impl Exchange {
         let reply = match exchange.try_ask(Command::Version, &ours.encode(), &[]) {
             Ok(reply) => reply,
             Err(LostReply::Refused(Errno::BUSY)) => {
-                return Err(FunctionError::System {
-                    operation: format!("connecting to {}", path.display()),
-                    error: "the function is in use by another client".into(),
-                    remedy: "stop that client, or use another function's socket".into(),
-                });
+                let device = exchange.device;
+                return Err(FunctionError::InUse { device });
             }
             Err(LostReply::Refused(errno)) => {
                 return Err(exchange.not_ours(&format!("it refused version 0.1: {errno}")));

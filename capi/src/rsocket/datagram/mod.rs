@@ -15,6 +15,7 @@ use crate::channel::last_error;
 use crate::cm::datagrams::{self, Answer, Place};
 use crate::cm::socket_address;
 use crate::device::lock;
+use crate::signals::Held;
 use pair::{Arrived, Pair};
 use peers::Peers;
 use std::collections::VecDeque;
@@ -213,10 +214,14 @@ impl Datagram {
         is_left
     }
 
-    /// The peer's host has answered.
+    /// The peer's host has answered, or has not in a long time. Called on the worker's thread.
     fn answered(&self, from: SocketAddr, answer: Answer) {
+        let mac = datagrams::present_mac(from.ip());
         let mut core = self.core();
         if let Some(open) = &mut core.open {
+            if let Some(mac) = mac {
+                open.pair.follow(from.ip(), mac);
+            }
             open.peers.answered(from, answer, Instant::now());
         }
         self.kick(&core);
@@ -262,7 +267,7 @@ impl Datagram {
     }
 
     /// Waits until `is_ready` gives a result. Errors: `EAGAIN` without waiting, `EBADF` once the
-    /// socket is closed, and the failure of the device.
+    /// socket is closed, `EINTR` after a handler without `SA_RESTART`, and the failure of the device.
     fn wait<'a, T>(
         &'a self,
         mut core: MutexGuard<'a, Core>,
@@ -270,6 +275,8 @@ impl Datagram {
         mut is_ready: impl FnMut(&mut Core) -> Option<Result<T, c_int>>,
     ) -> Result<T, c_int> {
         let began = Instant::now();
+        let mut held = None;
+        let mut is_interrupted = false;
         loop {
             if core.is_closed {
                 return Err(libc::EBADF);
@@ -284,6 +291,9 @@ impl Datagram {
             if !waits {
                 return Err(libc::EAGAIN);
             }
+            if is_interrupted {
+                return Err(libc::EINTR);
+            }
             let is_new = core.open.as_mut().is_some_and(|open| open.pair.arm());
             if is_new || Instant::now() < began + SPIN {
                 continue;
@@ -292,9 +302,8 @@ impl Datagram {
             let mut sources = Vec::with_capacity(2);
             self.sources(&core, &mut sources);
             drop(core);
-            let (start, count) = (sources.as_mut_ptr(), sources.len() as libc::nfds_t);
-            // SAFETY: live entries. The queue stays while a call uses the socket.
-            unsafe { libc::poll(start, count, LOOK.as_millis() as c_int) };
+            // The queue stays while a call uses the socket.
+            is_interrupted = held.get_or_insert_with(Held::new).sleep(&mut sources, LOOK);
             core = self.core();
             self.wake_up(&mut core);
         }
@@ -353,7 +362,13 @@ impl Datagram {
             let is_done = core.open.as_ref().is_none_or(Open::is_idle);
             (is_done || Instant::now() > limit).then_some(Ok(()))
         };
-        if let Err(error) = self.wait(self.core(), true, sent) {
+        let closed = loop {
+            match self.wait(self.core(), true, sent) {
+                Err(libc::EINTR) => {}
+                result => break result,
+            }
+        };
+        if let Err(error) = closed {
             tracing::debug!(error, "a datagram socket was closed with datagrams unsent");
         }
         let mut core = self.core();
@@ -492,7 +507,7 @@ impl Core {
         if let Some(peer) = self.connected
             && is_new
         {
-            self.drop_strangers(peer);
+            self.drop_strangers(peer, before);
         }
         let Some(open) = &mut self.open else {
             return false;
@@ -504,12 +519,15 @@ impl Core {
         open.send_waiting()
     }
 
-    /// A connected socket receives from its peer only.
-    fn drop_strangers(&mut self, peer: SocketAddr) {
+    /// A connected socket receives from its peer only. The first `kept` datagrams stay: they arrived
+    /// before, and the program may have seen that there is one.
+    fn drop_strangers(&mut self, peer: SocketAddr, kept: usize) {
         let Some(open) = &mut self.open else { return };
         let mut failed = None;
+        let mut seen = 0;
         self.arrived.retain(|datagram| {
-            let stays = datagram.from == peer;
+            seen += 1;
+            let stays = seen <= kept || datagram.from == peer;
             if !stays && let Err(error) = open.pair.give_back(datagram) {
                 failed = Some(error);
             }

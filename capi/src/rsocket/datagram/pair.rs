@@ -20,6 +20,7 @@ use crate::post::{post_recv, post_send};
 use crate::queue_pair::{ibv_create_qp, ibv_destroy_qp};
 use crate::rsocket::link::Sizes;
 use crate::rsocket::memory::Buffer;
+use ringside_pmd::rdma::address::MacAddress;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
@@ -54,7 +55,9 @@ pub(super) struct Pair {
     channel: *mut ibv_comp_channel,
     queue: *mut ibv_cq,
     pair: *mut ibv_qp,
-    handles: HashMap<IpAddr, *mut ibv_ah>,
+    handles: HashMap<IpAddr, (MacAddress, *mut ibv_ah)>,
+    /// handles to MAC addresses that peers had before: requests under way may name them
+    former: Vec<*mut ibv_ah>,
     send_buffer: Buffer,
     receive_buffer: Buffer,
     /// bytes of the longest datagram that may be sent
@@ -100,6 +103,7 @@ impl Pair {
                 queue: std::ptr::null_mut(),
                 pair: std::ptr::null_mut(),
                 handles: HashMap::new(),
+                former: Vec::new(),
                 send_buffer,
                 receive_buffer,
                 longest,
@@ -214,25 +218,37 @@ impl Pair {
         local: IpAddr,
         remote: IpAddr,
     ) -> Result<Option<*mut ibv_ah>, c_int> {
-        if let Some(known) = self.handles.get(&remote) {
+        if let Some((_, known)) = self.handles.get(&remote) {
             return Ok(Some(*known));
         }
-        if self.handles.len() >= MAX_HANDLES {
-            // A handle goes once the requests that name it are complete.
+        if self.handles.len() + self.former.len() >= MAX_HANDLES {
+            // A handle is destroyed once the requests that name it are complete.
             if !self.is_idle() {
                 return Ok(None);
             }
             self.forget_handles();
         }
-        let made = datagrams::handle_to(local, remote)?;
-        if let Some(made) = made {
-            self.handles.insert(remote, made);
+        let Some((mac, made)) = datagrams::handle_to(local, remote)? else {
+            return Ok(None);
+        };
+        self.handles.insert(remote, (mac, made));
+        Ok(Some(made))
+    }
+
+    /// A peer has this MAC address now. If it had another one before, the next datagram gets a new
+    /// handle.
+    pub(super) fn follow(&mut self, remote: IpAddr, present: MacAddress) {
+        if let Some((known, handle)) = self.handles.get(&remote)
+            && *known != present
+        {
+            self.former.push(*handle);
+            self.handles.remove(&remote);
         }
-        Ok(made)
     }
 
     fn forget_handles(&mut self) {
-        for (_, handle) in self.handles.drain() {
+        let known = self.handles.drain().map(|(_, (_, handle))| handle);
+        for handle in known.chain(self.former.drain(..)) {
             // SAFETY: made for this socket; no request names it any more.
             unsafe { ibv_destroy_ah(handle) };
         }

@@ -23,6 +23,8 @@ pub(super) const MAX_PEERS: usize = 1024;
 
 struct Peer {
     service: Option<Service>,
+    /// two queue pairs were named: the peer's host has to be asked which one is there now
+    is_contested: bool,
     /// the last time that the peer was heard of
     heard: Instant,
     /// the question that is open
@@ -72,6 +74,7 @@ impl Peers {
         }
         self.all.entry(address).or_insert_with(|| Peer {
             service: None,
+            is_contested: false,
             heard: now,
             asked: None,
             refused: None,
@@ -129,9 +132,15 @@ impl Peers {
         self.waiting
     }
 
-    /// A datagram came from there: this is its queue pair now.
+    /// A datagram came from there: this is its queue pair. Where another one was known, either may be
+    /// that of a socket which is closed: datagrams wait until the peer's host has answered.
     pub(super) fn heard(&mut self, address: SocketAddr, service: Service, now: Instant) {
         let peer = self.peer(address, now);
+        peer.is_contested |= peer.service.is_some_and(|known| known != service);
+        if peer.is_contested {
+            peer.service = None;
+            return;
+        }
         peer.service = Some(service);
         peer.heard = now;
         peer.refused = None;
@@ -143,6 +152,7 @@ impl Peers {
             return;
         };
         peer.asked = None;
+        peer.is_contested = false;
         peer.service = answer;
         if answer.is_some() {
             peer.heard = now;

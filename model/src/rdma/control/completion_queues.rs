@@ -200,11 +200,14 @@ impl RdmaEngine {
             return Err(NO_SUCH_OBJECT);
         };
         queue.move_to(place, command.size_entries);
-        if queue.resolve(&mut self.objects.hmc, context) {
-            DONE
-        } else {
-            Err(REFUSED)
+        if !queue.resolve(&mut self.objects.hmc, context) {
+            return Err(REFUSED);
         }
+        // Doorbells that were rung before the command count before it. A page in memory keeps the
+        // last one only, and software that asks again after each of four commands would seem to
+        // have asked for nothing.
+        queue.look_at_arm(false);
+        DONE
     }
 
     pub(super) fn destroy_completion_queue(

@@ -15,6 +15,8 @@ use std::sync::atomic::{Ordering, fence};
 
 const ELEMENT_WORDS: usize = COMPLETION_BYTES / 8;
 const HEADER: usize = ELEMENT_WORDS - 1;
+/// Steps of [`CompletionQueue::late_doorbells`] for one doorbell.
+const LATE: u8 = 2;
 
 /// The event that software waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +69,8 @@ pub(in crate::rdma) struct CompletionQueue {
     /// It was armed before.
     was_armed: bool,
     last_sequence: u64,
-    /// That request was found in memory; its doorbell has not arrived yet.
-    arm_taken_early: bool,
+    /// Doorbells, times [`LATE`], of requests that were found in memory before they arrived.
+    late_doorbells: u8,
     /// An event was written and not yet acknowledged.
     event_outstanding: bool,
     /// An event waits for that acknowledgement.
@@ -104,7 +106,7 @@ impl CompletionQueue {
             armed: Armed::No,
             was_armed: false,
             last_sequence: 0,
-            arm_taken_early: false,
+            late_doorbells: 0,
             event_outstanding: false,
             event_waiting: false,
             unacknowledged: 0,
@@ -289,12 +291,17 @@ impl CompletionQueue {
     pub(in crate::rdma) fn look_at_arm(&mut self, rung: bool) {
         let request = CqShadowArm(self.shadow.load_acquire(CQ_SHADOW_ARM_WORD));
         let known = request.arm_sequence() == self.last_sequence;
-        let taken_early = std::mem::replace(&mut self.arm_taken_early, !rung && !known);
         if known && !rung {
-            self.arm_taken_early = taken_early;
             return;
         }
-        if known && taken_early {
+        let late = self.late_doorbells;
+        self.late_doorbells = match (rung, known) {
+            (false, _) => (late + LATE).min(3 * LATE),
+            (true, true) => late.saturating_sub(LATE),
+            // It may be that of an earlier request: then its own one comes last. Or both were one.
+            (true, false) => late.saturating_sub(1),
+        };
+        if known && late > 0 {
             return;
         }
         self.last_sequence = request.arm_sequence();

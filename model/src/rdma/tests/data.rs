@@ -1,4 +1,4 @@
-use super::rig::{ALL, BASE, CQ_CONTEXT, DOMAIN, QUANTA, Qp, Rig};
+use super::rig::{ALL, BASE, CQ_CONTEXT, Cq, DOMAIN, QUANTA, Qp, Rig};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::*;
 use ringside_spec::rdma::registers as reg;
@@ -11,7 +11,7 @@ fn pattern(length: usize) -> Vec<u8> {
         .collect()
 }
 
-fn piece(at: u64, length_bytes: u32, steering_tag: u32) -> Fragment {
+pub(super) fn piece(at: u64, length_bytes: u32, steering_tag: u32) -> Fragment {
     Fragment {
         address: BASE + at,
         length_bytes,
@@ -569,40 +569,6 @@ fn an_armed_queue_tells_once_and_again_after_acknowledge() {
 }
 
 #[test]
-fn a_completion_that_overtakes_the_arm_doorbell_is_told_of_once() {
-    let mut rig = Rig::new();
-    let (mut qps, mut cqs) = rig.pair();
-    let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
-    let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
-    let mut write = |rig: &mut Rig, cqs: &mut Vec<_>| {
-        rig.request(
-            0,
-            &mut qps[0],
-            SendOpcode::Write,
-            (BASE + to, remote),
-            &[piece(from, 8, local)],
-        );
-        rig.ring(0, &qps[0]);
-        rig.run();
-        rig.poll(0, &mut cqs[0]).expect("a completion");
-    };
-    rig.arm_in_memory(0, &cqs[0], false);
-    write(&mut rig, &mut cqs);
-    assert!(rig.completion_event(0, 0).valid);
-    rig.write(0, reg::CQ_ARM, 3);
-    rig.write(0, reg::CQ_ACKNOWLEDGE, 3);
-    write(&mut rig, &mut cqs);
-    assert!(
-        !rig.completion_event(0, 1).valid,
-        "the doorbell of a request that was served arms nothing"
-    );
-    rig.arm(0, &cqs[0], false);
-    write(&mut rig, &mut cqs);
-    assert!(rig.completion_event(0, 1).valid);
-    rig.assert_no_breach();
-}
-
-#[test]
 fn arming_beside_an_unread_completion_tells_of_it() {
     let mut rig = Rig::new();
     let (mut qps, mut cqs) = rig.pair();
@@ -650,12 +616,8 @@ fn arming_beside_an_unread_completion_tells_of_it() {
     rig.assert_no_breach();
 }
 
-#[test]
-fn a_resized_queue_goes_on_in_its_new_ring() {
-    let mut rig = Rig::new();
-    let (mut qps, mut cqs) = rig.pair();
-    let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
-    let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
+/// Moves the completion queue 3 of function 0 to a new ring.
+fn resize(rig: &mut Rig, cq: &mut Cq) {
     let ring = rig.ring_memory(0, 4096);
     rig.done(
         0,
@@ -663,13 +625,22 @@ fn a_resized_queue_goes_on_in_its_new_ring() {
             cq_number: 3,
             size_entries: 128,
             ring_address: BASE + ring,
-            shadow_address: BASE + cqs[0].shadow,
+            shadow_address: BASE + cq.shadow,
             resize: true,
             ..ModifyCompletionQueue::ZERO
         },
     );
-    cqs[0].ring = ring;
-    cqs[0].size = 128;
+    cq.ring = ring;
+    cq.size = 128;
+}
+
+#[test]
+fn a_resized_queue_goes_on_in_its_new_ring() {
+    let mut rig = Rig::new();
+    let (mut qps, mut cqs) = rig.pair();
+    let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
+    let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
+    resize(&mut rig, &mut cqs[0]);
     rig.request(
         0,
         &mut qps[0],
@@ -679,6 +650,32 @@ fn a_resized_queue_goes_on_in_its_new_ring() {
     );
     rig.ring(0, &qps[0]);
     rig.run();
+    rig.poll(0, &mut cqs[0]).expect("a completion");
+    rig.assert_no_breach();
+}
+
+#[test]
+fn requests_for_events_count_once_their_queue_is_resized() {
+    let mut rig = Rig::new();
+    let (mut qps, mut cqs) = rig.pair();
+    let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
+    let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
+    // The sequence number of the requests has two bits: four of them look like none, unless the
+    // device has seen some of them meanwhile. Their doorbells are lost, as in a page in memory.
+    for _ in 0..4 {
+        rig.arm_in_memory(0, &cqs[0], false);
+        resize(&mut rig, &mut cqs[0]);
+    }
+    rig.request(
+        0,
+        &mut qps[0],
+        SendOpcode::Write,
+        (BASE + to, remote),
+        &[piece(from, 8, local)],
+    );
+    rig.ring(0, &qps[0]);
+    rig.run();
+    assert!(rig.completion_event(0, 0).valid);
     rig.poll(0, &mut cqs[0]).expect("a completion");
     rig.assert_no_breach();
 }

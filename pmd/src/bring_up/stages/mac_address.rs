@@ -11,6 +11,10 @@ pub(super) const STAGE: Stage = Stage {
 };
 
 fn run(context: &mut Context) -> Result<(), StageError> {
-    context.facts.mac = Some(context.admin()?.read_mac()?);
+    let admin = context.admin()?;
+    let found = admin.read_mac()?;
+    // The address that a port chose outlives a reset.
+    let own = context.ports.return_address(|own| admin.write_mac(own))?;
+    context.facts.mac = Some(own.unwrap_or(found));
     Ok(())
 }

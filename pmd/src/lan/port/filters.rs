@@ -1,6 +1,7 @@
 //! Filters of received packets: addresses, VLANs, promiscuous mode.
 
 use super::shared::{Held, PortShared};
+use super::tags::VlanStripping;
 use super::{PortError, Vsi};
 use crate::admin::{Loopback, RulePackets};
 use crate::lan::vsi::switch_flags;
@@ -11,16 +12,6 @@ use std::collections::btree_map::Entry;
 
 /// Highest VLAN id.
 const MAX_VLAN: u16 = 4094;
-
-/// Tags of received packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum VlanStripping {
-    /// They stay in the packet.
-    #[default]
-    Off,
-    /// The outermost goes from the packet into [`Packet::vlan`](ringside_lan::Packet::vlan).
-    On,
-}
 
 impl Vsi {
     /// Delivers all unicast packets of the wire, and all to groups, or only those that other rules
@@ -171,7 +162,10 @@ impl Vsi {
             ..VsiProperties::zeroed()
         };
         let admin = self.shared.admin()?;
-        Ok(admin.update_vsi(self.shared.vsi, &properties)?)
+        let mut configured = self.shared.configured();
+        admin.update_vsi(self.shared.vsi, &properties)?;
+        configured.vlan_stripping = wanted;
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::kinds::{FlowKind, HashField, Programmed};
 use super::shared::PortShared;
-use super::tables::{Block, free};
+use super::tables::Block;
 use super::{PortError, Vsi};
 use crate::admin::AdminQueue;
 use crate::admin::commands::Section;
@@ -114,6 +114,7 @@ impl PortShared {
                 remedy: "install a package with its packet type",
             });
         };
+        self.free_remaining(admin)?;
         let before = self.configured().hashes.get(&kind).cloned();
         let profile = admin.allocate_table_entry(Resource::HashProfile)?;
         let row = match &before {
@@ -123,7 +124,7 @@ impl PortShared {
         let row = match row {
             Ok(row) => row,
             Err(error) => {
-                free(admin, Resource::HashProfile, profile);
+                self.free_entry(admin, Resource::HashProfile, profile);
                 return Err(error.into());
             }
         };
@@ -145,7 +146,7 @@ impl PortShared {
         admin.update_tables(&[Block::Hash.vector(profile, &words), entry])?;
         let unused = std::mem::take(&mut self.configured().freed_profiles);
         for profile in unused {
-            free(admin, Resource::HashProfile, profile);
+            self.free_entry(admin, Resource::HashProfile, profile);
         }
         Ok(())
     }
@@ -201,11 +202,11 @@ impl PortShared {
             tracing::warn!(%error, "the VSI stays in its group of hash profiles");
         }
         for Programmed { profile, row, .. } in hashes.into_values() {
-            free(admin, Resource::HashTcam, row);
-            free(admin, Resource::HashProfile, profile);
+            self.free_entry(admin, Resource::HashTcam, row);
+            self.free_entry(admin, Resource::HashProfile, profile);
         }
         for profile in unused {
-            free(admin, Resource::HashProfile, profile);
+            self.free_entry(admin, Resource::HashProfile, profile);
         }
     }
 }

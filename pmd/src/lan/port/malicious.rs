@@ -3,6 +3,7 @@
 //!
 //! Source: ice `ice_main.c`, `ice_handle_mdd_event`.
 
+use super::shared::PortShared;
 use super::{Port, PortError};
 use ringside_lan::QueueKind;
 use ringside_spec::lan::registers::reset::{
@@ -67,9 +68,12 @@ pub struct Malicious {
     /// The cause, as the device numbers its checks; `None` if another function's event holds the
     /// register.
     pub cause: Option<u8>,
-    /// The port's queue, of the direction of [`Malicious::direction`]; `None` if the register names
-    /// none of this port.
+    /// The queue, of the direction of [`Malicious::direction`], as its VSI counts them; `None` if the
+    /// register names none of this port's.
     pub queue: Option<u16>,
+    /// The number of the further VSI that has the queue; `None` for the port's own VSI, and for a
+    /// queue that is not named.
+    pub vsi: Option<u16>,
 }
 
 impl Malicious {
@@ -92,12 +96,13 @@ impl fmt::Display for Malicious {
             QueueKind::Transmit => "transmit",
         };
         match self.queue {
-            Some(queue) => write!(f, "{direction} queue {queue} was stopped by the device")?,
-            None => write!(
-                f,
-                "the device stopped a {direction} queue and does not name it"
-            )?,
+            Some(queue) => write!(f, "{direction} queue {queue}")?,
+            None => write!(f, "an unnamed {direction} queue")?,
         }
+        if let Some(vsi) = self.vsi {
+            write!(f, " of VSI {vsi}")?;
+        }
+        f.write_str(" was stopped by the device")?;
         write!(f, ": detection of malicious drivers, {:?}", self.detector)?;
         if let Some(cause) = self.cause {
             write!(f, ", cause {cause}")?;
@@ -125,8 +130,8 @@ fn decode(detector: Detector, value: u32) -> Option<(u8, u32, u8)> {
 }
 
 impl Port {
-    /// Events since the last call, and clears them. The device remembers one for each detector
-    /// until then. The owner of a queue that is named restarts it
+    /// Events of all VSIs since the last call, and clears them. The device remembers one for each
+    /// detector until then. The owner of a queue that is named restarts it
     /// ([`TransmitQueue::restart`](ringside_lan::TransmitQueue::restart)); it sends nothing before.
     ///
     /// Control path: four register reads without an event; call it about once a second.
@@ -153,19 +158,34 @@ impl Port {
                 detector,
                 cause: own.map(|(_, _, kind)| kind),
                 queue: None,
+                vsi: None,
             };
-            let (first, count) = match event.direction() {
-                QueueKind::Receive => (shared.queues_first.0, shared.queues.0),
-                QueueKind::Transmit => (shared.queues_first.1, shared.queues.1),
-            };
-            event.queue = own
-                .and_then(|(_, queue, _)| queue.checked_sub(first))
-                .filter(|queue| (*queue as usize) < count)
-                .map(|queue| queue as u16);
+            if let Some((_, queue, _)) = own {
+                (event.vsi, event.queue) = shared.owner_of(event.direction(), queue);
+            }
             tracing::warn!(%event, "malicious driver detection");
             events.push(event);
         }
         Ok(events)
+    }
+}
+
+impl PortShared {
+    /// The VSI, unless it is the port's own, and its queue with this number of the device.
+    fn owner_of(&self, kind: QueueKind, queue: u32) -> (Option<u16>, Option<u16>) {
+        let (first, count) = match kind {
+            QueueKind::Receive => (self.queues_first.0, self.queues.0),
+            QueueKind::Transmit => (self.queues_first.1, self.queues.1),
+        };
+        let of_function = queue.checked_sub(first).map(u16::try_from);
+        let Some(Ok(queue)) = of_function else {
+            return (None, None);
+        };
+        if usize::from(queue) < count {
+            return (None, Some(queue));
+        }
+        let further = self.registry.further_of(kind, queue);
+        further.map_or((None, None), |(vsi, place)| (Some(vsi), Some(place)))
     }
 }
 

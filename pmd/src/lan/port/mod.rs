@@ -28,10 +28,11 @@ mod station;
 mod statistics;
 mod steering;
 mod tables;
+mod tags;
+mod unfreed;
 mod vsi;
 
 pub use error::PortError;
-pub use filters::VlanStripping;
 pub use hash_table::{DEFAULT_KEY, Spreading};
 pub use kinds::{FlowKind, HashField};
 pub use malicious::{Detector, Malicious};
@@ -41,6 +42,7 @@ pub use restore::{PortSetup, VsiSetup};
 pub use rules::{FlowMatch, FlowRule, FlowTarget, RuleKind, RuleNumber};
 pub(crate) use shared::{GroupPlace, PortParts};
 pub use statistics::PortStatistic;
+pub use tags::VlanStripping;
 pub use vsi::{MAX_VSI_RECEIVE_QUEUES, OpenVsi, Vsi, VsiSettings};
 
 use crate::admin::commands::LinkState;

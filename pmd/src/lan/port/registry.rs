@@ -2,7 +2,7 @@
 
 use super::PortError;
 use crate::admin::AdminError;
-use ringside_lan::Service;
+use ringside_lan::{QueueKind, Service};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -31,9 +31,16 @@ pub(crate) struct PortRegistry {
 struct Ports {
     open: Option<Weak<dyn Registered>>,
     /// further VSIs, by place; a place is taken before its VSI exists, and until it is freed
-    further: BTreeMap<u16, (Taken, Option<Weak<dyn Registered>>)>,
+    further: BTreeMap<u16, (Taken, Option<Further>)>,
     /// of this port and of earlier ones, whose queues may have left buffers to the device
     services: Vec<Arc<Service>>,
+}
+
+/// A further VSI that exists.
+#[derive(Debug)]
+struct Further {
+    number: u16,
+    vsi: Weak<dyn Registered>,
 }
 
 /// Place and queues of a further VSI.
@@ -56,24 +63,10 @@ pub(super) struct Wanted {
 
 /// The registry while a port is being opened: no other one can be.
 pub(super) struct Opening<'a> {
-    registry: &'a PortRegistry,
     ports: MutexGuard<'a, Ports>,
 }
 
 impl Opening<'_> {
-    /// Writes the function's own address, if an earlier port did not.
-    pub(super) fn return_address(
-        &mut self,
-        write: impl FnOnce([u8; 6]) -> Result<(), AdminError>,
-    ) -> Result<(), PortError> {
-        let own = *self.registry.own_address();
-        if let Some(own) = own {
-            write(own)?;
-            self.registry.note_address(None);
-        }
-        Ok(())
-    }
-
     /// The port is open.
     pub(super) fn opened(mut self, port: &Arc<impl Registered + 'static>) {
         self.ports.open = Some(weak(port));
@@ -101,18 +94,16 @@ impl PortRegistry {
         if port.is_some_and(|port| port.service().in_service()) {
             return Err(PortError::AlreadyOpen);
         }
-        Ok(Opening {
-            registry: self,
-            ports,
-        })
+        Ok(Opening { ports })
     }
 
     /// All VSIs of the open port, its own last.
     fn open(&self) -> Vec<Arc<dyn Registered>> {
         let ports = self.ports();
-        let further = ports.further.values().map(|(_, vsi)| vsi);
-        let all = further.chain([&ports.open]);
-        all.filter_map(|vsi| vsi.as_ref()?.upgrade()).collect()
+        let further = ports.further.values();
+        let further = further.filter_map(|(_, further)| further.as_ref());
+        let all = further.map(|further| &further.vsi).chain(&ports.open);
+        all.filter_map(Weak::upgrade).collect()
     }
 
     /// Takes a place and queues for one more VSI of the port.
@@ -150,11 +141,30 @@ impl PortRegistry {
         Ok(taken)
     }
 
-    /// A further VSI exists.
-    pub(super) fn added(&self, taken: Taken, vsi: &Arc<impl Registered + 'static>) {
+    /// A further VSI exists, with this number in the device.
+    pub(super) fn added(&self, taken: Taken, number: u16, vsi: &Arc<impl Registered + 'static>) {
         let mut ports = self.ports();
-        ports.further.insert(taken.place, (taken, Some(weak(vsi))));
+        let further = Further {
+            number,
+            vsi: weak(vsi),
+        };
+        ports.further.insert(taken.place, (taken, Some(further)));
         ports.add_service(vsi.service());
+    }
+
+    /// The further VSI with this queue of the function, and the queue's number in it.
+    pub(super) fn further_of(&self, kind: QueueKind, queue: u16) -> Option<(u16, u16)> {
+        let ports = self.ports();
+        // Nothing is upgraded here: a VSI whose last handle goes takes this lock.
+        ports.further.values().find_map(|(taken, further)| {
+            let queues = match kind {
+                QueueKind::Receive => &taken.receive,
+                QueueKind::Transmit => &taken.transmit,
+            };
+            let number = further.as_ref()?.number;
+            let place = queues.contains(&queue).then(|| queue - queues.start);
+            place.map(|place| (number, place))
+        })
     }
 
     /// Place and queues of a VSI may be taken again.
@@ -165,6 +175,20 @@ impl PortRegistry {
     /// Notes the function's own address before a port changes it; `None`: it has it back.
     pub(super) fn note_address(&self, own: Option<[u8; 6]>) {
         *self.own_address() = own;
+    }
+
+    /// Writes the function's own address and returns it, if a port had changed it and a reset or a
+    /// refusal came before the port could give it back.
+    pub(crate) fn return_address(
+        &self,
+        write: impl FnOnce([u8; 6]) -> Result<(), AdminError>,
+    ) -> Result<Option<[u8; 6]>, AdminError> {
+        let own = *self.own_address();
+        if let Some(own) = own {
+            write(own)?;
+            self.note_address(None);
+        }
+        Ok(own)
     }
 
     fn own_address(&self) -> MutexGuard<'_, Option<[u8; 6]>> {

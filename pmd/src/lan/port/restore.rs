@@ -1,7 +1,7 @@
 //! The settings of VSIs, to be applied again to those that replace them after a recovery.
 
 use super::rules::FlowRule;
-use super::{FlowKind, HashField, Port, PortError, Spreading, Vsi};
+use super::{FlowKind, HashField, Port, PortError, Spreading, VlanStripping, Vsi};
 use std::collections::BTreeMap;
 
 /// The frames that a VSI accepts, and their spreading over its queues.
@@ -15,6 +15,8 @@ pub struct VsiSetup {
     pub addresses: Vec<[u8; 6]>,
     /// VLANs.
     pub vlans: Vec<u16>,
+    /// Tags of received packets.
+    pub vlan_stripping: VlanStripping,
     /// Key and table, if [`Vsi::spread`] set them.
     pub spreading: Option<Spreading>,
     /// Fields of the hash, of the kinds for which these are not all.
@@ -53,6 +55,7 @@ impl Vsi {
                 .copied()
                 .filter(|vlan| *vlan != 0)
                 .collect(),
+            vlan_stripping: configured.vlan_stripping,
             spreading: configured.spreading.clone(),
             hash_fields: chosen
                 .map(|(kind, one)| (*kind, one.fields.clone()))
@@ -62,15 +65,15 @@ impl Vsi {
         }
     }
 
-    /// Asks the VSI for all of that: after a recovery, the one that was added again.
+    /// Asks the VSI for all of that: after a recovery, the one that was added again. Promiscuous mode
+    /// and the tags of received packets become those of the setup, whatever the VSI was added with.
     ///
     /// Control path. Errors: [`PortError`] of the first part that was not done; what came before it
     /// is done.
     pub fn restore(&self, setup: &VsiSetup) -> Result<(), PortError> {
-        if setup.promiscuous {
-            self.set_promiscuous(true)?;
-        }
+        self.set_promiscuous(setup.promiscuous)?;
         self.set_all_multicast(setup.all_multicast)?;
+        self.strip_vlan(setup.vlan_stripping)?;
         for address in &setup.addresses {
             self.add_address(*address)?;
         }

@@ -8,6 +8,7 @@ use super::director::Director;
 use super::hash_table::Spreading;
 use super::kinds::{FlowKind, Programmed};
 use super::registry::{PortRegistry, Registered, Taken, Wanted};
+use super::tags::VlanStripping;
 use super::{MAX_QUEUES, PortError, PortSettings};
 use crate::Registers;
 use crate::admin::commands::Capabilities;
@@ -16,6 +17,7 @@ use crate::lan::vsi;
 use ringside_bus::{DmaPool, Doorbell};
 use ringside_lan::{QueueKind, Service};
 use ringside_spec::lan::admin::link::PhyConfig;
+use ringside_spec::lan::admin::switch::Resource;
 use ringside_spec::lan::admin::vsi::{QUEUES_CONTIGUOUS, VsiProperties, VsiSections, kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -107,6 +109,8 @@ pub(super) struct Configured {
     pub(super) own: Option<([u8; 6], u16)>,
     /// rules for VLANs
     pub(super) vlans: BTreeMap<u16, u16>,
+    /// tags of received packets
+    pub(super) vlan_stripping: VlanStripping,
     /// rules of a further VSI for its own address and for broadcast
     pub(super) own_rules: Vec<u16>,
     /// key and table that the caller set
@@ -167,6 +171,8 @@ pub(crate) struct PortShared {
     pub(super) statistics: Mutex<Counted>,
     /// rules, and the queues that program them
     pub(super) director: Mutex<Director>,
+    /// profiles and rows of the port and its VSIs that the firmware did not take back
+    pub(super) unfreed: Mutex<Vec<(Resource, u16)>>,
 }
 
 impl PortShared {
@@ -174,10 +180,10 @@ impl PortShared {
         let capabilities = &parts.capabilities;
         check_limits(capabilities, settings)?;
         let registry = Arc::clone(&parts.registry);
-        let mut opening = registry.open_port()?;
+        let opening = registry.open_port()?;
         let admin = parts.admin;
-        // A reset came before an earlier port could give the address back.
-        opening.return_address(|own| admin.write_mac(own))?;
+        // The firmware did not take it back from an earlier port.
+        registry.return_address(|own| admin.write_mac(own))?;
         let (group, configured) = group_at(parts.place, &admin)?;
         let shared = Arc::new(Self {
             table_entries: capabilities.hash_table_entries as usize,
@@ -207,6 +213,7 @@ impl PortShared {
             first: (0, 0),
             further: None,
             director: Mutex::default(),
+            unfreed: Mutex::default(),
             vector: parts.vector,
             quiesce: parts.quiesce,
             clock: OnceLock::new(),
@@ -260,13 +267,14 @@ impl PortShared {
             configured: Mutex::new(configured),
             statistics: Mutex::default(),
             director: Mutex::default(),
+            unfreed: Mutex::default(),
             further: Some(Further {
                 port: Arc::clone(self),
                 taken: taken.clone(),
                 loopback,
             }),
         });
-        self.registry.added(taken, &shared);
+        self.registry.added(taken, vsi, &shared);
         shared.start_statistics()?;
         Ok(shared)
     }
@@ -403,6 +411,7 @@ impl Registered for PortShared {
         self.remove_filters();
         self.remove_rules();
         self.remove_hashes();
+        self.free_last();
         let running: Vec<_> = self.configured().running.iter().copied().collect();
         let mut quiet = true;
         for (kind, number) in running {

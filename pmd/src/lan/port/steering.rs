@@ -5,7 +5,7 @@ mod start;
 use super::director::{COUNTERS_PER_BLOCK, Director, Installed, KindProfile, MASKS_PER_FUNCTION};
 use super::rules::{FlowMatch, FlowRule, FlowTarget, InputSet, PacketKind, RuleNumber, packet};
 use super::shared::PortShared;
-use super::tables::{Block, free};
+use super::tables::Block;
 use super::{PortError, Vsi};
 use crate::admin::AdminQueue;
 use ringside_lan::FilterError;
@@ -254,6 +254,8 @@ impl PortShared {
                 remedy: "install a package with its packet types",
             });
         };
+        // A row of an earlier rule would still lead packets to its profile.
+        self.free_remaining(admin)?;
         let fields = packets.fields();
         let input = InputSet::of(kind, &fields);
         let profile = admin.allocate_table_entry(Block::FlowDirector.profile())?;
@@ -346,9 +348,9 @@ impl PortShared {
             return;
         };
         for row in unused.rows {
-            free(admin, Block::FlowDirector.row(), row);
+            self.free_entry(admin, Block::FlowDirector.row(), row);
         }
-        free(admin, Block::FlowDirector.profile(), unused.profile);
+        self.free_entry(admin, Block::FlowDirector.profile(), unused.profile);
         let mut cleared = vec![FLOW_DIRECTOR_MASK_SELECT.at(unused.profile.into())];
         director.masks.retain(|register, (_, users)| {
             users.remove(&unused.profile);
@@ -404,7 +406,7 @@ impl PortShared {
             && let Some(first) = director.counters.take()
         {
             let block = first / COUNTERS_PER_BLOCK;
-            free(admin, Resource::FlowDirectorCounters, block);
+            self.free_entry(admin, Resource::FlowDirectorCounters, block);
         }
     }
 }

@@ -2,7 +2,6 @@
 //! match memory, words of profiles. The hash and the flow director have a block of tables each.
 //! Source: reference e810-lan-data, sections 4.1 and 4.2.
 
-use crate::admin::AdminQueue;
 use crate::admin::commands::Section;
 use ringside_spec::lan::admin::switch::Resource;
 use ringside_spec::lan::package::section::{self, block};
@@ -96,12 +95,5 @@ impl Block {
             kind: self.section(block::FIELD_VECTORS),
             bytes,
         }
-    }
-}
-
-/// Frees a profile or a row.
-pub(super) fn free(admin: &AdminQueue, resource: Resource, number: u16) {
-    if let Err(error) = admin.free_table_entry(resource, number) {
-        tracing::warn!(%error, ?resource, number, "a table entry stays until the next reset");
     }
 }

@@ -194,7 +194,7 @@ impl Engine {
 
     /// Takes and acts on events for a caller that does not report them: the next `poll_events`
     /// does. An error concerns the object of its event, not the caller.
-    fn take_events_for_later(&self, state: &mut Session<'_>) {
+    pub(in crate::rdma) fn take_events_for_later(&self, state: &mut Session<'_>) {
         let mut events = Vec::new();
         if let Err(error) = self.take_events(state, &mut events) {
             tracing::warn!(%error, "an event was not acted on completely");

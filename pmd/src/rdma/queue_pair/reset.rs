@@ -75,7 +75,8 @@ impl<S> ResetError<S> {
 impl<S: Resettable> QueuePair<S> {
     /// Takes it back to the state in which it was made, with the attributes of its configuration and
     /// the same number. Requests that are outstanding are dropped; their completions are not
-    /// reported, nor are those that were not polled. The start PSN is another one.
+    /// reported, nor are those that were not polled; reports of its failure that were not taken are
+    /// dropped. The start PSN is another one.
     ///
     /// Verbs: `ibv_modify_qp` to `IBV_QPS_RESET`, and to `IBV_QPS_INIT`. Control path.
     ///
@@ -106,6 +107,7 @@ impl<S: Resettable> QueuePair<S> {
         let destroyed = state.destroy_queue_pair(number, By::Owner);
         let gone = ResetError::destroyed;
         destroyed.map_err(gone)?;
+        engine.drop_events_of(&mut state, number);
         let what = "the share of queue pair";
         let share = self.inner.share.take();
         let share = share.ok_or(gone(RdmaError::Gone { what, number }))?;

@@ -50,6 +50,13 @@ impl SharedReceiveQueue {
         self.inner.take_for(fill)
     }
 
+    /// Bytes that the receive which [`Self::take_for`] takes next has room for. `None` if there is
+    /// none.
+    #[must_use]
+    pub fn room(&self) -> Option<u64> {
+        self.inner.room()
+    }
+
     /// Breaks the connection of a queue pair whose message could not be delivered: a card does the
     /// same where a message does not fit its receive. `code` is the card's code for the reason. An
     /// [`Event::QueuePairFailed`] is reported, unless it had failed before.
@@ -96,7 +103,7 @@ impl SharedReceiveQueue {
         queue: &CompletionQueue,
         done: Completion,
     ) -> Option<(Completion, Place)> {
-        if done.is_send() {
+        if done.is_send() || done.outlives_queue_pair() {
             return Some((done, Place::Posted));
         }
         let place = match self.inner.is_lent(done.queue_pair()) {

@@ -143,3 +143,47 @@ fn an_ended_service_lends_nothing() {
     assert!(shared.post(20, &piece(20)).is_err());
     assert!(shared.take_waiting().is_some());
 }
+
+#[test]
+fn receives_that_completed_before_lending_began_are_of_the_pool_when_they_are_delivered() {
+    let (mut shared, [first, _]) = filled();
+    // Two have completed; no completion was delivered.
+    complete(&first);
+    complete(&first);
+    shared.begin_lending();
+    assert_eq!(shared.left(), 20);
+    for slot in 0..4 {
+        assert!(shared.lend(3, slot, place(slot)));
+    }
+    for left in [19, 18] {
+        assert!(!shared.is_lent(3));
+        shared.consumed(3);
+        assert_eq!(shared.left(), left);
+    }
+    for _ in 0..2 {
+        assert!(!shared.is_lent(3));
+        complete(&first);
+        shared.consumed(3);
+    }
+    assert!(shared.is_lent(3));
+    assert_eq!(complete(&first), 0, "the first place that was lent");
+}
+
+#[test]
+fn a_removed_member_also_returns_what_completed_before_lending_began() {
+    let (mut shared, [first, second]) = filled();
+    let used = complete(&first);
+    for state in [&first, &second, &second] {
+        complete(state);
+    }
+    shared.begin_lending();
+    assert!(shared.lend(3, 0, place(0)));
+    shared.consumed(3);
+    assert_eq!(remove(&mut shared, 3), Some(3));
+    assert_eq!(remove(&mut shared, 4), Some(4));
+    assert_eq!(shared.left(), 19);
+    let mut left: Vec<_> = std::iter::from_fn(|| take(&mut shared)).collect();
+    left.sort_unstable();
+    let others: Vec<_> = (0..20).filter(|id| *id != used).collect();
+    assert_eq!(left, others);
+}

@@ -59,9 +59,27 @@ fn a_datagram_tells_the_queue_pair_of_its_sender() {
     peers.heard(address(1), service(7), now);
     let known = peers.plan(address(1), now + REFRESH - SOON);
     assert_eq!((known.service, known.asks), (Some(service(7)), false));
-    peers.heard(address(1), service(8), now + REFRESH);
+    peers.heard(address(1), service(7), now + REFRESH);
     let later = peers.plan(address(1), now + REFRESH + SOON);
-    assert_eq!((later.service, later.asks), (Some(service(8)), false));
+    assert_eq!((later.service, later.asks), (Some(service(7)), false));
+}
+
+/// Of two sockets that had an address in turn, a datagram of the first may be read last.
+#[test]
+fn datagrams_wait_for_an_answer_where_two_queue_pairs_were_named() {
+    let (mut peers, now) = (Peers::default(), Instant::now());
+    peers.answered(address(1), Some(service(8)), now);
+    peers.heard(address(1), service(8), now);
+    peers.heard(address(1), service(7), now);
+    peers.heard(address(1), service(7), now + SOON);
+    let contested = peers.plan(address(1), now + SOON);
+    assert_eq!((contested.service, contested.asks), (None, true));
+    assert_eq!(peers.keep(address(1), now + SOON, Vec::new), Room::Taken);
+    assert!(peers.ready().is_empty());
+    peers.answered(address(1), Some(service(8)), now + SOON);
+    assert_eq!(peers.ready(), [(address(1), service(8))]);
+    peers.heard(address(1), service(8), now + SOON);
+    assert_eq!(peers.ready().len(), 1);
 }
 
 #[test]

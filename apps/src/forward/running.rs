@@ -1,0 +1,92 @@
+//! Ports while their packets are forwarded: looked after, reported, and named by commands.
+
+use super::ports::Brought;
+use super::statistics::{Report, Shared};
+use super::worker::Handover;
+use crate::failure::Failure;
+use ringside_pmd::lan::Vsi;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+
+/// See the module.
+pub(super) struct Running<'a> {
+    pub(super) report: Report,
+    shared: Arc<Shared>,
+    ports: &'a mut [Brought],
+    /// by thread
+    handovers: Vec<Sender<Handover>>,
+}
+
+impl<'a> Running<'a> {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        ports: &'a mut [Brought],
+        handovers: Vec<Sender<Handover>>,
+        json: bool,
+    ) -> Self {
+        let controls: Vec<_> = ports.iter().map(|port| &port.controls).collect();
+        let report = Report::new(Arc::clone(&shared), &controls, json);
+        Self {
+            report,
+            shared,
+            ports,
+            handovers,
+        }
+    }
+
+    /// Looks after the devices. Queues of a port that was opened again, and of its VSIs, go to the
+    /// threads that had those of before.
+    pub(super) fn supervise(&mut self) -> Result<(), Failure> {
+        for (index, port) in self.ports.iter_mut().enumerate() {
+            let Some(queues) = port.supervise()? else {
+                continue;
+            };
+            let layout = self.shared.layout();
+            for ((station, _), queues) in layout.of_port(index).zip(queues) {
+                let pairs = queues.receive.into_iter().zip(queues.transmit);
+                for (queue, (receive, transmit)) in pairs.enumerate() {
+                    let handover = Handover {
+                        station,
+                        queue,
+                        receive,
+                        transmit,
+                    };
+                    if let Some(thread) = self.handovers.get(layout.thread_of(queue)) {
+                        // A thread that has ended needs none; its panic is reported at the end.
+                        let _ = thread.send(handover);
+                    }
+                }
+            }
+            self.report.reopened(index, &port.controls);
+            self.shared.handovers.fetch_add(1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) const fn ports(&self) -> &[Brought] {
+        self.ports
+    }
+
+    /// The port of a number, or its further VSI, such as `0.1`. Errors: the reason why there is none.
+    pub(super) fn find(&self, name: &str) -> Result<&Vsi, String> {
+        let (number, further) = match name.split_once('.') {
+            Some((number, further)) => (number, Some(further)),
+            None => (name, None),
+        };
+        let port = number.parse().ok().and_then(|at: usize| self.ports.get(at));
+        let count = self.ports.len();
+        let port = port.ok_or_else(|| format!("no port {number}: there are {count}"))?;
+        let Some(further) = further else {
+            return Ok(&port.controls.port);
+        };
+        let vsis = &port.controls.further;
+        let place = further.parse().ok().and_then(|at: usize| at.checked_sub(1));
+        let vsi = place.and_then(|place| vsis.get(place));
+        vsi.ok_or_else(|| match vsis.len() {
+            0 => format!("port {number} has no further VSIs: --vsi adds them"),
+            count => format!("no VSI {name}: port {number} has {number}.1 to {number}.{count}"),
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Programs that are killed, and programs that exit without a word.
+
+use crate::harness::*;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_program_that_ends_without_a_word_is_missed_by_its_peer_and_its_child_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("leave", folder.path()) else {
+        return;
+    };
+    let server = [program.as_str(), "server", "10.0.0.1"];
+    let client = [program.as_str(), "client", "10.0.0.1"];
+    let [server, _] = meet(&server, &client);
+    assert!(server.contains("the peer has left"), "{server}");
+}
+
+/// A server that only waits for events is told that its client was killed: by the client's command,
+/// or by the model if that was killed too.
+fn hears_of_the_killed(how: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("leave", folder.path()) else {
+        return;
+    };
+    let sockets = Folder::new();
+    let mut waiting = start(sockets.path(), "0", &[&program, "server", "10.0.0.1"]);
+    let died = client_of(&mut waiting, was_killed, || {
+        start(sockets.path(), "1", &[&program, how, "10.0.0.1"])
+    });
+    assert!(was_killed(&died), "{died:?}");
+    let text = succeeded(&waiting.wait_with_output().expect("the server"));
+    assert!(text.contains("the peer has left"), "{text}");
+}
+
+#[test]
+fn a_server_that_waits_hears_that_its_client_was_killed() {
+    hears_of_the_killed("killed");
+}
+
+#[test]
+fn a_server_that_waits_hears_that_its_client_was_killed_with_its_command() {
+    hears_of_the_killed("both");
+}
+
+#[test]
+fn the_next_program_of_a_command_tells_the_peers_of_a_killed_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("leave", folder.path()) else {
+        return;
+    };
+    let sockets = Folder::new();
+    let waiting = start(sockets.path(), "0", &[&program, "server", "10.0.0.1"]);
+    // It is killed only once it is connected.
+    let script = "until \"$0\" killed 10.0.0.1; [ $? = 137 ]; do sleep 0.3; done; \"$0\" idle 10.0.0.1; exec sleep 40";
+    let command = start(sockets.path(), "1", &["sh", "-c", script, &program]);
+    let waited = waiting.wait_with_output().expect("the server");
+    let _ = Command::new("kill").arg(command.id().to_string()).status();
+    let text = succeeded(&waited);
+    assert!(text.contains("the peer has left"), "{text}");
+    command.wait_with_output().expect("the command");
+}
+
+/// Kills the program of a `ringside run`, or that and `ringside run` itself, until it has ended.
+fn end(mut run: Child, and_itself: bool) {
+    let limit = Instant::now() + Duration::from_secs(30);
+    while run.try_wait().expect("a child").is_none() {
+        assert!(Instant::now() < limit, "it does not end");
+        kill(run.id(), and_itself);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn kill(own: u32, and_itself: bool) {
+    let mut victims = children(own, "rping");
+    if and_itself {
+        victims.insert(0, own.to_string());
+    }
+    let _ = Command::new("kill").arg("-9").args(victims).status();
+}
+
+#[test]
+fn programs_that_are_killed_leave_nothing_behind() {
+    if !is_installed("rping") || !is_installed("ibv_devinfo") {
+        eprintln!("rdmacm-utils is not installed: not run");
+        return;
+    }
+    let folder = Folder::new();
+    let begin = |port: &str, program: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringside"));
+        command.args(["run", "--port", port, "--libraries"]);
+        command.arg(libraries()).arg("--").args(program);
+        command.env("XDG_RUNTIME_DIR", folder.path());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().expect("ringside")
+    };
+    for round in 0..6_u64 {
+        let server = begin("0", &["rping", "-s", "-a", "10.0.0.1"]);
+        let client = begin("1", &["rping", "-c", "-a", "10.0.0.1", "-C", "1000000"]);
+        std::thread::sleep(Duration::from_millis(50 + 333 * round));
+        end(server, round % 2 == 1);
+        end(client, round % 3 == 2);
+    }
+    for port in ["0", "1"] {
+        let output = start(folder.path(), port, &["ibv_devinfo"]).wait_with_output();
+        let text = succeeded(&output.expect("ibv_devinfo"));
+        assert!(text.contains("PORT_ACTIVE"), "{text}");
+    }
+    assert!(!folder.pid_file().exists());
+}
+
+#[test]
+fn a_model_has_ended_before_the_next_one_starts() {
+    let folder = Folder::new();
+    let mut killed = start(folder.path(), "0", &["sleep", "40"]);
+    let model = folder.wait_for_model();
+    let signal = |name: &str, pid: &str| {
+        let sent = Command::new("kill").args([name, pid]).status();
+        assert!(sent.expect("kill").success());
+    };
+    let everything = format!("pkill -9 -P {0} sleep; kill -9 {0}", family(killed.id()));
+    let ended = Command::new("sh").args(["-c", &everything]).status();
+    ended.expect("sh");
+    killed.wait().expect("a child");
+    // A model that is slow to end, as on a busy machine. Not stopped before: the kernel ends a stopped
+    // process group when its parent ends.
+    signal("-STOP", &model);
+    let is_there = format!("! grep -q . /proc/{model}/cmdline");
+    let next = start(folder.path(), "0", &["sh", "-c", &is_there]);
+    std::thread::sleep(Duration::from_secs(4));
+    signal("-CONT", &model);
+    succeeded(&next.wait_with_output().expect("the next program"));
+    assert!(!folder.pid_file().exists());
+}

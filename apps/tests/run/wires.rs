@@ -1,0 +1,182 @@
+//! Models that are joined by a wire, faults of the wire, and captures.
+
+use crate::harness::*;
+use std::collections::HashSet;
+use std::process::{Command, Stdio};
+
+#[test]
+fn faults_of_the_wire_are_survived_and_wrong_ones_refused() {
+    if !is_installed("rping") {
+        eprintln!("rdmacm-utils is not installed: not run");
+        return;
+    }
+    let folder = Folder::new();
+    let run = |port: &str, fault: &str, program: &[&str]| {
+        let mut command = Command::new("timeout");
+        command.args(["-k", "5", "50", env!("CARGO_BIN_EXE_ringside"), "run"]);
+        command.args(["--port", port, "--fault", fault, "--libraries"]);
+        command.arg(libraries()).arg("--").args(program);
+        command.env("XDG_RUNTIME_DIR", folder.path());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("ringside")
+    };
+    let wrong = run("0", "0:drop 3", &["rping"]).wait_with_output();
+    let wrong = wrong.expect("ringside");
+    assert!(!wrong.status.success());
+    let errors = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(errors.contains("a fault of the wire"), "{errors}");
+    let fault = "wire:corrupt 5000";
+    let rping = ["rping", "-a", "10.0.0.1", "-C", "60", "-V"];
+    let mut server = run("0", fault, &[&rping[..], &["-s"]].concat());
+    let client = client_of(&mut server, has_succeeded, || {
+        run("1", fault, &[&rping[..], &["-c"]].concat())
+    });
+    succeeded(&client);
+    succeeded(&server.wait_with_output().expect("rping"));
+    assert!(!folder.pid_file().exists());
+}
+
+#[test]
+fn programs_on_two_models_meet_over_a_udp_wire() {
+    if !is_installed("rping") {
+        eprintln!("rdmacm-utils is not installed: not run");
+        return;
+    }
+    let (a, b) = (free_port(), free_port());
+    let here = format!("udp:127.0.0.1:{b}@127.0.0.1:{a}");
+    let there = format!("udp:127.0.0.1:{a}@127.0.0.1:{b}");
+    let (one, two) = (Folder::new(), Folder::new());
+    let rping = ["rping", "-a", "10.0.0.1", "-C", "20", "-S", "20000", "-V"];
+    let server = [&rping[..], &["-s"]].concat();
+    let client = [&rping[..], &["-c"]].concat();
+    let mut server = run_with(one.path(), &["--port", "0", "--wire", &here], &server);
+    one.wait_for_model();
+    let other = ["--wire", &here, "--first", "16"];
+    let refused = run_with(one.path(), &other, &["true"]).wait_with_output();
+    let text = String::from_utf8_lossy(&refused.expect("ringside").stderr).into_owned();
+    assert!(text.contains("leave --wire and --first away"), "{text}");
+    let outside = run_with(one.path(), &["--port", "8"], &["true"]).wait_with_output();
+    let text = String::from_utf8_lossy(&outside.expect("ringside").stderr).into_owned();
+    assert!(text.contains("its ports are 0 to 7"), "{text}");
+    let flags = ["--wire", &there, "--first", "8", "--port", "8"];
+    let client = client_of(&mut server, has_succeeded, || {
+        run_with(two.path(), &flags, &client)
+    });
+    succeeded(&client);
+    succeeded(&server.wait_with_output().expect("the server"));
+}
+
+#[test]
+fn every_frame_between_two_programs_is_captured() {
+    if !is_installed("rping") || !is_installed("tshark") {
+        eprintln!("rdmacm-utils or tshark is not installed: not run");
+        return;
+    }
+    let folder = Folder::new();
+    let file = folder.path().join("frames of rping.pcap");
+    let flags = ["--port", "0", "--pcap", file.to_str().expect("a name")];
+    let rping = ["rping", "-a", "10.0.0.1", "-C", "10", "-V"];
+    let mut server = run_with(folder.path(), &flags, &[&rping[..], &["-s"]].concat());
+    folder.wait_for_model();
+    let other = run_with(folder.path(), &["--pcap", "other.pcap"], &["true"]);
+    let refused = other.wait_with_output().expect("ringside");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        text.contains("frames of rping.pcap: leave --pcap away"),
+        "{text}"
+    );
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    let client = [&rping[..], &["-c"]].concat();
+    let mut tries = 0;
+    let client = client_of(&mut server, has_succeeded, || {
+        tries += 1;
+        run_with(folder.path(), &["--port", "1"], &client)
+    });
+    succeeded(&client);
+    succeeded(&server.wait_with_output().expect("the server"));
+    let transactions = |filter: &str| {
+        let mut tshark = Command::new("tshark");
+        let tshark = tshark.arg("-r").arg(&file).args(["-Y", filter]);
+        let tshark = tshark.args(["-T", "fields", "-e", "infiniband.mad.transactionid"]);
+        let text = succeeded(&tshark.output().expect("tshark"));
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let counted = |filter: &str| transactions(filter).len();
+    // Each ping is a read of the server and a write back, in one packet each.
+    assert_eq!(counted("infiniband.bth.opcode == 12"), 10, "read requests");
+    assert_eq!(counted("infiniband.bth.opcode == 16"), 10, "read responses");
+    // A try before the server listens is refused, and a slow answer makes the client send its request again.
+    let requests: HashSet<_> = transactions("infiniband.mad.attributeid == 0x0010")
+        .into_iter()
+        .collect();
+    assert!(
+        (1..=tries).contains(&requests.len()),
+        "{tries} tries, requests for a connection: {requests:?}"
+    );
+}
+
+/// Two hosts: network namespaces with a cable of 1,500 bytes between them, without any right outside.
+const TWO_HOSTS: &str = r#"
+set -e
+ip link set lo up
+unshare --net sleep 60 &
+other=$!
+trap 'kill $other' EXIT
+until [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.05; done
+ip link add name left type veth peer name right netns $other
+ip addr add 192.0.2.1/24 dev left
+ip link set left up
+in_other() { nsenter -t $other --net "$@"; }
+in_other ip link set lo up
+in_other ip addr add 192.0.2.2/24 dev right
+in_other ip link set right up
+XDG_RUNTIME_DIR=$1 timeout 50 "$3" run --libraries "$4" --port 0 --wire udp:192.0.2.2 -- rping -s -a 10.0.0.1 -C 20 -S 20000 -V &
+server=$!
+client() {
+  XDG_RUNTIME_DIR=$1 in_other timeout 50 "$2" run --libraries "$3" --first 8 --wire udp:192.0.2.1 -- rping -c -a 10.0.0.1 -C 20 -S 20000 -V
+}
+# Again until the server listens.
+until client "$2" "$3" "$4"; do
+  kill -0 $server
+  sleep 0.3
+done
+wait $server
+in_other grep '^Ip:' /proc/net/snmp
+"#;
+
+#[test]
+fn programs_on_two_hosts_meet_over_udp_without_rights() {
+    let has_namespaces = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "true"])
+        .status()
+        .is_ok_and(|status| status.success());
+    if !is_installed("rping") || !has_namespaces {
+        let may_miss = std::env::var_os("CI").is_none();
+        assert!(may_miss, "user namespaces are needed: allow them");
+        eprintln!("rdmacm-utils or user namespaces are missing: not run");
+        return;
+    }
+    let (one, two) = (Folder::new(), Folder::new());
+    let mut command = Command::new("unshare");
+    command.args([
+        "--user",
+        "--map-root-user",
+        "--net",
+        "bash",
+        "-c",
+        TWO_HOSTS,
+        "-",
+    ]);
+    command.arg(one.path()).arg(two.path());
+    command.arg(env!("CARGO_BIN_EXE_ringside")).arg(libraries());
+    let text = succeeded(&command.output().expect("unshare"));
+    // Counters of the kernel, by name: packets of 1,500 bytes do not hold a frame of 4 KiB.
+    let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let mut both = names.split_whitespace().zip(values.split_whitespace());
+    let joined = both
+        .find(|(name, _)| *name == "ReasmOKs")
+        .expect("a counter")
+        .1;
+    assert_ne!(joined, "0", "frames were cut and joined:\n{text}");
+}

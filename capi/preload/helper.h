@@ -1,0 +1,3 @@
+/* Starts a process that opens the device and writes the files, and waits for it. Once in a process; nothing in one that
+ * uses verbs. errno is left alone. */
+void write_files_by_helper(void);

@@ -1,0 +1,188 @@
+//! The way to a peer: addresses and routes.
+
+use super::abi::{event, rdma_cm_id};
+use super::addressing::bind;
+use super::events::finish;
+use super::id::{IdObject, Notice, Resolution, Step};
+use super::node::{Node, State, node, push};
+use super::route;
+use super::socket_address;
+use crate::errno;
+use ringside_connect::Lookup;
+use std::ffi::c_int;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// The address of this device that a peer is reached from.
+pub(super) fn local_for(node: &Node, remote: IpAddr) -> Option<IpAddr> {
+    let narrow =
+        |address: &IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
+    let all = node.port.addresses().into_iter();
+    let mut same = all.filter(|own| own.is_ipv4() == remote.is_ipv4());
+    let fitting = same.clone().find(|own| narrow(own) == narrow(&remote));
+    fitting.or_else(|| same.next())
+}
+
+/// Begins to resolve, or is done at once. Returns before the neighbour has answered: the result is
+/// an event. Errors: an errno value, for ids that cannot resolve now.
+///
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn resolve(
+    node: &Node,
+    id: *mut rdma_cm_id,
+    source: Option<SocketAddr>,
+    remote: SocketAddr,
+    limit: Duration,
+) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
+    let object = unsafe { IdObject::of(id) };
+    let found = local_for(node, remote.ip()).filter(|_| !remote.ip().is_loopback());
+    if object.private().step == Step::Made {
+        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let source = source.unwrap_or_else(|| SocketAddr::new(found.unwrap_or(any), 0));
+        // SAFETY: the caller's promise.
+        unsafe { bind(node, id, source) }?;
+    }
+    node.with(|state, now| {
+        let mut private = object.private();
+        if !matches!(private.step, Step::Bound | Step::Addressed | Step::Routed) {
+            return Err(libc::EINVAL);
+        }
+        let bound = private.local.ok_or(libc::EINVAL)?;
+        let own = Some(bound.ip()).filter(|ip| !ip.is_unspecified());
+        let Some(ip) = own.or(found) else {
+            push(Notice::new(id as usize, event::ADDR_ERROR, -libc::ENODEV));
+            return Ok(());
+        };
+        private.step = Step::Resolving;
+        drop(private);
+        let resolution = Resolution {
+            local: SocketAddr::new(ip, bound.port()),
+            remote,
+            until: now + limit,
+        };
+        state.resolving.insert(id as usize, resolution);
+        state.resolve(node, now);
+        Ok(())
+    })
+}
+
+impl State {
+    /// Ends the resolutions whose neighbours have answered, or whose time is over.
+    pub(super) fn resolve(&mut self, node: &Node, now: Duration) {
+        self.resolving.retain(|id, wanted| {
+            // SAFETY: an id leaves the tables before it is destroyed.
+            !unsafe { is_resolved(node, now, *id as *mut rdma_cm_id, wanted) }
+        });
+    }
+
+    /// Ends all of them: the device is gone.
+    pub(super) fn end_resolutions(&mut self) {
+        for id in std::mem::take(&mut self.resolving).into_keys() {
+            // SAFETY: an id leaves the tables before it is destroyed.
+            unsafe { fail(id as *mut rdma_cm_id, libc::ENODEV) };
+        }
+    }
+}
+
+/// True if the resolution of an id has ended; the program gets its event.
+///
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn is_resolved(
+    node: &Node,
+    now: Duration,
+    id: *mut rdma_cm_id,
+    wanted: &Resolution,
+) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match node.port.lookup(wanted.remote.ip()) {
+            Lookup::Found(_) => succeed(node, id, wanted),
+            Lookup::Unknown => fail(id, libc::EHOSTUNREACH),
+            Lookup::Asked if now >= wanted.until => fail(id, libc::ETIMEDOUT),
+            Lookup::Asked => return false,
+        }
+    }
+    true
+}
+
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn succeed(node: &Node, id: *mut rdma_cm_id, found: &Resolution) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut private = IdObject::of(id).private();
+        private.local = Some(found.local);
+        private.remote = Some(found.remote);
+        private.step = Step::Addressed;
+        drop(private);
+        route::show_local(id, found.local);
+        route::show_remote(id, found.remote);
+        route::show_device(id, node.shared);
+    }
+    push(Notice::new(id as usize, event::ADDR_RESOLVED, 0));
+}
+
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn fail(id: *mut rdma_cm_id, error: c_int) {
+    // SAFETY: the caller's promise.
+    let object = unsafe { IdObject::of(id) };
+    // The program may try another address.
+    object.private().step = Step::Bound;
+    push(Notice::new(id as usize, event::ADDR_ERROR, -error));
+}
+
+/// Begins to resolve the address of a peer. The result is `RDMA_CM_EVENT_ADDR_RESOLVED`, or
+/// `RDMA_CM_EVENT_ADDR_ERROR` with `-ETIMEDOUT` after the milliseconds, or with `-EHOSTUNREACH` if
+/// there is no route or the neighbour does not answer.
+///
+/// # Safety
+/// `id` is an id of this library; the addresses are null or socket addresses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_resolve_addr(
+    id: *mut rdma_cm_id,
+    source: *const libc::sockaddr,
+    destination: *const libc::sockaddr,
+    milliseconds: c_int,
+) -> c_int {
+    let limit = Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0));
+    // SAFETY: the caller's promise.
+    unsafe {
+        let Some(remote) = socket_address::read(destination) else {
+            return errno::minus_one(libc::EINVAL);
+        };
+        let source = socket_address::read(source);
+        match node().and_then(|node| resolve(node, id, source, remote, limit)) {
+            Ok(()) => finish(id),
+            Err(error) => errno::minus_one(error),
+        }
+    }
+}
+
+/// # Safety
+/// `id` is an id of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_resolve_route(
+    id: *mut rdma_cm_id,
+    _milliseconds: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let Ok(node) = node() else {
+            return errno::minus_one(libc::ENODEV);
+        };
+        let mut private = IdObject::of(id).private();
+        if !matches!(private.step, Step::Addressed | Step::Routed) {
+            return errno::minus_one(libc::EINVAL);
+        }
+        private.step = Step::Routed;
+        let class = private.traffic_class;
+        drop(private);
+        route::show_path(id, route::path_mtu(&node.port), class);
+        push(Notice::new(id as usize, event::ROUTE_RESOLVED, 0));
+        finish(id)
+    }
+}

@@ -1,0 +1,146 @@
+//! The members: receive queues that come, and go with the receives that they have not used.
+
+use super::{MemberError, SharedReceives, UnusedReceives, is_member};
+use crate::ReceiveQueue;
+
+impl SharedReceives {
+    /// Makes the receive queue of a queue pair a member, with up to `window` receives at a time.
+    ///
+    /// Control path: allocates. Errors: [`MemberError`], together with the queue.
+    pub fn add(
+        &mut self,
+        queue_pair: u32,
+        queue: ReceiveQueue,
+        window: u32,
+    ) -> Result<(), (MemberError, Box<ReceiveQueue>)> {
+        let (number, numbers) = (queue_pair, self.numbers);
+        let is_member = is_member(&self.members, queue_pair);
+        let error = if queue_pair as usize >= numbers {
+            MemberError::NumberTooHigh { number, numbers }
+        } else if queue.used() > 0 || is_member {
+            let receives = queue.used();
+            MemberError::InUse { number, receives }
+        } else if queue.maximum_fragments() < self.pool.stride {
+            MemberError::TooFewFragments {
+                number,
+                fragments: queue.maximum_fragments(),
+                needed: self.pool.stride,
+            }
+        } else {
+            self.insert(queue_pair, queue, window);
+            return Ok(());
+        };
+        Err((error, Box::new(queue)))
+    }
+
+    fn insert(&mut self, queue_pair: u32, queue: ReceiveQueue, window: u32) {
+        queue.state().keep_receives(!self.is_lending());
+        let window = window.clamp(1, queue.capacity()) as usize;
+        if let Some(place) = self.members.get_mut(queue_pair as usize) {
+            *place = Some(Box::new(queue));
+        }
+        if self.is_lending() {
+            return;
+        }
+        self.places += window;
+        self.windows.insert(queue_pair, window);
+        // All members may miss all of their receives, and receives posted beyond the capacity may
+        // return.
+        self.forget_others();
+        // Room also for one that is not in the list, and for one of a queue pair that is not a
+        // member.
+        self.hungry.reserve(self.places + 3);
+        self.pool.grow(self.capacity + self.places);
+        for _ in 0..window {
+            self.note_missing(queue_pair);
+        }
+        self.poorest_last();
+        self.patience = self.patience.min((window / 2).max(1));
+        self.feed();
+    }
+
+    /// Copies the unused receives of a member for [`Self::put_back`]; `None` if it is not a member.
+    /// It reads the ring: call it before the queue pair is destroyed.
+    ///
+    /// Those are among them whose flush the completion queue has taken out of a former ring and not
+    /// delivered: it discards them with the queue pair.
+    #[must_use]
+    pub fn unused(&self, queue_pair: u32) -> Option<UnusedReceives> {
+        let queue = self.members.get(queue_pair as usize)?.as_ref()?;
+        let receives = &queue.state().receive;
+        let (first, count) = self.held(queue_pair).map_or_else(
+            || {
+                let retired = self.flushed_unread(queue_pair, queue);
+                let tail = receives.tail() >> receives.element_shift();
+                (tail - retired, retired + u64::from(queue.used()))
+            },
+            |held| (held.first, held.count),
+        );
+        let receive = |index: u64| {
+            let position = index << receives.element_shift();
+            (receives.id_at(position), queue.fragments_at(position))
+        };
+        Some(UnusedReceives(
+            (first..first + count).map(receive).collect(),
+        ))
+    }
+
+    /// Receives of a member that are retired as flushed, and of which no completion was delivered:
+    /// the last ones that are retired, because nothing but flushes follows a flush.
+    fn flushed_unread(&self, queue_pair: u32, queue: &ReceiveQueue) -> u64 {
+        let unread = self.filled(queue_pair).saturating_sub(queue.used().into());
+        unread.min(queue.state().flushed_in_former_rings())
+    }
+
+    /// Receives of a member that it does not miss: outstanding ones, and those whose completions
+    /// were not delivered.
+    pub(super) fn filled(&self, queue_pair: u32) -> u64 {
+        let window = self.windows.get(&queue_pair).copied().unwrap_or(0);
+        let last = self.is_last_known().then_some(&self.last);
+        let missing = self.hungry.iter().take(self.missing).chain(last);
+        let missing = missing.filter(|number| **number == queue_pair).count();
+        window.saturating_sub(missing) as u64
+    }
+
+    /// Removes a queue pair, if it is a member, without access to its ring. The receives there are
+    /// lost unless [`Self::put_back`] returns them.
+    pub fn forget(&mut self, queue_pair: u32) {
+        if !is_member(&self.members, queue_pair) {
+            return;
+        }
+        self.starve(queue_pair);
+        if let Some(place) = self.members.get_mut(queue_pair as usize) {
+            *place = None;
+        }
+        // Also those of receives that completed and have yet to be delivered.
+        let held = match self.held(queue_pair) {
+            Some(held) => held.count as usize,
+            None => self.windows.remove(&queue_pair).unwrap_or(0),
+        };
+        self.places = self.places.saturating_sub(held);
+        self.forget_lent(queue_pair);
+        self.set_trigger();
+    }
+
+    /// Returns the receives of a forgotten member to the pool, and their number to the caller. The
+    /// device has destroyed the queue pair.
+    pub fn put_back(&mut self, receives: &UnusedReceives) -> usize {
+        for (id, pieces) in &receives.0 {
+            self.pool.put(*id, pieces);
+        }
+        self.feed();
+        receives.0.len()
+    }
+
+    /// Numbers of the member queue pairs.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        let numbers = 0..self.members.count() as u32;
+        numbers.filter(|number| is_member(&self.members, *number))
+    }
+
+    /// The number of member queue pairs.
+    #[must_use]
+    pub fn members(&self) -> usize {
+        self.numbers().count()
+    }
+}
