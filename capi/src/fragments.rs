@@ -5,9 +5,6 @@ use ringside_pmd::rdma::Fragment;
 use std::ffi::c_int;
 use std::mem::offset_of;
 
-/// Fragments of a request.
-const MAX_FRAGMENTS: usize = ringside_spec::rdma::limits::MAX_FRAGMENTS as usize;
-
 const _: () = assert!(
     size_of::<Fragment>() == size_of::<ibv_sge>()
         && align_of::<Fragment>() == align_of::<ibv_sge>()
@@ -17,15 +14,18 @@ const _: () = assert!(
     "a program's list is read as a list of fragments"
 );
 
+/// Errors: `EINVAL` for more than `most`.
+///
 /// # Safety
 /// `list` has `count` entries.
 pub(crate) unsafe fn entries<'a>(
     list: *const ibv_sge,
     count: c_int,
+    most: u32,
 ) -> Result<&'a [ibv_sge], c_int> {
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
-        Ok(count) if count <= MAX_FRAGMENTS => {
+        Ok(count) if count <= most as usize => {
             // SAFETY: the caller's promise.
             Ok(unsafe { std::slice::from_raw_parts(list, count) })
         }
@@ -33,14 +33,17 @@ pub(crate) unsafe fn entries<'a>(
     }
 }
 
+/// Errors: `EINVAL` for more than `most`.
+///
 /// # Safety
 /// `list` has `count` entries.
 pub(crate) unsafe fn fragments<'a>(
     list: *const ibv_sge,
     count: c_int,
+    most: u32,
 ) -> Result<&'a [Fragment], c_int> {
     // SAFETY: the caller's promise.
-    let entries = unsafe { entries(list, count) }?;
+    let entries = unsafe { entries(list, count, most) }?;
     // SAFETY: both have the same layout, which is checked above.
     Ok(unsafe { std::slice::from_raw_parts(entries.as_ptr().cast(), entries.len()) })
 }

@@ -229,17 +229,17 @@ unsafe fn post_plain_inline(
     pair: &mut QueuePair<Connected>,
     wanted: &ibv_send_wr,
     signal_all: bool,
+    most: u32,
 ) -> Option<Result<(), Refused>> {
     let flags = flags_of(wanted.send_flags, signal_all);
     let (id, [remote_address, key, ..]) = (wanted.wr_id, wanted.wr);
     // SAFETY: the caller's promise.
     let only = unsafe { &*wanted.sg_list };
-    let length = only.length as usize;
-    if !(1..=MAX_INLINE).contains(&length) {
+    if !(1..=most).contains(&only.length) {
         return None;
     }
     // SAFETY: the program's memory, as it promises.
-    let data = unsafe { std::slice::from_raw_parts(only.addr as *const u8, length) };
+    let data = unsafe { std::slice::from_raw_parts(only.addr as *const u8, only.length as usize) };
     match wanted.opcode {
         request::RDMA_WRITE => {
             let write = WriteInline {
@@ -322,7 +322,7 @@ impl Inner {
         }
         if wanted.send_flags & send_flags::INLINE != 0 {
             // SAFETY: the caller's promise, and a list of one entry.
-            return unsafe { post_plain_inline(pair, wanted, signal_all) };
+            return unsafe { post_plain_inline(pair, wanted, signal_all, self.inline_bytes) };
         }
         let flags = flags_of(wanted.send_flags, signal_all);
         let (id, [remote_address, key, ..]) = (wanted.wr_id, wanted.wr);
@@ -386,14 +386,14 @@ impl Inner {
     ) -> Result<Data<'a>, c_int> {
         if wanted.send_flags & send_flags::INLINE == 0 || wanted.opcode == request::RDMA_READ {
             // SAFETY: the caller's promise.
-            let list = unsafe { fragments(wanted.sg_list, wanted.num_sge) }?;
+            let list = unsafe { fragments(wanted.sg_list, wanted.num_sge, self.most_fragments) }?;
             let is_bounced = false;
             return Ok(Data::Fragments { list, is_bounced });
         }
         // SAFETY: the caller's promise.
-        let entries = unsafe { entries(wanted.sg_list, wanted.num_sge) }?;
+        let entries = unsafe { entries(wanted.sg_list, wanted.num_sge, self.most_fragments) }?;
         if let [only] = entries
-            && (1..=MAX_INLINE).contains(&(only.length as usize))
+            && (1..=self.inline_bytes).contains(&only.length)
         {
             let (data, length) = (only.addr as *const u8, only.length as usize);
             // SAFETY: the program's memory, as it promises.
@@ -402,7 +402,7 @@ impl Inner {
             }));
         }
         let length: u64 = entries.iter().map(|entry| u64::from(entry.length)).sum();
-        if length <= MAX_INLINE as u64 {
+        if length <= u64::from(self.inline_bytes) {
             // SAFETY: the caller's promise.
             return unsafe { scratch.gather(entries) }.map(Data::Inline);
         }
@@ -445,8 +445,9 @@ impl Inner {
         if self.state == state::RESET {
             return Err(Refused::Errno(libc::EINVAL));
         }
+        let most = self.attributes.cap.max_recv_sge;
         // SAFETY: the caller's promise.
-        let found = unsafe { fragments(wanted.sg_list, wanted.num_sge) }?;
+        let found = unsafe { fragments(wanted.sg_list, wanted.num_sge, most) }?;
         let (id, fragments) = (wanted.wr_id, found);
         Ok(match &mut self.pair {
             Pair::Initialised(pair) => pair.receive(id, fragments),

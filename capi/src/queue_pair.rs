@@ -30,6 +30,10 @@ const MAX_INLINE: u32 = ringside_spec::rdma::limits::MAX_INLINE_BYTES;
 pub(crate) struct Inner {
     pub(crate) pair: Pair,
     pub(crate) state: c_int,
+    /// fragments of a send request
+    pub(crate) most_fragments: u32,
+    /// bytes that a request holds itself
+    pub(crate) inline_bytes: u32,
     /// for inline data beyond the card's; freed after the queue pair
     pub(crate) bounce: Option<Bounce>,
     /// the shared receive queue that feeds it, or null
@@ -209,6 +213,8 @@ pub unsafe extern "C" fn ibv_create_qp(
     let inner = Inner {
         pair,
         state: state::RESET,
+        most_fragments: cap.max_send_sge,
+        inline_bytes: cap.max_inline_data.min(MAX_INLINE),
         bounce,
         shared: init.srq.cast(),
         attributes: no_attributes(cap),

@@ -6,7 +6,7 @@ use crate::bind::bind_of;
 use crate::fragments::entries;
 use crate::pair::Pair;
 use crate::queue_pair::Inner;
-use ringside_spec::rdma::limits::{MAX_INLINE_BYTES, MAX_MESSAGE_BYTES};
+use ringside_spec::rdma::limits::MAX_MESSAGE_BYTES;
 use ringside_spec::verbs::MAX_QUANTA;
 use ringside_spec::verbs::sizes::{inline_quanta, send_quanta};
 use std::ffi::c_int;
@@ -77,8 +77,9 @@ impl<'a> Room<'a> {
             request::BIND_MW => return unsafe { bind_of(wanted) }.map(|_| 1),
             _ => {}
         }
+        let most = self.inner.most_fragments;
         // SAFETY: the caller's promise.
-        let list = unsafe { entries(wanted.sg_list, wanted.num_sge) }?;
+        let list = unsafe { entries(wanted.sg_list, wanted.num_sge, most) }?;
         let length: u64 = list.iter().map(|entry| u64::from(entry.length)).sum();
         let mut most = u64::from(MAX_MESSAGE_BYTES);
         if let Pair::DatagramReady(pair) = &self.inner.pair {
@@ -103,7 +104,7 @@ impl<'a> Room<'a> {
         if wanted.send_flags & send_flags::INLINE == 0 || wanted.opcode == request::RDMA_READ {
             return Ok(send_quanta(list.len() + immediate));
         }
-        if length <= u64::from(MAX_INLINE_BYTES) {
+        if length <= u64::from(self.inner.inline_bytes) {
             return Ok(inline_quanta(length as usize));
         }
         let (count, longest) = self.bounced;

@@ -51,7 +51,7 @@ unsafe fn post(
         // SAFETY: the caller's promise.
         let posted = unsafe {
             let wanted = &*next;
-            fragments(wanted.sg_list, wanted.num_sge).and_then(|found| {
+            fragments(wanted.sg_list, wanted.num_sge, object.fragments).and_then(|found| {
                 receives.note_length(port, found)?;
                 receives
                     .queue

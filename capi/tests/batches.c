@@ -366,12 +366,11 @@ static int spoil(struct side *side, enum flaw flaw)
         return EINVAL;
     case INLINE_TOO_LONG:
         ibv_wr_send(ex);
-        /* what the card takes in a request is taken, if less was asked for */
-        ibv_wr_set_inline_data(ex, bytes, ASKED_INLINE + 1 + draw(side->thread, 900));
+        ibv_wr_set_inline_data(ex, bytes, side->inline_bytes + 1 + draw(side->thread, 2) * draw(side->thread, 800));
         return EINVAL;
     case FRAGMENTS:
         ibv_wr_send(ex);
-        ibv_wr_set_sge_list(ex, 14, many);
+        ibv_wr_set_sge_list(ex, draw(side->thread, 2) ? 14 : 4, many);
         return EINVAL;
     default:
         for (int i = 0; i < 5000; i++) {
@@ -460,7 +459,7 @@ static unsigned chain(struct side *side, struct request *all, unsigned count)
         }
     }
     if (refused < count && all[refused].opcode != IBV_WR_BIND_MW && all[refused].opcode != IBV_WR_LOCAL_INV)
-        wrs[refused].num_sge = 14;
+        wrs[refused].num_sge = draw(side->thread, 2) ? 14 : 4;
     else
         refused = count;
     int error = ibv_post_send(side->qp, wrs, &bad);

@@ -16,10 +16,12 @@ static struct ibv_cq_ex *make_cq(uint64_t flags, uint32_t comp_mask, uint32_t cq
     return ibv_create_cq_ex(context, &wanted);
 }
 
+static uint32_t send_fragments = 3;
+
 static struct ibv_qp *make_qp(struct ibv_pd *domain, struct ibv_cq *cq, enum ibv_qp_type type, uint64_t ops)
 {
     struct ibv_qp_init_attr_ex wanted = { .send_cq = cq, .recv_cq = cq, .qp_type = type,
-        .cap = { .max_send_wr = SENDS, .max_recv_wr = 16, .max_send_sge = 3, .max_recv_sge = 1,
+        .cap = { .max_send_wr = SENDS, .max_recv_wr = 16, .max_send_sge = send_fragments, .max_recv_sge = 1,
                  .max_inline_data = 300 },
         .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = domain, .send_ops_flags = ops };
     return ibv_create_qp_ex(context, &wanted);
@@ -280,8 +282,10 @@ static void connection(struct ibv_pd *domain, struct ibv_cq_ex *cq)
  * nothing does, whatever lies between the end of the ring's blocks. */
 static void full(struct ibv_pd *domain, struct ibv_cq_ex *cq)
 {
+    send_fragments = 13;
     struct ibv_qp *one = make_qp(domain, ibv_cq_ex_to_cq(cq), IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE);
     struct ibv_qp *two = make_qp(domain, ibv_cq_ex_to_cq(cq), IBV_QPT_RC, IBV_QP_EX_WITH_SEND);
+    send_fragments = 3;
     union ibv_gid gid;
     CHECK(one && two && !ibv_query_gid(context, 1, GID_INDEX, &gid));
     join(one, two, &gid);

@@ -144,9 +144,26 @@ int main(void)
     CHECK(!strcmp(on_heap + 100, text));
 
     /* What verbs refuses. */
-    put.num_sge = 100;
-    bad = NULL;
-    CHECK(ibv_post_send(one, &put, &bad) == EINVAL && bad == &put);
+    struct ibv_sge piece = { (uintptr_t)on_heap, 1, heap->lkey }, many[3] = { piece, piece, piece };
+    put.send_flags = IBV_SEND_SIGNALED;
+    put.sg_list = many;
+    for (put.num_sge = 100; put.num_sge; put.num_sge = put.num_sge == 100 ? 3 : 0) {
+        bad = NULL;
+        CHECK(ibv_post_send(one, &put, &bad) == EINVAL && bad == &put);
+    }
+    struct ibv_recv_wr take = { .sg_list = many, .num_sge = 3 }, *refused = NULL;
+    CHECK(ibv_post_recv(one, &take, &refused) == EINVAL && refused == &take);
+    /* Inline data beyond what was asked for, in one piece and in two. */
+    put.send_flags |= IBV_SEND_INLINE;
+    many[0].length = 65;
+    many[1].length = 0;
+    for (put.num_sge = 1; put.num_sge < 3; put.num_sge++) {
+        bad = NULL;
+        CHECK(ibv_post_send(one, &put, &bad) == EINVAL && bad == &put);
+        many[0].length = 64;
+        many[1].length = 1;
+    }
+    put.sg_list = &unregistered;
     put.num_sge = 1;
 
     /* A wrong key fails the queue pair: poll alone says so, and later requests are flushed. */
