@@ -5,7 +5,8 @@
 //! - memory that the device can reach, registers and doorbells are not inherited
 //!   (`MADV_DONTFORK`). Private zeroed pages lie in their place, so that a store of the child
 //!   reaches neither the device nor the parent, and an access is no fault: `Hidden`;
-//! - objects of the data path are notified: [`tell_in_child`].
+//! - objects of the data path are notified: [`tell_in_child`];
+//! - connections to a server are closed: `Severed`.
 //!
 //! `vfork` and `posix_spawn` do not count as forks: the child shares the parent's memory until it
 //! executes another program.
@@ -15,6 +16,7 @@ use crate::DeviceAddress;
 use crate::error::FunctionError;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Once, Weak};
@@ -92,6 +94,35 @@ pub fn tell_in_child(object: Weak<dyn Inherited>) {
 pub fn tell_in_child_of<T: Inherited + 'static>(object: &Arc<T>) {
     let object: Arc<dyn Inherited> = Arc::clone(object) as _;
     tell_in_child(Arc::downgrade(&object));
+}
+
+/// A descriptor that a child of a fork must not keep open, so that its other end notices when this
+/// process closes it or ends. In the child its number then names `/dev/null`.
+///
+/// Dropped before the descriptor is closed.
+#[derive(Debug)]
+pub(crate) struct Severed(RawFd);
+
+impl Severed {
+    pub(crate) fn new(descriptor: BorrowedFd<'_>) -> Arc<Self> {
+        let severed = Arc::new(Self(descriptor.as_raw_fd()));
+        tell_in_child_of(&severed);
+        severed
+    }
+}
+
+impl Inherited for Severed {
+    fn found_in_child(&self) {
+        // SAFETY: the number is that of a descriptor whose owner is only used in the parent; calls
+        //         that are allowed between fork and exec.
+        unsafe {
+            let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+            if nothing >= 0 {
+                libc::dup3(nothing, self.0, libc::O_CLOEXEC);
+                libc::close(nothing);
+            }
+        }
+    }
 }
 
 /// A mapping that a child of a fork must not share. Dropped before the mapping is removed.

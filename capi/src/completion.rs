@@ -121,6 +121,16 @@ impl CompletionObject {
     /// Drops what was added for a queue pair that is destroyed or reset.
     pub(crate) fn forget(&self, queue_pair: u32) {
         self.made.forget(queue_pair);
+        self.take_requests();
+    }
+
+    /// Tells the queue which queue pairs were made and destroyed, as its next poll would: programs
+    /// make and destroy any number without a poll. Not while another call has the queue, nor for
+    /// one without a lock: it polls, or it is the program's to poll.
+    pub(crate) fn take_requests(&self) {
+        if let Some(mut polled) = self.polled.try_hold() {
+            polled.queue.take_requests();
+        }
     }
 
     /// Takes one completion into `place`; false if there is none.

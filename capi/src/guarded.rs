@@ -43,6 +43,15 @@ impl<T> Guarded<T> {
         }
     }
 
+    /// `None` if another call holds the value, or if it has no lock that would tell.
+    pub(crate) fn try_hold(&self) -> Option<Held<'_, T>> {
+        let lock = self.lock.as_ref()?.try_lock()?;
+        Some(Held {
+            _lock: Some(lock),
+            value: &self.value,
+        })
+    }
+
     pub(crate) fn into_inner(self) -> T {
         self.value.into_inner()
     }

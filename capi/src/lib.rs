@@ -44,6 +44,7 @@ mod modify;
 mod network;
 mod open;
 mod pair;
+mod per_process;
 mod polling;
 mod post;
 mod probe;

@@ -5,50 +5,60 @@ use crate::channel::EventQueue;
 use crate::context_object::ContextObject;
 use crate::device::{Failure, Port, lock, start_log};
 use crate::live::{self, Kind};
+use crate::per_process::PerProcess;
 use crate::{errno, events, files, verbs_table};
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// The longest wait for a device that another process has.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-static PORT: OnceLock<Result<Option<Arc<Port>>, c_int>> = OnceLock::new();
+static PORT: PerProcess<Arc<Port>> = PerProcess::new();
+
+/// The failure that was explained last.
+static EXPLAINED: Mutex<String> = Mutex::new(String::new());
 
 /// The device; none if no variable names one. An error is an errno value, and was explained on
-/// standard error.
+/// standard error; the next call tries again.
+///
+/// A child of a fork opens the device for itself: what its parent listed is good there, objects that
+/// its parent made are not.
 pub(crate) fn port() -> Result<Option<&'static Arc<Port>>, c_int> {
-    let found = PORT.get_or_init(|| {
-        start_log();
-        let Some(name) = std::env::var_os("RINGSIDE_DEVICE") else {
-            return Ok(None);
-        };
-        let opened = open_when_free(&name.to_string_lossy()).and_then(|port| {
-            events::start(&port).map_err(|error| Failure::of(libc::EIO, error))?;
-            files::write(&port);
-            Ok(port)
-        });
-        opened.map(Some).map_err(|failure| {
-            eprintln!("ringside: {}: {}", name.to_string_lossy(), failure.text);
-            failure.errno
-        })
-    });
-    match found {
-        Ok(port) => Ok(port.as_ref()),
-        Err(errno) => Err(*errno),
+    if let Some(port) = PORT.get() {
+        return Ok(Some(port));
     }
+    start_log();
+    let Some(name) = std::env::var_os("RINGSIDE_DEVICE") else {
+        return Ok(None);
+    };
+    let name = name.to_string_lossy();
+    let opened = PORT.get_or_try_init(|| {
+        let port = open_when_free(&name)?;
+        events::start(&port).map_err(|error| Failure::of(libc::EIO, error))?;
+        files::write(&port);
+        Ok(port)
+    });
+    opened.map(Some).map_err(|failure: Failure| {
+        let mut explained = lock(&EXPLAINED);
+        if *explained != failure.text {
+            eprintln!("ringside: {name}: {}", failure.text);
+            explained.clone_from(&failure.text);
+        }
+        failure.errno
+    })
 }
 
 /// Opens the device. Waits a little while another process has it, where that may be the one that
-/// `ringside-files.so` starts for a shell (`capi/preload/helper.c`).
+/// `ringside-files.so` starts for a shell (`capi/preload/helper.c`), or a parent that ends (`daemon`).
 fn open_when_free(name: &str) -> Result<Arc<Port>, Failure> {
     let end = Instant::now() + PATIENCE;
     loop {
         match Port::open(name) {
             Err(failure)
                 if failure.errno == libc::EBUSY
-                    && files::folder().is_some()
+                    && (files::folder().is_some() || PORT.is_inherited())
                     && Instant::now() < end =>
             {
                 std::thread::sleep(Duration::from_millis(20));

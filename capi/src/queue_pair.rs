@@ -237,6 +237,10 @@ pub unsafe extern "C" fn ibv_create_qp(
         let queue = unsafe { CompletionObject::of(queue) };
         queue.users.fetch_add(1, Ordering::Relaxed);
     }
+    for queue in [init.send_cq, init.recv_cq] {
+        // SAFETY: the caller's promise.
+        unsafe { CompletionObject::of(queue) }.take_requests();
+    }
     let number = made.plain().qp_num;
     let made: *mut ibv_qp = Box::into_raw(made).cast();
     // SAFETY: as for the exported call.

@@ -79,6 +79,27 @@ static void refused_afterwards(struct side *side)
     CHECK(!ibv_destroy_comp_channel(side->channel));
 }
 
+/* Queue pairs that are destroyed, reset and moved to the error state, and none of their queues is polled. */
+static void unpolled(struct side *side, int rounds)
+{
+    struct ibv_cq *cqs[2];
+    struct ibv_qp *resets;
+    CHECK(cqs[0] = ibv_create_cq(side->context, 16, NULL, NULL, 0));
+    CHECK(cqs[1] = ibv_create_cq(side->context, 16, NULL, NULL, 0));
+    struct ibv_qp_init_attr init = { .send_cq = cqs[0], .recv_cq = cqs[1], .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 } };
+    CHECK(resets = ibv_create_qp(side->pd, &init));
+    for (int round = 0; round < rounds; round++) {
+        struct ibv_qp *qp = ibv_create_qp(side->pd, &init);
+        CHECK(qp && !ibv_destroy_qp(qp));
+        to_init(resets, 0);
+        struct ibv_qp_attr failed = { .qp_state = IBV_QPS_ERR }, reset = { .qp_state = IBV_QPS_RESET };
+        CHECK(round % 2 || !ibv_modify_qp(resets, &failed, IBV_QP_STATE));
+        CHECK(!ibv_modify_qp(resets, &reset, IBV_QP_STATE));
+    }
+    CHECK(!ibv_destroy_qp(resets) && !ibv_destroy_cq(cqs[0]) && !ibv_destroy_cq(cqs[1]));
+}
+
 int main(int count, char **arguments)
 {
     CHECK(count == 2 && !ibv_fork_init());
@@ -118,6 +139,8 @@ int main(int count, char **arguments)
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child && !status);
+
+    unpolled(&stays, 4 * rounds);
 
     /* The other context was not touched. */
     struct side again = made(memory);

@@ -154,6 +154,13 @@ fn says_ok(name: &str, arguments: &[&str]) {
 }
 
 #[test]
+fn a_child_of_a_fork_opens_the_device_for_itself() {
+    for before in ["list", "context", "channel", "addresses", "socket"] {
+        says_ok("daemon", &[before]);
+    }
+}
+
+#[test]
 fn eight_threads_post_to_one_queue_pair_with_a_shared_receive_queue() {
     says_ok("shared", &[]);
 }

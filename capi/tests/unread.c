@@ -147,7 +147,8 @@ static void receives_after_a_failure(void)
     CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
 }
 
-/* A child of a fork has none of the library's threads: its calls fail, and do not wait for them. */
+/* A child of a fork has none of the library's threads: calls for its parent's objects fail, and do not wait for
+ * them. */
 static void child_of_a_fork(void)
 {
     union ibv_gid gid;
@@ -155,15 +156,18 @@ static void child_of_a_fork(void)
     struct ibv_pd *pd = ibv_alloc_pd(context);
     struct ibv_ah_attr way = { .is_global = 1, .port_num = 1, .grh = { .sgid_index = GID_INDEX, .dgid = gid } };
     way.grh.dgid.raw[15] = 77;
+    struct rdma_cm_id *id;
+    CHECK(!rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP));
     pid_t child = fork();
     CHECK(child >= 0);
     if (!child) {
         alarm(20); /* ends it if it waits */
-        int failed = !ibv_create_ah(pd, &way) && !rdma_create_event_channel();
+        int failed = !ibv_create_ah(pd, &way) && errno && !rdma_create_event_channel();
         _exit(failed && errno == ENODEV ? 7 : 8);
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    CHECK(!rdma_destroy_id(id));
     CHECK(!ibv_dealloc_pd(pd) && !ibv_close_device(context));
 }
 

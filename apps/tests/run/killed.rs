@@ -16,6 +16,20 @@ fn a_program_that_ends_without_a_word_is_missed_by_its_peer_and_its_child_is_not
     assert!(server.contains("the peer has left"), "{server}");
 }
 
+/// The parent lists the devices and ends; its connection to the model must end with it.
+#[test]
+fn a_daemon_opens_the_device_that_its_parent_has_listed() {
+    let folder = Folder::new();
+    let Some(program) = compiled("daemon", folder.path()) else {
+        return;
+    };
+    let wait = r#""$0" list leave >out 2>&1; until [ -s out ]; do sleep 0.1; done; cat out"#;
+    let shell = format!("cd '{}'; {wait}", folder.path().display());
+    let began = start(folder.path(), "0", &["sh", "-c", &shell, &program]);
+    let output = began.wait_with_output().expect("the program");
+    assert_eq!(succeeded(&output), "ok\n");
+}
+
 /// A server that only waits for events is told that its client was killed: by the client's command,
 /// or by the model if that was killed too.
 fn hears_of_the_killed(how: &str) {

@@ -1,4 +1,6 @@
 use super::*;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use crate::{Memory, PageSize};
 
 /// Runs `child` in a forked process. Returns true if `child` returned true.
@@ -65,4 +67,30 @@ fn objects_are_told_in_the_child_only() {
     drop(gone);
     assert!(in_a_child(|| flag.load(Ordering::Relaxed)));
     assert!(!flag.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_connection_ends_with_its_process_though_a_child_has_a_copy() {
+    let (mine, other) = std::os::unix::net::UnixStream::pair().unwrap();
+    let severed = Severed::new(mine.as_fd());
+    let (mut told, mut hold) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    // SAFETY: the child reads and writes pipes, and ends without running destructors.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(hold.1);
+        let _ = told.1.write_all(&[1]);
+        let _ = hold.0.read(&mut [0]);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    told.0.read_exact(&mut [0]).unwrap();
+    drop(severed);
+    drop(mine);
+    let limit = Some(std::time::Duration::from_secs(10));
+    other.set_read_timeout(limit).unwrap();
+    assert_eq!((&other).read(&mut [0]).unwrap(), 0, "the end of the stream");
+    drop(hold.1);
+    let mut status = 0;
+    // SAFETY: waits for the child made above; `status` is valid.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
 }

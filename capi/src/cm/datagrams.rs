@@ -4,6 +4,7 @@
 //! manager answers for them on its own thread, whatever the program does meanwhile.
 
 use super::addressing::here;
+use super::id::User;
 use super::node::{State, node};
 use super::ports::Owner;
 use super::resolving::local_for;
@@ -34,6 +35,7 @@ pub(crate) struct Place {
     token: usize,
     local: SocketAddr,
     listener: Option<ListenerId>,
+    _user: User,
 }
 
 /// The protection domain and the context of all datagram services.
@@ -118,6 +120,7 @@ impl Place {
             token,
             local: SocketAddr::new(ip, port),
             listener: None,
+            _user: User::new(),
         })
     }
 

@@ -7,8 +7,33 @@ use crate::device::lock;
 use ringside_cm::{ConnectionId, ListenerId, Parameters, PortSpace};
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// Counts the ids and datagram sockets of a program.
+#[derive(Debug)]
+pub(super) struct User;
+
+static USERS: AtomicUsize = AtomicUsize::new(0);
+
+impl User {
+    pub(super) fn new() -> Self {
+        USERS.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+
+    /// True if there is an id or a datagram socket.
+    pub(super) fn exists() -> bool {
+        USERS.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        USERS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// An event channel.
 #[repr(C)]
@@ -169,6 +194,7 @@ pub(super) struct IdObject {
     /// events that were read and not acknowledged
     unacknowledged: Mutex<u32>,
     acknowledged: Condvar,
+    _user: User,
 }
 
 // SAFETY: as every object of the interface: the program shares it between its threads by the rules
@@ -202,6 +228,7 @@ impl IdObject {
             }),
             unacknowledged: Mutex::default(),
             acknowledged: Condvar::new(),
+            _user: User::new(),
         });
         let id: *mut rdma_cm_id = Box::into_raw(made).cast();
         // SAFETY: just made.

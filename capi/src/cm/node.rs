@@ -2,14 +2,16 @@
 
 use super::abi::{event, rdma_cm_id, rdma_conn_param};
 use super::farewells::Farewells;
-use super::id::{ChannelObject, Detail, IdObject, Notice, Resolution, Step};
+use super::id::{ChannelObject, Detail, IdObject, Notice, Resolution, Step, User};
 use super::ports::Ports;
 use super::route::{self, Shared};
 use super::services::{Question, Service as DatagramService};
+use crate::channel::last_error;
 use crate::device::{Port, lock};
 use crate::errno;
 use crate::memory::ibv_alloc_pd;
 use crate::open::{self, ibv_open_device};
+use crate::per_process::PerProcess;
 use crate::signals::{block_signals, restore_signals};
 use crate::wakeup::Wakeup;
 use ringside_cm::{
@@ -21,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Longest time that the end of the process waits for its last messages to leave.
@@ -38,8 +40,6 @@ pub(super) struct Node {
     began: Instant,
     state: Mutex<State>,
     wake: Arc<Wakeup>,
-    /// the process that opened it: a child of a fork must not use it
-    process: u32,
 }
 
 /// State that calls and the thread change.
@@ -62,37 +62,28 @@ pub(super) struct State {
     addresses: Vec<IpAddr>,
 }
 
-static NODE: OnceLock<Result<Node, c_int>> = OnceLock::new();
+static NODE: PerProcess<&'static Node> = PerProcess::new();
 
-/// The connection manager; an errno value if there is no device, or in a child of a fork.
+/// The connection manager; an errno value if there is no device, or in a child of a fork whose parent
+/// left ids or sockets to it.
 pub(super) fn node() -> Result<&'static Node, c_int> {
-    let mut is_new = false;
-    let found = NODE.get_or_init(|| {
-        is_new = true;
-        Node::open()
-    });
-    let node = found.as_ref().map_err(|error| *error)?;
-    if node.process != std::process::id() {
-        // A child of a fork has neither the thread nor, perhaps, the lock.
+    if let Some(node) = NODE.get() {
+        return Ok(*node);
+    }
+    if NODE.is_inherited() && (User::exists()) {
+        // Their connections are the parent's.
         return Err(libc::ENODEV);
     }
-    if is_new {
-        // SAFETY: the function needs nothing that may be gone when the process ends.
-        unsafe { libc::atexit(at_exit) };
-        let before = block_signals();
-        let started = std::thread::Builder::new()
-            .name("ringside-cm".to_owned())
-            .spawn(|| watch(node));
-        restore_signals(&before);
-        started.map_err(|_| libc::EAGAIN)?;
-    }
-    Ok(node)
+    NODE.get_or_try_init(|| {
+        let node: &'static Node = Box::leak(Box::new(Node::open()?));
+        node.start()?;
+        Ok(node)
+    })
+    .copied()
 }
 
 extern "C" fn at_exit() {
-    if let Some(Ok(node)) = NODE.get()
-        && node.process == std::process::id()
-    {
+    if let Some(node) = NODE.get() {
         node.take_leave();
     }
 }
@@ -113,12 +104,12 @@ impl Node {
         let (context, domain) = unsafe {
             let context = ibv_open_device(port.object());
             if context.is_null() {
-                return Err(libc::ENODEV);
+                return Err(last_error());
             }
             (context, ibv_alloc_pd(context))
         };
         if domain.is_null() {
-            return Err(libc::ENOMEM);
+            return Err(last_error());
         }
         let seed = seed();
         let mut manager = Manager::new(Identity::of(u64::from_be(port.guid()), seed));
@@ -149,8 +140,20 @@ impl Node {
                 addresses,
             }),
             wake,
-            process: std::process::id(),
         })
+    }
+
+    /// Starts its thread, which lasts as long as the process.
+    fn start(&'static self) -> Result<(), c_int> {
+        let before = block_signals();
+        let started = std::thread::Builder::new()
+            .name("ringside-cm".to_owned())
+            .spawn(|| watch(self));
+        restore_signals(&before);
+        started.map_err(|_| libc::EAGAIN)?;
+        // SAFETY: the function needs nothing that may be gone when the process ends.
+        unsafe { libc::atexit(at_exit) };
+        Ok(())
     }
 
     /// Tells the peers of all connections that this process ends, as the kernel does for its

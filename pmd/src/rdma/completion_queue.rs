@@ -140,6 +140,13 @@ impl CompletionQueue {
         self.queue.poll_one(place)
     }
 
+    /// Carries out what other cores have requested of this queue (queue pairs made, ended, failed),
+    /// as each poll does. A queue that is never polled has room for a limited number of them; then
+    /// making a queue pair on it fails.
+    pub fn take_requests(&mut self) {
+        self.queue.take_requests();
+    }
+
     pub(super) fn backlog(&self) -> impl Iterator<Item = &Completion> {
         self.queue.backlog()
     }

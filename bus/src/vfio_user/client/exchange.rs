@@ -2,13 +2,14 @@
 
 use super::ClientLimits;
 use crate::clock::wait_for;
+use crate::process::Severed;
 use crate::vfio_user::message::{self, DeviceInfo, Header, KIND_REPLY, Version};
 use crate::vfio_user::stream::Fault;
 use crate::vfio_user::{Capabilities, Command, Message, Received, Stream, StreamError};
 use crate::{Clock, Deadline, DeviceAddress, FunctionError};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(super) enum LostReply {
 
 /// The connection to the server; see the module.
 pub(super) struct Exchange {
+    /// A child of a fork would keep the function in use after this process.
+    _severed: Arc<Severed>,
     stream: Stream,
     device: DeviceAddress,
     clock: Arc<dyn Clock>,
@@ -58,6 +61,7 @@ impl Exchange {
             reason: error.to_string(),
         })?;
         let mut exchange = Self {
+            _severed: Severed::new(stream.as_fd()),
             stream,
             device,
             clock,

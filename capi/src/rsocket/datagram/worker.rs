@@ -4,11 +4,12 @@
 use super::Datagram;
 use crate::cm::datagrams::Answer;
 use crate::device::lock;
+use crate::per_process::PerProcess;
 use crate::signals::{block_signals, restore_signals};
 use crate::wakeup::Wakeup;
 use std::ffi::c_int;
 use std::net::SocketAddr;
-use std::sync::{LazyLock, Mutex, OnceLock, Weak};
+use std::sync::{Mutex, Weak};
 use std::time::Duration;
 
 /// Between two looks whether what waits can be sent.
@@ -28,11 +29,15 @@ struct Worker {
     wake: Wakeup,
 }
 
-static WORKER: LazyLock<Worker> = LazyLock::new(Worker::default);
+static WORKER: PerProcess<Worker> = PerProcess::new();
+
+fn worker() -> &'static Worker {
+    WORKER.get_or_init(Worker::default)
+}
 
 /// Starts the thread, once. Errors: `EAGAIN`.
 pub(super) fn start() -> Result<(), c_int> {
-    static STARTED: OnceLock<bool> = OnceLock::new();
+    static STARTED: PerProcess<bool> = PerProcess::new();
     let is_started = STARTED.get_or_init(|| {
         let before = block_signals();
         let thread = std::thread::Builder::new().name("ringside-dgram".to_owned());
@@ -48,8 +53,8 @@ pub(super) fn start() -> Result<(), c_int> {
 }
 
 fn add(job: Job) {
-    lock(&WORKER.jobs).push(job);
-    WORKER.wake.set();
+    lock(&worker().jobs).push(job);
+    worker().wake.set();
 }
 
 /// Brings an answer to a socket.
@@ -70,8 +75,8 @@ fn run() {
     let mut unfinished: Vec<Weak<Datagram>> = Vec::new();
     loop {
         let sleep = if unfinished.is_empty() { SLEEP } else { RETRY };
-        WORKER.wake.wait(sleep);
-        let jobs = std::mem::take(&mut *lock(&WORKER.jobs));
+        worker().wake.wait(sleep);
+        let jobs = std::mem::take(&mut *lock(&worker().jobs));
         let mut sockets = std::mem::take(&mut unfinished);
         for Job { socket, answer } in jobs {
             if let (Some(found), Some((from, answer))) = (socket.upgrade(), answer) {
