@@ -1,5 +1,6 @@
 //! Queues of events behind real descriptors: completion channels and asynchronous events.
 
+use crate::cancel::{sleep_in_pause, sleep_in_read};
 use crate::device::lock;
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -87,9 +88,7 @@ impl<T> EventQueue<T> {
     /// Errors: an errno value, `EAGAIN` and `EINTR` among them.
     pub(crate) fn take(&self, count: impl Fn(&T)) -> Result<T, c_int> {
         loop {
-            let mut byte = 0_u8;
-            // SAFETY: one byte is written to a live value.
-            let read = unsafe { libc::read(self.descriptor(), (&raw mut byte).cast(), 1) };
+            let read = sleep_in_read(self.descriptor());
             if read == 0 {
                 return Err(stay());
             }
@@ -169,8 +168,7 @@ fn again(reader: c_int) -> Option<OwnedFd> {
 /// kernel such a thread stays asleep, and programs (rping) take any return for a failure.
 /// Returns `EINTR`.
 fn stay() -> c_int {
-    // SAFETY: no memory is passed.
-    unsafe { libc::pause() };
+    sleep_in_pause();
     last_error()
 }
 

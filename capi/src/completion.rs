@@ -6,6 +6,7 @@ use crate::abi::{
     cq_init, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_pd,
     ibv_srq, ibv_wc,
 };
+use crate::cancel::Uncancelled;
 use crate::completion_channel::ChannelObject;
 use crate::context_object::ContextObject;
 use crate::device::lock;
@@ -468,11 +469,12 @@ fn resize(polled: &mut Polled, wanted: u32) -> Result<(), c_int> {
 /// # Safety
 /// `channel` is one of this library; the others are places for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_cq_event(
+pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     queue: *mut *mut ibv_cq,
     program: *mut *mut c_void,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let object = unsafe { ChannelObject::of(channel) };
     let count = |event: &usize| {

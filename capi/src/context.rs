@@ -4,6 +4,7 @@ use crate::abi::{
     event, ibv_async_event, ibv_context, ibv_cq, ibv_device_attr, ibv_device_attr_ex, ibv_gid,
     ibv_gid_entry, ibv_port_attr, ibv_qp, ibv_srq,
 };
+use crate::cancel::Uncancelled;
 use crate::context_object::ContextObject;
 use crate::device::{Port, lock, put_text};
 use crate::errno;
@@ -380,10 +381,11 @@ pub extern "C" fn ibv_get_pkey_index(_: *mut ibv_context, port_number: u8, key: 
 /// # Safety
 /// `context` is open; `event` is a place for one.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_async_event(
+pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let context = unsafe { ContextObject::of(context) };
     let count = |event: &crate::context_object::Reported| {

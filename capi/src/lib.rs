@@ -24,6 +24,7 @@ mod bind;
 mod bounce;
 mod buffer;
 mod builder;
+mod cancel;
 mod channel;
 mod cm;
 mod completion;

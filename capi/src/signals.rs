@@ -1,5 +1,6 @@
 //! Signals are the program's: threads of the library start with all of them blocked.
 
+use crate::cancel::sleep_in_ppoll;
 use std::ffi::c_int;
 use std::time::Duration;
 
@@ -43,9 +44,7 @@ impl Held {
             tv_sec: limit.as_secs() as libc::time_t,
             tv_nsec: limit.subsec_nanos().into(),
         };
-        let (start, count) = (sources.as_mut_ptr(), sources.len() as libc::nfds_t);
-        // SAFETY: live entries, a live time and a live set.
-        match unsafe { libc::ppoll(start, count, &raw const time, &raw const self.before) } {
+        match sleep_in_ppoll(sources, &time, &self.before) {
             found if found >= 0 => Ok(found),
             _ => Err(std::io::Error::last_os_error()
                 .raw_os_error()

@@ -154,6 +154,11 @@ fn says_ok(name: &str, arguments: &[&str]) {
 }
 
 #[test]
+fn threads_are_cancelled_where_calls_sleep() {
+    says_ok("cancel", &[]);
+}
+
+#[test]
 fn a_child_of_a_fork_opens_the_device_for_itself() {
     for before in ["list", "context", "channel", "addresses", "socket"] {
         says_ok("daemon", &[before]);

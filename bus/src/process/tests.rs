@@ -1,7 +1,7 @@
 use super::*;
+use crate::{Memory, PageSize};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use crate::{Memory, PageSize};
 
 /// Runs `child` in a forked process. Returns true if `child` returned true.
 pub(crate) fn in_a_child(child: impl FnOnce() -> bool) -> bool {

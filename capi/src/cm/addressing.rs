@@ -8,13 +8,15 @@ use super::ports::Owner;
 use super::route;
 use super::socket_address;
 use crate::abi::{ibv_context, kind};
+use crate::cancel::Uncancelled;
 use crate::errno::{self, answer};
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
 
 /// Makes an event channel. Errors: `ENODEV` without a device.
 #[unsafe(no_mangle)]
-pub extern "C" fn ringside_rdma_create_event_channel() -> *mut rdma_event_channel {
+pub extern "C-unwind" fn ringside_rdma_create_event_channel() -> *mut rdma_event_channel {
+    let _call = Uncancelled::new();
     match node().and_then(|_| ChannelObject::make()) {
         Ok(channel) => channel,
         Err(error) => errno::null(error),
@@ -24,7 +26,10 @@ pub extern "C" fn ringside_rdma_create_event_channel() -> *mut rdma_event_channe
 /// # Safety
 /// `channel` came from [`ringside_rdma_create_event_channel`], and its ids are destroyed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+pub unsafe extern "C-unwind" fn ringside_rdma_destroy_event_channel(
+    channel: *mut rdma_event_channel,
+) {
+    let _call = Uncancelled::new();
     if !channel.is_null() {
         // SAFETY: the caller's promise.
         unsafe { ChannelObject::free(channel) };
@@ -36,12 +41,13 @@ pub unsafe extern "C" fn ringside_rdma_destroy_event_channel(channel: *mut rdma_
 /// # Safety
 /// `channel` is null or one of this library; `into` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_create_id(
+pub unsafe extern "C-unwind" fn ringside_rdma_create_id(
     channel: *mut rdma_event_channel,
     into: *mut *mut rdma_cm_id,
     context: *mut c_void,
     port_space: c_int,
 ) -> c_int {
+    let _call = Uncancelled::new();
     let pair = match port_space {
         space::TCP => kind::RC,
         space::UDP | space::IPOIB => kind::UD,
@@ -72,7 +78,8 @@ pub unsafe extern "C" fn ringside_rdma_create_id(
 /// # Safety
 /// `id` came from this library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+pub unsafe extern "C-unwind" fn ringside_rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    let _call = Uncancelled::new();
     let node = match node() {
         Ok(node) => node,
         Err(error) => return errno::minus_one(error),
@@ -196,10 +203,11 @@ pub(super) unsafe fn bind(
 /// # Safety
 /// `id` is an id of this library; `address` is a socket address.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_bind_addr(
+pub unsafe extern "C-unwind" fn ringside_rdma_bind_addr(
     id: *mut rdma_cm_id,
     address: *const libc::sockaddr,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let result = unsafe {
         let local = socket_address::read(address).ok_or(libc::EINVAL);
@@ -213,10 +221,11 @@ pub unsafe extern "C" fn ringside_rdma_bind_addr(
 /// # Safety
 /// `id` is an id of this library; `channel` is null or one of this library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_migrate_id(
+pub unsafe extern "C-unwind" fn ringside_rdma_migrate_id(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> c_int {
+    let _call = Uncancelled::new();
     let (node, target) = match (node(), channel.is_null()) {
         (Err(error), _) => return errno::minus_one(error),
         (Ok(node), false) => (node, channel),
@@ -264,13 +273,14 @@ fn change_owner(object: &IdObject, change: impl FnOnce(&mut Owner)) -> Result<()
 /// # Safety
 /// `id` is an id of this library; `value` has `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_set_option(
+pub unsafe extern "C-unwind" fn ringside_rdma_set_option(
     id: *mut rdma_cm_id,
     level: c_int,
     option: c_int,
     value: *const c_void,
     length: usize,
 ) -> c_int {
+    let _call = Uncancelled::new();
     const OF_ID: c_int = 0;
     const TYPE_OF_SERVICE: c_int = 0;
     const REUSE_ADDRESS: c_int = 1;
@@ -312,7 +322,8 @@ pub unsafe extern "C" fn ringside_rdma_set_option(
 /// # Safety
 /// `id` is an id of this library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
+pub unsafe extern "C-unwind" fn ringside_rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let private = unsafe { IdObject::of(id) }.private();
     private.local.map_or(0, |address| address.port().to_be())
@@ -321,7 +332,8 @@ pub unsafe extern "C" fn ringside_rdma_get_src_port(id: *mut rdma_cm_id) -> u16 
 /// # Safety
 /// `id` is an id of this library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
+pub unsafe extern "C-unwind" fn ringside_rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let private = unsafe { IdObject::of(id) }.private();
     private.remote.map_or(0, |address| address.port().to_be())
@@ -332,7 +344,10 @@ pub unsafe extern "C" fn ringside_rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 
 /// # Safety
 /// `count` is null or a place for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
+pub unsafe extern "C-unwind" fn ringside_rdma_get_devices(
+    count: *mut c_int,
+) -> *mut *mut ibv_context {
+    let _call = Uncancelled::new();
     let node = match node() {
         Ok(node) => node,
         Err(error) => return errno::null(error),
@@ -354,7 +369,8 @@ pub unsafe extern "C" fn ringside_rdma_get_devices(count: *mut c_int) -> *mut *m
 /// # Safety
 /// `list` came from [`ringside_rdma_get_devices`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_free_devices(list: *mut *mut ibv_context) {
+pub unsafe extern "C-unwind" fn ringside_rdma_free_devices(list: *mut *mut ibv_context) {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe { libc::free(list.cast()) };
 }

@@ -7,6 +7,7 @@ use super::id::{IdObject, Step};
 use super::node::{Node, node};
 use super::pairs;
 use crate::abi::{kind, state};
+use crate::cancel::Uncancelled;
 use crate::errno::{self, answer};
 use ringside_cm::{
     Accept, Connect, ConnectionId, ListenAt, ListenError, Reason, Refused, RequestError, Resolve,
@@ -98,7 +99,8 @@ unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), c_int> {
 /// # Safety
 /// `id` is an id of this library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn ringside_rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     answer(unsafe { listen(id, backlog) })
 }
@@ -223,10 +225,11 @@ fn begin(
 /// # Safety
 /// `id` is an id of this library; `wanted` is null or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_connect(
+pub unsafe extern "C-unwind" fn ringside_rdma_connect(
     id: *mut rdma_cm_id,
     wanted: *const rdma_conn_param,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         match connect(id, wanted) {
@@ -298,10 +301,11 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
 /// # Safety
 /// `id` is an id of this library; `wanted` is null or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_accept(
+pub unsafe extern "C-unwind" fn ringside_rdma_accept(
     id: *mut rdma_cm_id,
     wanted: *const rdma_conn_param,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         match accept(id, wanted) {
@@ -341,11 +345,12 @@ unsafe fn refuse(id: *mut rdma_cm_id, reason: Reason, private_data: Vec<u8>) -> 
 /// # Safety
 /// `id` is an id of this library; `data` is null or has `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_reject(
+pub unsafe extern "C-unwind" fn ringside_rdma_reject(
     id: *mut rdma_cm_id,
     data: *const c_void,
     length: u8,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     answer(unsafe { refuse(id, Reason::CONSUMER, bytes(data, length)) })
 }
@@ -353,11 +358,12 @@ pub unsafe extern "C" fn ringside_rdma_reject(
 /// # Safety
 /// As [`ringside_rdma_reject`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_reject_ece(
+pub unsafe extern "C-unwind" fn ringside_rdma_reject_ece(
     id: *mut rdma_cm_id,
     data: *const c_void,
     length: u8,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     answer(unsafe { refuse(id, Reason::VENDOR_OPTION, bytes(data, length)) })
 }
@@ -367,7 +373,8 @@ pub unsafe extern "C" fn ringside_rdma_reject_ece(
 /// # Safety
 /// `id` is an id of this library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_establish(id: *mut rdma_cm_id) -> c_int {
+pub unsafe extern "C-unwind" fn ringside_rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let (object, has_pair) = unsafe { (IdObject::of(id), !(*id).qp.is_null()) };
     let connection = object.private().connection.filter(|_| !has_pair);
@@ -384,7 +391,8 @@ pub unsafe extern "C" fn ringside_rdma_establish(id: *mut rdma_cm_id) -> c_int {
 /// # Safety
 /// `id` is an id of this library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_notify(id: *mut rdma_cm_id, event: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn ringside_rdma_notify(id: *mut rdma_cm_id, event: c_int) -> c_int {
+    let _call = Uncancelled::new();
     const COMMUNICATION_ESTABLISHED: c_int = 4;
     // SAFETY: the caller's promise.
     let connection = unsafe { IdObject::of(id) }.private().connection;
@@ -402,7 +410,8 @@ pub unsafe extern "C" fn ringside_rdma_notify(id: *mut rdma_cm_id, event: c_int)
 /// # Safety
 /// `id` is an id of this library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+pub unsafe extern "C-unwind" fn ringside_rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let connection = unsafe {
         pairs::fail(id);

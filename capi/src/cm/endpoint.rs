@@ -11,6 +11,7 @@ use super::node::node;
 use super::pairs::{ringside_rdma_create_qp, ringside_rdma_destroy_qp};
 use super::resolving::{ringside_rdma_resolve_addr, ringside_rdma_resolve_route};
 use crate::abi::{ibv_pd, ibv_qp_init_attr, kind};
+use crate::cancel::Uncancelled;
 use crate::errno;
 use std::ffi::{c_char, c_int};
 
@@ -49,12 +50,13 @@ fn no_information() -> rdma_addrinfo {
 /// # Safety
 /// Names are null or texts, `hints` is null or valid, `into` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_getaddrinfo(
+pub unsafe extern "C-unwind" fn ringside_rdma_getaddrinfo(
     name: *const c_char,
     service: *const c_char,
     hints: *const rdma_addrinfo,
     into: *mut *mut rdma_addrinfo,
 ) -> c_int {
+    let _call = Uncancelled::new();
     if let Err(error) = node() {
         return errno::minus_one(error);
     }
@@ -149,7 +151,8 @@ unsafe fn look_up(
 /// # Safety
 /// `list` came from [`ringside_rdma_getaddrinfo`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_freeaddrinfo(list: *mut rdma_addrinfo) {
+pub unsafe extern "C-unwind" fn ringside_rdma_freeaddrinfo(list: *mut rdma_addrinfo) {
+    let _call = Uncancelled::new();
     if list.is_null() {
         return;
     }
@@ -201,12 +204,13 @@ unsafe fn prepare(
 /// # Safety
 /// `information` is valid, `domain` and `init` are null or valid, `into` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_create_ep(
+pub unsafe extern "C-unwind" fn ringside_rdma_create_ep(
     into: *mut *mut rdma_cm_id,
     information: *const rdma_addrinfo,
     domain: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         let information = &*information;
@@ -229,7 +233,8 @@ pub unsafe extern "C" fn ringside_rdma_create_ep(
 /// # Safety
 /// `id` came from [`ringside_rdma_create_ep`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_destroy_ep(id: *mut rdma_cm_id) {
+pub unsafe extern "C-unwind" fn ringside_rdma_destroy_ep(id: *mut rdma_cm_id) {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         ringside_rdma_destroy_qp(id);
@@ -242,10 +247,11 @@ pub unsafe extern "C" fn ringside_rdma_destroy_ep(id: *mut rdma_cm_id) {
 /// # Safety
 /// `listener` is an id of this library; `into` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_get_request(
+pub unsafe extern "C-unwind" fn ringside_rdma_get_request(
     listener: *mut rdma_cm_id,
     into: *mut *mut rdma_cm_id,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         let private = IdObject::of(listener).private();

@@ -8,6 +8,7 @@ use super::id::{ChannelObject, Detail, IdObject, Notice};
 use super::node::node;
 use super::pairs;
 use crate::abi::state;
+use crate::cancel::Uncancelled;
 use crate::errno;
 use ringside_cm::{Reason, Refused};
 use std::ffi::{CStr, c_char, c_int};
@@ -151,10 +152,11 @@ unsafe fn made(notice: Notice) -> *mut rdma_cm_event {
 /// # Safety
 /// `channel` is one of this library; `into` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_get_cm_event(
+pub unsafe extern "C-unwind" fn ringside_rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     into: *mut *mut rdma_cm_event,
 ) -> c_int {
+    let _call = Uncancelled::new();
     if channel.is_null() || into.is_null() {
         return errno::minus_one(libc::EINVAL);
     }
@@ -174,7 +176,8 @@ pub unsafe extern "C" fn ringside_rdma_get_cm_event(
 /// # Safety
 /// `read` came from `rdma_get_cm_event` and is not used any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_ack_cm_event(read: *mut rdma_cm_event) -> c_int {
+pub unsafe extern "C-unwind" fn ringside_rdma_ack_cm_event(read: *mut rdma_cm_event) -> c_int {
+    let _call = Uncancelled::new();
     if read.is_null() {
         return errno::minus_one(libc::EINVAL);
     }
@@ -228,7 +231,8 @@ pub(super) unsafe fn drop_event(id: *mut rdma_cm_id) {
 
 /// Name of an event.
 #[unsafe(no_mangle)]
-pub extern "C" fn ringside_rdma_event_str(kind: c_int) -> *const c_char {
+pub extern "C-unwind" fn ringside_rdma_event_str(kind: c_int) -> *const c_char {
+    let _call = Uncancelled::new();
     const NAMES: [&CStr; 16] = [
         c"RDMA_CM_EVENT_ADDR_RESOLVED",
         c"RDMA_CM_EVENT_ADDR_ERROR",

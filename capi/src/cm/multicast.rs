@@ -5,6 +5,7 @@ use super::events::finish;
 use super::id::{ChannelObject, Detail, Group, IdObject, Notice};
 use super::node::{node, push};
 use super::{route, socket_address};
+use crate::cancel::Uncancelled;
 use crate::errno::{self, answer};
 use crate::gid::gid_of;
 use crate::queue_pair::{ibv_attach_mcast, ibv_detach_mcast};
@@ -68,11 +69,12 @@ unsafe fn join(
 /// # Safety
 /// `id` is an id of this library; `address` is a socket address.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_join_multicast(
+pub unsafe extern "C-unwind" fn ringside_rdma_join_multicast(
     id: *mut rdma_cm_id,
     address: *const libc::sockaddr,
     context: *mut c_void,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         match join(id, address, false, context) {
@@ -85,11 +87,12 @@ pub unsafe extern "C" fn ringside_rdma_join_multicast(
 /// # Safety
 /// `id` is an id of this library; `wanted` is valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_join_multicast_ex(
+pub unsafe extern "C-unwind" fn ringside_rdma_join_multicast_ex(
     id: *mut rdma_cm_id,
     wanted: *const rdma_cm_join_mc_attr_ex,
     context: *mut c_void,
 ) -> c_int {
+    let _call = Uncancelled::new();
     const ADDRESS_AND_FLAGS: u32 = 3;
     // SAFETY: the caller's promise.
     unsafe {
@@ -106,10 +109,11 @@ pub unsafe extern "C" fn ringside_rdma_join_multicast_ex(
 /// # Safety
 /// `id` is an id of this library; `address` is a socket address.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_leave_multicast(
+pub unsafe extern "C-unwind" fn ringside_rdma_leave_multicast(
     id: *mut rdma_cm_id,
     address: *const libc::sockaddr,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let result = unsafe {
         let group = socket_address::read(address).map(|group| group.ip());

@@ -8,6 +8,7 @@ use crate::abi::{
     access, ibv_context, ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, kind,
     mask, qp_init, state,
 };
+use crate::cancel::Uncancelled;
 use crate::completion::{ibv_create_cq, ibv_destroy_cq};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::errno;
@@ -257,11 +258,12 @@ fn set_receiving(wanted: &mut ibv_qp_attr, parameters: &Parameters) -> Result<c_
 /// # Safety
 /// `id` came from `rdma_create_id`; `init` is valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_create_qp(
+pub unsafe extern "C-unwind" fn ringside_rdma_create_qp(
     id: *mut rdma_cm_id,
     domain: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     match unsafe { create(id, domain, &mut *init) } {
         Ok(()) => 0,
@@ -274,10 +276,11 @@ pub unsafe extern "C" fn ringside_rdma_create_qp(
 /// # Safety
 /// As [`ringside_rdma_create_qp`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_create_qp_ex(
+pub unsafe extern "C-unwind" fn ringside_rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     init: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let wanted = unsafe { &*init };
     let named = match extended::operations(wanted) {
@@ -301,7 +304,8 @@ pub unsafe extern "C" fn ringside_rdma_create_qp_ex(
 /// # Safety
 /// `id` came from `rdma_create_id`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_destroy_qp(id: *mut rdma_cm_id) {
+pub unsafe extern "C-unwind" fn ringside_rdma_destroy_qp(id: *mut rdma_cm_id) {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         if !(*id).qp.is_null() {
@@ -317,11 +321,12 @@ pub unsafe extern "C" fn ringside_rdma_destroy_qp(id: *mut rdma_cm_id) {
 /// # Safety
 /// `id` came from `rdma_create_id`; the others are valid places.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_init_qp_attr(
+pub unsafe extern "C-unwind" fn ringside_rdma_init_qp_attr(
     id: *mut rdma_cm_id,
     into: *mut ibv_qp_attr,
     given: *mut c_int,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         match attributes(id, (*into).qp_state) {

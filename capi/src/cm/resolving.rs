@@ -7,6 +7,7 @@ use super::id::{IdObject, Notice, Resolution, Step};
 use super::node::{Node, State, node, push};
 use super::route;
 use super::socket_address;
+use crate::cancel::Uncancelled;
 use crate::errno;
 use ringside_connect::Lookup;
 use std::ffi::c_int;
@@ -142,12 +143,13 @@ unsafe fn fail(id: *mut rdma_cm_id, error: c_int) {
 /// # Safety
 /// `id` is an id of this library; the addresses are null or socket addresses.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_resolve_addr(
+pub unsafe extern "C-unwind" fn ringside_rdma_resolve_addr(
     id: *mut rdma_cm_id,
     source: *const libc::sockaddr,
     destination: *const libc::sockaddr,
     milliseconds: c_int,
 ) -> c_int {
+    let _call = Uncancelled::new();
     let limit = Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0));
     // SAFETY: the caller's promise.
     unsafe {
@@ -165,10 +167,11 @@ pub unsafe extern "C" fn ringside_rdma_resolve_addr(
 /// # Safety
 /// `id` is an id of this library.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rdma_resolve_route(
+pub unsafe extern "C-unwind" fn ringside_rdma_resolve_route(
     id: *mut rdma_cm_id,
     _milliseconds: c_int,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         let Ok(node) = node() else {

@@ -4,6 +4,7 @@ use super::datagram::Datagram;
 use super::poll::{Set, select, wait};
 use super::socket::{Options, Socket};
 use super::table::{self, Entry};
+use crate::cancel::Uncancelled;
 use crate::cm::socket_address;
 use crate::errno::{self, answer};
 use std::ffi::{c_int, c_void};
@@ -24,7 +25,8 @@ fn number(result: Result<c_int, c_int>) -> c_int {
 
 /// Makes a stream or datagram socket. Errors: `ENOTSUP` for other kinds, `ENODEV` without a device.
 #[unsafe(no_mangle)]
-pub extern "C" fn ringside_rsocket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub extern "C-unwind" fn ringside_rsocket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let _call = Uncancelled::new();
     let flags = kind & (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
     let options = Options::new(flags & libc::SOCK_NONBLOCK != 0);
     let is_known = [libc::AF_INET, libc::AF_INET6].contains(&family);
@@ -43,11 +45,12 @@ pub extern "C" fn ringside_rsocket(family: c_int, kind: c_int, protocol: c_int) 
 /// # Safety
 /// `address` has `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rbind(
+pub unsafe extern "C-unwind" fn ringside_rbind(
     socket: c_int,
     address: *const libc::sockaddr,
     _length: libc::socklen_t,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     answer(table::socket(socket).and_then(|socket| unsafe {
         match socket {
@@ -59,18 +62,20 @@ pub unsafe extern "C" fn ringside_rbind(
 
 /// Listens for connections.
 #[unsafe(no_mangle)]
-pub extern "C" fn ringside_rlisten(socket: c_int, backlog: c_int) -> c_int {
+pub extern "C-unwind" fn ringside_rlisten(socket: c_int, backlog: c_int) -> c_int {
+    let _call = Uncancelled::new();
     answer(table::stream(socket).and_then(|socket| socket.listen(backlog)))
 }
 
 /// # Safety
 /// `address` and `length` are null, or a place of that length.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_raccept(
+pub unsafe extern "C-unwind" fn ringside_raccept(
     socket: c_int,
     address: *mut libc::sockaddr,
     length: *mut libc::socklen_t,
 ) -> c_int {
+    let _call = Uncancelled::new();
     match table::stream(socket).and_then(|socket| socket.accept()) {
         Ok(made) => {
             if !address.is_null() && !length.is_null() {
@@ -86,11 +91,12 @@ pub unsafe extern "C" fn ringside_raccept(
 /// # Safety
 /// `address` has `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rconnect(
+pub unsafe extern "C-unwind" fn ringside_rconnect(
     socket: c_int,
     address: *const libc::sockaddr,
     _length: libc::socklen_t,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     answer(table::socket(socket).and_then(|socket| unsafe {
         match socket {
@@ -108,7 +114,8 @@ pub unsafe extern "C" fn ringside_rconnect(
 
 /// Ends one direction or both.
 #[unsafe(no_mangle)]
-pub extern "C" fn ringside_rshutdown(socket: c_int, how: c_int) -> c_int {
+pub extern "C-unwind" fn ringside_rshutdown(socket: c_int, how: c_int) -> c_int {
+    let _call = Uncancelled::new();
     let (reads, writes) = match how {
         libc::SHUT_RD => (true, false),
         libc::SHUT_WR => (false, true),
@@ -123,7 +130,8 @@ pub extern "C" fn ringside_rshutdown(socket: c_int, how: c_int) -> c_int {
 
 /// Closes a socket. What was sent arrives, unless the peer does not take it for 10 s.
 #[unsafe(no_mangle)]
-pub extern "C" fn ringside_rclose(socket: c_int) -> c_int {
+pub extern "C-unwind" fn ringside_rclose(socket: c_int) -> c_int {
+    let _call = Uncancelled::new();
     match table::remove(socket) {
         Ok(Entry::Stream(socket)) => {
             if let Err(error) = socket.shut(true, true) {
@@ -145,11 +153,12 @@ pub extern "C" fn ringside_rclose(socket: c_int) -> c_int {
 /// # Safety
 /// `entries` has `length` entries.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rpoll(
+pub unsafe extern "C-unwind" fn ringside_rpoll(
     entries: *mut libc::pollfd,
     length: libc::nfds_t,
     milliseconds: c_int,
 ) -> c_int {
+    let _call = Uncancelled::new();
     let limit = u64::try_from(milliseconds).ok().map(Duration::from_millis);
     let entries = match entries.is_null() {
         true => &mut [],
@@ -164,13 +173,14 @@ pub unsafe extern "C" fn ringside_rpoll(
 /// # Safety
 /// The sets and the limit are null or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rselect(
+pub unsafe extern "C-unwind" fn ringside_rselect(
     length: c_int,
     reads: *mut libc::fd_set,
     writes: *mut libc::fd_set,
     errors: *mut libc::fd_set,
     limit: *mut libc::timeval,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let limit = unsafe { limit.as_ref() }.map(|limit| {
         let seconds = u64::try_from(limit.tv_sec).unwrap_or(0);
@@ -195,11 +205,12 @@ pub unsafe extern "C" fn ringside_rselect(
 /// # Safety
 /// `address` and `length` are a place of that length.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rgetpeername(
+pub unsafe extern "C-unwind" fn ringside_rgetpeername(
     socket: c_int,
     address: *mut libc::sockaddr,
     length: *mut libc::socklen_t,
 ) -> c_int {
+    let _call = Uncancelled::new();
     answer(table::socket(socket).and_then(|socket| {
         // SAFETY: the caller's promise.
         unsafe {
@@ -217,11 +228,12 @@ pub unsafe extern "C" fn ringside_rgetpeername(
 /// # Safety
 /// As [`ringside_rgetpeername`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rgetsockname(
+pub unsafe extern "C-unwind" fn ringside_rgetsockname(
     socket: c_int,
     address: *mut libc::sockaddr,
     length: *mut libc::socklen_t,
 ) -> c_int {
+    let _call = Uncancelled::new();
     answer(table::socket(socket).map(|socket| {
         // SAFETY: the caller's promise.
         unsafe {
@@ -282,13 +294,14 @@ pub(super) unsafe fn copy(
 /// # Safety
 /// `value` has `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rsetsockopt(
+pub unsafe extern "C-unwind" fn ringside_rsetsockopt(
     socket: c_int,
     level: c_int,
     name: c_int,
     value: *const c_void,
     length: libc::socklen_t,
 ) -> c_int {
+    let _call = Uncancelled::new();
     let socket = table::socket(socket);
     // SAFETY: the caller's promise.
     answer(socket.and_then(|socket| unsafe {
@@ -302,13 +315,14 @@ pub unsafe extern "C" fn ringside_rsetsockopt(
 /// # Safety
 /// `value` and `length` are a place of that length.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rgetsockopt(
+pub unsafe extern "C-unwind" fn ringside_rgetsockopt(
     socket: c_int,
     level: c_int,
     name: c_int,
     value: *mut c_void,
     length: *mut libc::socklen_t,
 ) -> c_int {
+    let _call = Uncancelled::new();
     let found = table::socket(socket).and_then(|socket| match socket {
         Entry::Stream(stream) => stream.option(level, name),
         Entry::Datagram(datagram) => datagram.option(level, name),
@@ -333,7 +347,8 @@ pub unsafe extern "C" fn ringside_rgetsockopt(
 
 /// Flags of a socket. In C the argument is variadic, which on x86-64 is passed as any other.
 #[unsafe(no_mangle)]
-pub extern "C" fn ringside_rfcntl(socket: c_int, command: c_int, argument: c_int) -> c_int {
+pub extern "C-unwind" fn ringside_rfcntl(socket: c_int, command: c_int, argument: c_int) -> c_int {
+    let _call = Uncancelled::new();
     number(table::socket(socket).and_then(|socket| match socket {
         Entry::Stream(stream) => stream.control(command, argument),
         Entry::Datagram(datagram) => datagram.control(command, argument),
@@ -345,7 +360,7 @@ pub extern "C" fn ringside_rfcntl(socket: c_int, command: c_int, argument: c_int
 /// # Safety
 /// The buffer has `length` bytes, and stays until it is unmapped or the socket is closed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_riomap(
+pub unsafe extern "C-unwind" fn ringside_riomap(
     socket: c_int,
     buffer: *mut c_void,
     length: usize,
@@ -353,6 +368,7 @@ pub unsafe extern "C" fn ringside_riomap(
     _flags: c_int,
     offset: i64,
 ) -> i64 {
+    let _call = Uncancelled::new();
     let socket = table::stream(socket);
     // SAFETY: the caller's promise.
     let mapped = socket.and_then(|socket| unsafe { socket.map(buffer, length, rights, offset) });
@@ -361,7 +377,12 @@ pub unsafe extern "C" fn ringside_riomap(
 
 /// Takes a mapped buffer back.
 #[unsafe(no_mangle)]
-pub extern "C" fn ringside_riounmap(socket: c_int, buffer: *mut c_void, length: usize) -> c_int {
+pub extern "C-unwind" fn ringside_riounmap(
+    socket: c_int,
+    buffer: *mut c_void,
+    length: usize,
+) -> c_int {
+    let _call = Uncancelled::new();
     answer(table::stream(socket).and_then(|socket| socket.unmap(buffer, length)))
 }
 
@@ -370,13 +391,14 @@ pub extern "C" fn ringside_riounmap(socket: c_int, buffer: *mut c_void, length: 
 /// # Safety
 /// `from` has `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_riowrite(
+pub unsafe extern "C-unwind" fn ringside_riowrite(
     socket: c_int,
     from: *const c_void,
     length: usize,
     offset: i64,
     flags: c_int,
 ) -> isize {
+    let _call = Uncancelled::new();
     let socket = table::stream(socket);
     let piece = (from.cast_mut().cast(), length);
     // SAFETY: the caller's promise; the bytes are only read.

@@ -3,6 +3,7 @@
 use super::exports::{copy, count};
 use super::table::{self, Entry};
 use super::transfer::Piece;
+use crate::cancel::Uncancelled;
 use crate::cm::socket_address;
 use crate::errno;
 use std::ffi::{c_int, c_void};
@@ -93,12 +94,13 @@ unsafe fn pieces(vectors: *const libc::iovec, count: usize) -> Vec<Piece> {
 /// # Safety
 /// `into` has room for `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rrecv(
+pub unsafe extern "C-unwind" fn ringside_rrecv(
     socket: c_int,
     into: *mut c_void,
     length: usize,
     flags: c_int,
 ) -> isize {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe { receive(socket, &[(into.cast(), length)], flags, NOWHERE) }
 }
@@ -106,7 +108,7 @@ pub unsafe extern "C" fn ringside_rrecv(
 /// # Safety
 /// As [`ringside_rrecv`]; `address` and `address_length` are null, or a place of that length.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rrecvfrom(
+pub unsafe extern "C-unwind" fn ringside_rrecvfrom(
     socket: c_int,
     into: *mut c_void,
     length: usize,
@@ -114,6 +116,7 @@ pub unsafe extern "C" fn ringside_rrecvfrom(
     address: *mut libc::sockaddr,
     address_length: *mut libc::socklen_t,
 ) -> isize {
+    let _call = Uncancelled::new();
     let pieces = [(into.cast(), length)];
     // SAFETY: the caller's promise.
     unsafe { receive(socket, &pieces, flags, (address, address_length)) }
@@ -122,11 +125,12 @@ pub unsafe extern "C" fn ringside_rrecvfrom(
 /// # Safety
 /// `message` is valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rrecvmsg(
+pub unsafe extern "C-unwind" fn ringside_rrecvmsg(
     socket: c_int,
     message: *mut libc::msghdr,
     flags: c_int,
 ) -> isize {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         let message = &mut *message;
@@ -155,7 +159,12 @@ pub unsafe extern "C" fn ringside_rrecvmsg(
 /// # Safety
 /// As [`ringside_rrecv`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rread(socket: c_int, into: *mut c_void, length: usize) -> isize {
+pub unsafe extern "C-unwind" fn ringside_rread(
+    socket: c_int,
+    into: *mut c_void,
+    length: usize,
+) -> isize {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe { ringside_rrecv(socket, into, length, 0) }
 }
@@ -163,11 +172,12 @@ pub unsafe extern "C" fn ringside_rread(socket: c_int, into: *mut c_void, length
 /// # Safety
 /// `vectors` has `length` entries.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rreadv(
+pub unsafe extern "C-unwind" fn ringside_rreadv(
     socket: c_int,
     vectors: *const libc::iovec,
     length: c_int,
 ) -> isize {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe { receive(socket, &pieces(vectors, length.max(0) as usize), 0, NOWHERE) }
 }
@@ -175,12 +185,13 @@ pub unsafe extern "C" fn ringside_rreadv(
 /// # Safety
 /// `from` has `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rsend(
+pub unsafe extern "C-unwind" fn ringside_rsend(
     socket: c_int,
     from: *const c_void,
     length: usize,
     flags: c_int,
 ) -> isize {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise; the bytes are only read.
     unsafe { ringside_rsendto(socket, from, length, flags, std::ptr::null(), 0) }
 }
@@ -190,7 +201,7 @@ pub unsafe extern "C" fn ringside_rsend(
 /// # Safety
 /// As [`ringside_rsend`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rsendto(
+pub unsafe extern "C-unwind" fn ringside_rsendto(
     socket: c_int,
     from: *const c_void,
     length: usize,
@@ -198,6 +209,7 @@ pub unsafe extern "C" fn ringside_rsendto(
     address: *const libc::sockaddr,
     _address_length: libc::socklen_t,
 ) -> isize {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise; the bytes are only read.
     unsafe { send(socket, &[(from.cast_mut().cast(), length)], flags, address) }
 }
@@ -205,11 +217,12 @@ pub unsafe extern "C" fn ringside_rsendto(
 /// # Safety
 /// `message` is valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rsendmsg(
+pub unsafe extern "C-unwind" fn ringside_rsendmsg(
     socket: c_int,
     message: *const libc::msghdr,
     flags: c_int,
 ) -> isize {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         let message = &*message;
@@ -228,11 +241,12 @@ pub unsafe extern "C" fn ringside_rsendmsg(
 /// # Safety
 /// As [`ringside_rsend`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rwrite(
+pub unsafe extern "C-unwind" fn ringside_rwrite(
     socket: c_int,
     from: *const c_void,
     length: usize,
 ) -> isize {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe { ringside_rsend(socket, from, length, 0) }
 }
@@ -240,11 +254,12 @@ pub unsafe extern "C" fn ringside_rwrite(
 /// # Safety
 /// `vectors` has `length` entries.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rwritev(
+pub unsafe extern "C-unwind" fn ringside_rwritev(
     socket: c_int,
     vectors: *const libc::iovec,
     length: c_int,
 ) -> isize {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         send(
