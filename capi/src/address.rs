@@ -23,7 +23,7 @@ pub(crate) fn destination(port: &Port, attributes: &ibv_ah_attr) -> Result<Desti
         return Err(libc::EINVAL);
     };
     let address = address_of(&route.dgid);
-    if address.is_ipv4() != local.is_ipv4() || attributes.port_num > 1 {
+    if address.is_ipv4() != local.is_ipv4() || attributes.port_num != 1 {
         return Err(libc::EINVAL);
     }
     let (mac, vlan_tag) = port.way(address).ok_or(libc::EHOSTUNREACH)?;

@@ -297,7 +297,9 @@ pub(crate) unsafe fn make(
     let object = unsafe { ContextObject::of(context) };
     let completions = c_int::try_from(wanted.cqe).unwrap_or(0);
     let vector = object.port.vectors.check(wanted.comp_vector)?;
-    if completions == 0 {
+    // SAFETY: the caller's promise.
+    let channel = unsafe { wanted.channel.as_ref() };
+    if completions == 0 || channel.is_some_and(|channel| channel.context != context) {
         return Err(libc::EINVAL);
     }
     // SAFETY: the caller's promise.

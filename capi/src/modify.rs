@@ -14,6 +14,9 @@ use ringside_pmd::rdma::{ConnectionChange, RdmaError, ReceiveAttributes, SendAtt
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
+/// RDMA reads of a direction that may be outstanding.
+const MAX_READS: u32 = ringside_spec::rdma::limits::MAX_INBOUND_READS;
+
 /// # Safety
 /// `pair` came from [`ibv_create_qp`]; `attributes` are valid.
 #[unsafe(no_mangle)]
@@ -111,6 +114,14 @@ impl Inner {
             return Err(libc::EINVAL);
         }
         if given & mask::PKEY_INDEX != 0 && wanted.pkey_index != 0 {
+            return Err(libc::EINVAL);
+        }
+        let reads = [
+            (mask::MAX_QP_RD_ATOMIC, wanted.max_rd_atomic),
+            (mask::MAX_DEST_RD_ATOMIC, wanted.max_dest_rd_atomic),
+        ];
+        let too_many = |(bit, count): (c_int, u8)| given & bit != 0 && u32::from(count) > MAX_READS;
+        if reads.into_iter().any(too_many) {
             return Err(libc::EINVAL);
         }
         let mut next = self.attributes;

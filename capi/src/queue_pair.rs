@@ -1,8 +1,8 @@
 //! Queue pairs: making, changing, asking, destroying.
 
 use crate::abi::{
-    event, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, kind,
-    mask, state,
+    event, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_srq,
+    kind, mask, state,
 };
 use crate::bounce::{Bounce, MAX_BOUNCE};
 use crate::builder::Builder;
@@ -166,6 +166,24 @@ fn bounce(domain: &DomainObject, cap: &ibv_qp_cap) -> Result<Option<Bounce>, c_i
     Bounce::make(&context.port, &domain.domain, sends, bytes).map(Some)
 }
 
+/// True if there are completion queues, and if they, the shared receive queue and the domain are of one
+/// context: the kernel's handles name nothing in another one.
+///
+/// # Safety
+/// The objects in `init` are of this library, or null.
+unsafe fn is_of_one_context(domain: &DomainObject, init: &ibv_qp_init_attr) -> bool {
+    let context = domain.public.context;
+    let (send, receive, shared) = (init.send_cq, init.recv_cq, init.srq.cast::<ibv_srq>());
+    // SAFETY: the caller's promise.
+    unsafe {
+        let queues = [send.as_ref(), receive.as_ref()];
+        queues.map(|queue| queue.is_some_and(|queue| queue.context == context)) == [true; 2]
+            && shared
+                .as_ref()
+                .is_none_or(|shared| shared.context == context)
+    }
+}
+
 /// # Safety
 /// `domain` and the objects in `init` are of this library.
 #[unsafe(no_mangle)]
@@ -175,7 +193,8 @@ pub unsafe extern "C" fn ibv_create_qp(
 ) -> *mut ibv_qp {
     // SAFETY: the caller's promise.
     let (object, init) = unsafe { (DomainObject::of(domain), &mut *init) };
-    if init.send_cq.is_null() || init.recv_cq.is_null() {
+    // SAFETY: the caller's promise.
+    if !unsafe { is_of_one_context(object, init) } {
         return errno::null(libc::EINVAL);
     }
     let made = sizes(&init.cap, !init.srq.is_null()).and_then(|mut cap| {

@@ -62,6 +62,7 @@ fn masks(kind: c_int, from: c_int, to: c_int) -> Option<(c_int, c_int)> {
     use mask::*;
     let reliable = kind == kind::RC;
     let table = match (from, to) {
+        (state::RESET, state::ERR) => return None,
         (_, state::ERR | state::RESET) => (0, 0),
         (state::RESET, state::INIT) if reliable => (PKEY_INDEX | PORT | ACCESS_FLAGS, 0),
         (state::RESET, state::INIT) => (PKEY_INDEX | PORT | QKEY, 0),

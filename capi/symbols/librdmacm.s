@@ -68,12 +68,12 @@ rdma_create_qp_ex:
     .globl rdma_create_srq
     .type rdma_create_srq, @function
 rdma_create_srq:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rdma_create_srq@PLT
     .size rdma_create_srq, . - rdma_create_srq
     .globl rdma_create_srq_ex
     .type rdma_create_srq_ex, @function
 rdma_create_srq_ex:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rdma_create_srq_ex@PLT
     .size rdma_create_srq_ex, . - rdma_create_srq_ex
     .globl rdma_destroy_ep
     .type rdma_destroy_ep, @function
@@ -98,7 +98,7 @@ rdma_destroy_qp:
     .globl rdma_destroy_srq
     .type rdma_destroy_srq, @function
 rdma_destroy_srq:
-    jmp ringside_rdma_nothing@PLT
+    jmp ringside_rdma_destroy_srq@PLT
     .size rdma_destroy_srq, . - rdma_destroy_srq
     .globl rdma_disconnect
     .type rdma_disconnect, @function

@@ -154,6 +154,11 @@ fn says_ok(name: &str, arguments: &[&str]) {
 }
 
 #[test]
+fn what_the_kernel_refuses_is_refused() {
+    says_ok("strict", &[]);
+}
+
+#[test]
 fn threads_are_cancelled_where_calls_sleep() {
     says_ok("cancel", &[]);
 }
@@ -307,6 +312,19 @@ fn completion_queues_report_to_the_vectors_that_programs_choose() {
         let output = run_with(&variables, &program, &[vectors]).expect("the program");
         assert_eq!(succeeded(&output), "ok\n", "{vectors} vectors");
     }
+}
+
+#[test]
+fn peers_are_reached_from_the_address_of_their_network() {
+    let Some(program) = compiled("networks") else {
+        return;
+    };
+    let config = library().join("networks.toml");
+    let text = "[network]\naddresses = [\"10.1.0.1/24\", \"10.2.0.1/24\"]\n";
+    std::fs::write(&config, text).expect("a file");
+    let variables = [("RINGSIDE_CONFIG", config.as_os_str())];
+    let output = run_with(&variables, &program, &[]).expect("the program");
+    assert_eq!(succeeded(&output), "ok\n");
 }
 
 #[test]

@@ -794,9 +794,11 @@ static void finish(struct thread *thread)
             struct ibv_qp_init_attr init = { .send_cq = last.cq, .recv_cq = last.cq, .cap = { 1, 1, 1, 1, 0 },
                 .qp_type = IBV_QPT_RC };
             struct ibv_qp *qp = last.cq ? ibv_create_qp(thread->pd, &init) : NULL;
-            struct ibv_qp_attr error = { .qp_state = IBV_QPS_ERR };
+            struct ibv_qp_attr begun = { .qp_state = IBV_QPS_INIT, .port_num = 1 }, error = { .qp_state = IBV_QPS_ERR };
             struct ibv_recv_wr wr = { 0 }, *bad;
-            WANT(thread, qp && !ibv_modify_qp(qp, &error, IBV_QP_STATE) && !ibv_req_notify_cq(last.cq, 0));
+            int given = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+            WANT(thread, qp && !ibv_modify_qp(qp, &begun, given) && !ibv_modify_qp(qp, &error, IBV_QP_STATE));
+            WANT(thread, !ibv_req_notify_cq(last.cq, 0));
             channel->must_end = 1;
             WANT(thread, !ibv_post_recv(qp, &wr, &bad) && !pthread_join(channel->reader, NULL));
             ibv_ack_cq_events(last.cq, 1);

@@ -33,6 +33,12 @@ impl DmaBuffer {
         self.iova
     }
 
+    /// True if it is of that pool's memory, which one device reaches.
+    #[must_use]
+    pub fn is_of(&self, pool: &Arc<DmaPool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+
     /// Length in bytes: a multiple of 64, except for memory of the application.
     #[inline]
     #[must_use]

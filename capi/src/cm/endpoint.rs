@@ -10,6 +10,7 @@ use super::id::IdObject;
 use super::node::node;
 use super::pairs::{ringside_rdma_create_qp, ringside_rdma_destroy_qp};
 use super::resolving::{ringside_rdma_resolve_addr, ringside_rdma_resolve_route};
+use super::shared::ringside_rdma_destroy_srq;
 use crate::abi::{ibv_pd, ibv_qp_init_attr, kind};
 use crate::cancel::Uncancelled;
 use crate::errno;
@@ -67,7 +68,10 @@ pub unsafe extern "C-unwind" fn ringside_rdma_getaddrinfo(
     let hints = unsafe { hints.as_ref() };
     let mut made = no_information();
     if let Some(hints) = hints {
-        made.ai_flags = hints.ai_flags;
+        made.ai_flags = match name.is_null() && service.is_null() {
+            true => hints.ai_flags,
+            false => hints.ai_flags & PASSIVE,
+        };
         made.ai_family = hints.ai_family;
         made.ai_qp_type = hints.ai_qp_type;
         made.ai_port_space = hints.ai_port_space;
@@ -90,7 +94,8 @@ pub unsafe extern "C-unwind" fn ringside_rdma_getaddrinfo(
         made.ai_src_addr = unsafe { copied(hints.ai_src_addr, hints.ai_src_len) };
         made.ai_src_len = hints.ai_src_len;
     }
-    let is_datagram = made.ai_qp_type == kind::UD || made.ai_port_space == space::UDP;
+    let is_datagram =
+        made.ai_qp_type == kind::UD || [space::UDP, space::IPOIB].contains(&made.ai_port_space);
     let (pair, port_space) = match is_datagram {
         true => (kind::UD, space::UDP),
         false => (kind::RC, space::TCP),
@@ -238,6 +243,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_destroy_ep(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise.
     unsafe {
         ringside_rdma_destroy_qp(id);
+        ringside_rdma_destroy_srq(id);
         ringside_rdma_destroy_id(id);
     }
 }

@@ -18,6 +18,7 @@ mod ports;
 mod resolving;
 mod route;
 mod services;
+mod shared;
 pub(crate) mod socket_address;
 mod unsupported;
 

@@ -5,6 +5,7 @@ use super::events::finish;
 use super::id::{ChannelObject, Detail, Group, IdObject, Notice};
 use super::node::{node, push};
 use super::{route, socket_address};
+use crate::abi::kind;
 use crate::cancel::Uncancelled;
 use crate::errno::{self, answer};
 use crate::gid::gid_of;
@@ -35,6 +36,9 @@ unsafe fn join(
     }
     // SAFETY: the caller's promise.
     let object = unsafe { IdObject::of(id) };
+    if object.public.qp_type != kind::UD {
+        return Err(libc::EINVAL);
+    }
     let mut private = object.private();
     let local = private.local.ok_or(libc::EINVAL)?;
     let class = private.traffic_class;

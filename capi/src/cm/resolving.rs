@@ -14,14 +14,28 @@ use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// The address of this device that a peer is reached from.
+/// The address of this device that a peer is reached from: of the peer's network, or of its family.
 pub(super) fn local_for(node: &Node, remote: IpAddr) -> Option<IpAddr> {
+    let gids = node.port.device.gids().unwrap_or_default();
+    let near = gids.iter().filter(|gid| gid.address.is_neighbour(remote));
+    // Of those with equal prefixes the first.
+    if let Some(gid) = near.rev().max_by_key(|gid| gid.address.prefix_bits) {
+        return Some(gid.address.address);
+    }
     let narrow =
         |address: &IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
     let all = node.port.addresses().into_iter();
     let mut same = all.filter(|own| own.is_ipv4() == remote.is_ipv4());
     let fitting = same.clone().find(|own| narrow(own) == narrow(&remote));
     fitting.or_else(|| same.next())
+}
+
+/// The unspecified address names this device itself, as for the kernel.
+fn own_for_none(node: &Node, remote: SocketAddr) -> SocketAddr {
+    match local_for(node, remote.ip()).filter(|_| remote.ip().is_unspecified()) {
+        Some(own) => SocketAddr::new(own, remote.port()),
+        None => remote,
+    }
 }
 
 /// Begins to resolve, or is done at once. Returns before the neighbour has answered: the result is
@@ -47,7 +61,7 @@ unsafe fn resolve(
     }
     node.with(|state, now| {
         let mut private = object.private();
-        if !matches!(private.step, Step::Bound | Step::Addressed | Step::Routed) {
+        if private.step != Step::Bound {
             return Err(libc::EINVAL);
         }
         let bound = private.local.ok_or(libc::EINVAL)?;
@@ -157,7 +171,11 @@ pub unsafe extern "C-unwind" fn ringside_rdma_resolve_addr(
             return errno::minus_one(libc::EINVAL);
         };
         let source = socket_address::read(source);
-        match node().and_then(|node| resolve(node, id, source, remote, limit)) {
+        let begun = node().and_then(|node| {
+            let remote = own_for_none(node, remote);
+            resolve(node, id, source, remote, limit)
+        });
+        match begun {
             Ok(()) => finish(id),
             Err(error) => errno::minus_one(error),
         }
@@ -178,7 +196,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_resolve_route(
             return errno::minus_one(libc::ENODEV);
         };
         let mut private = IdObject::of(id).private();
-        if !matches!(private.step, Step::Addressed | Step::Routed) {
+        if private.step != Step::Addressed {
             return errno::minus_one(libc::EINVAL);
         }
         private.step = Step::Routed;

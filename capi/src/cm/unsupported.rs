@@ -1,5 +1,5 @@
-//! Features of `librdmacm.so.1` that ringside does not have: shared receive queues of ids, polling
-//! of sockets by a set of their own, vendor options.
+//! Features of `librdmacm.so.1` that ringside does not have: polling of sockets by a set of
+//! their own, vendor options.
 
 use crate::cancel::Uncancelled;
 use crate::errno;
@@ -12,10 +12,6 @@ pub extern "C-unwind" fn ringside_rdma_refuse() -> isize {
     errno::set(libc::EOPNOTSUPP);
     -1
 }
-
-/// Nothing to do.
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn ringside_rdma_nothing() {}
 
 /// The vendor's options of a connection: there are none.
 ///

@@ -72,14 +72,7 @@ impl Engine {
         for (_, record) in objects.queue_pairs.iter() {
             // Queue pairs that failed before are flushed already, or their flush is owed.
             if record.condition.get() == QueuePairCondition::Usable {
-                let sides = [
-                    (&record.send, QueueSide::Send),
-                    (&record.receive, QueueSide::Receive),
-                ];
-                for (reports, side) in sides {
-                    let owed = OwedFlush::new(&reports.handle, record.context, side);
-                    service.end.waiting.push(owed);
-                }
+                service.end.waiting.extend(record.owed_flushes());
             }
             record.condition.advance(QueuePairCondition::Lost);
         }

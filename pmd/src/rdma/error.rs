@@ -265,6 +265,9 @@ pub enum RdmaError {
     /// The completion queue belongs to another device.
     #[error("the completion queue belongs to another device")]
     ForeignQueue,
+    /// The memory was allocated from another device, or lent to it.
+    #[error("the memory is another device's: allocate it from this device, or lend it to this one")]
+    ForeignMemory,
     /// The protection domain belongs to another device.
     #[error("the protection domain belongs to another device")]
     ForeignDomain,

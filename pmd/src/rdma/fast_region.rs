@@ -136,7 +136,7 @@ impl FastRegion {
         if !self.buffers.is_empty() {
             return Err(RdmaError::FastRegion(FastRegionError::Registered));
         }
-        let plan = Pages::of(buffers)?;
+        let plan = Pages::of(buffers, &self.domain.engine().pool)?;
         let mut pages = plan.small_pages(buffers);
         let given = pages.len() as u32;
         super::numbers::within("the pages of the memory", given, 1, self.pages_most)?;

@@ -70,10 +70,11 @@ impl ProtectionDomain {
         access: Access,
         base: Base,
     ) -> Result<MemoryRegion, RegisterError> {
-        let plan = match Pages::of(&buffers).and_then(|plan| plan.check_base(base)) {
-            Ok(plan) => plan,
-            Err(error) => return Err(RegisterError { error, buffers }),
-        };
+        let plan =
+            match Pages::of(&buffers, &self.engine().pool).and_then(|plan| plan.check_base(base)) {
+                Ok(plan) => plan,
+                Err(error) => return Err(RegisterError { error, buffers }),
+            };
         let share = match self.share_of_region(&plan) {
             Ok(share) => share,
             Err(error) => return Err(RegisterError { error, buffers }),

@@ -104,6 +104,8 @@ pub(crate) struct QueuePairRecord {
     pub(crate) is_fed: bool,
     /// its completion queues have a free slot for another queue pair of this number
     pub(crate) is_detached: bool,
+    /// The shutdown destroys it: what is outstanding completes as flushed.
+    pub(crate) ends_flushed: bool,
     pub(crate) faults: FaultCounters,
 }
 

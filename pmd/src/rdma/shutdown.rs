@@ -10,15 +10,20 @@ use super::records::{
 use super::session::Session;
 use crate::control::ControlError;
 use ringside_spec::rdma::commands::ControlCommand;
+use std::sync::atomic::Ordering;
 
 impl Engine {
     /// Begins the shutdown: nothing new is made, and all objects that are left are destroyed. Their
-    /// owners' handles stay harmless.
+    /// owners' handles stay harmless: completions that were not polled yet are still delivered, what
+    /// is outstanding then completes as flushed, and threads that wait for an interrupt return.
     pub(crate) fn destroy_objects(&self) -> Result<(), RdmaError> {
         let mut state = self.state_alone();
-        state.service.closed = true;
+        self.close(&mut state);
         let mut result = self.disconnect_interrupts(&mut state);
         for number in state.objects.queue_pairs.numbers_of(|_| true) {
+            if let Some(record) = state.objects.queue_pairs.get_mut(number) {
+                record.ends_flushed = true;
+            }
             result = result.and(state.destroy_queue_pair(number, By::Shutdown));
         }
         result = result.and(state.destroy_all::<AddressHandleRecord>(|_| true));
@@ -38,8 +43,15 @@ impl Engine {
     /// of use until the reset of the function.
     pub(crate) fn abandon_objects(&self) {
         let mut state = self.state_alone();
-        state.service.closed = true;
+        self.close(&mut state);
         self.retire_doorbells();
+        // The device may still write completions: until its reset.
+        let EngineState {
+            objects, service, ..
+        } = &mut *state;
+        for (_, record) in objects.queue_pairs.iter() {
+            service.end.waiting.extend(record.owed_flushes());
+        }
         if let Some(counted) = state.made.statistics.take() {
             state.withheld.kept.push(counted.into_buffer());
         }
@@ -52,6 +64,17 @@ impl Engine {
         state.abandon::<RegionRecord>();
         state.abandon::<AddressHandleRecord>();
         state.abandon::<MulticastRecord>();
+    }
+}
+
+impl Engine {
+    /// Nothing new is made; owners and waiting threads notice.
+    fn close(&self, state: &mut EngineState) {
+        state.service.closed = true;
+        self.over.store(true, Ordering::Release);
+        for interrupt in &state.service.interrupts {
+            interrupt.wake();
+        }
     }
 }
 

@@ -129,7 +129,7 @@ impl Device {
     ///
     /// Control path: one command to each; takes as long as their deadlines if they do not answer.
     pub fn probe(&self) -> Option<FailureCause> {
-        if self.failure().is_none() {
+        if self.check().is_none() {
             if let Ok(admin) = self.context().admin() {
                 // The queue's state shows what is wrong with the answer.
                 let _ = admin.get_version();

@@ -5,7 +5,7 @@ use ringside_bus::Refusal;
 use ringside_model::Fault;
 use ringside_model::function::ResetKind;
 use ringside_pmd::rdma::{Access, Event, PostError, RdmaError};
-use ringside_pmd::recovery::{FailureCause, RecoverError, RecoveryReport};
+use ringside_pmd::recovery::{FailureCause, RecoverError, RecoveryReport, Supervision};
 use ringside_testkit::{End, Pair};
 use std::time::Duration;
 
@@ -214,4 +214,18 @@ fn under_traffic_everything_completes_exactly_once_for_every_cause() {
             survive(&case, true, seed);
         }
     }
+}
+
+/// A probe sends commands, which a device that was reset does not answer: it looks for a reset first.
+#[test]
+fn a_reset_is_noticed_by_a_probe_without_a_command_that_times_out() {
+    let pair = Pair::new();
+    let mut supervision = Supervision::default();
+    pair.world
+        .with(|world| world.inject(0, Fault::Reset(ResetKind::Function)));
+    let begun = pair.world.clock().now();
+    let cause = pair.a.device.observe(&mut supervision, &mut Vec::new());
+    let waited = pair.world.clock().now().since(begun);
+    assert_eq!(cause, Ok(Some(FailureCause::FunctionReset)));
+    assert!(waited < Duration::from_millis(50), "{waited:?}");
 }

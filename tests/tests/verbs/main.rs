@@ -7,6 +7,7 @@ mod changes;
 mod control;
 mod datagrams;
 mod datagrams_arrive;
+mod ends;
 mod event_queues;
 mod keys;
 mod lifecycle;

@@ -2,10 +2,11 @@
 
 use super::{Access, Base};
 use crate::rdma::RdmaError;
-use ringside_bus::DmaBuffer;
+use ringside_bus::{DmaBuffer, DmaPool};
 use ringside_hmc::contiguous_start;
 use ringside_spec::rdma::commands::{PageList, PageSize, RegisterMemoryRegion, SteeringTag};
 use ringside_spec::rdma::limits::MAX_REGION_BYTES;
+use std::sync::Arc;
 
 /// Bytes of the smallest page.
 const SMALLEST_PAGE: u64 = 4096;
@@ -24,7 +25,11 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    pub(crate) fn of(buffers: &[DmaBuffer]) -> Result<Self, RdmaError> {
+    /// The pages of buffers of `pool`. Errors: a buffer of another device's memory among others.
+    pub(crate) fn of(buffers: &[DmaBuffer], pool: &Arc<DmaPool>) -> Result<Self, RdmaError> {
+        if buffers.iter().any(|buffer| !buffer.is_of(pool)) {
+            return Err(RdmaError::ForeignMemory);
+        }
         let pieces: Vec<(u64, u64)> = buffers
             .iter()
             .map(|buffer| (buffer.iova().0, buffer.length() as u64))

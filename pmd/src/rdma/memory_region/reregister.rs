@@ -22,7 +22,7 @@ impl MemoryRegion {
         if !Arc::ptr_eq(self.domain.engine(), domain.engine()) {
             return Err(self.unchanged(RdmaError::ForeignDomain));
         }
-        let plan = match Pages::of(&self.buffers) {
+        let plan = match Pages::of(&self.buffers, &self.domain.engine().pool) {
             Ok(plan) => plan,
             Err(error) => return Err(self.unchanged(error)),
         };
@@ -85,7 +85,9 @@ impl MemoryRegion {
         if !Arc::ptr_eq(self.domain.engine(), domain.engine()) {
             return Err(self.unchanged(RdmaError::ForeignDomain));
         }
-        let plan = match Pages::of(&buffers).and_then(|plan| plan.check_base(base)) {
+        let plan = match Pages::of(&buffers, &domain.engine().pool)
+            .and_then(|plan| plan.check_base(base))
+        {
             Ok(plan) => plan,
             Err(error) => return Err(self.unchanged(error)),
         };

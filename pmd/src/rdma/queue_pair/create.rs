@@ -245,6 +245,7 @@ fn make(
         sending: SendState::NotYet,
         is_fed: false,
         is_detached: false,
+        ends_flushed: false,
         faults: FaultCounters::default(),
     };
     let condition = Arc::clone(&record.condition);

@@ -5,6 +5,7 @@ use crate::control::{Completed, ControlError};
 use crate::rdma::RdmaError;
 use crate::rdma::claim::Claim;
 use crate::rdma::connection::Endpoint;
+use crate::rdma::end::OwedFlush;
 use crate::rdma::lifecycle::{By, Destroyed};
 use crate::rdma::objects::Object;
 use crate::rdma::objects::{Held, Objects, Table};
@@ -48,6 +49,14 @@ impl Object for QueuePairRecord {
     /// again, nor one that a shared receive queue still uses.
     fn retire(&mut self) -> bool {
         self.condition.advance(QueuePairCondition::Destroyed);
+        if self.ends_flushed {
+            // A queue that has no room for it now keeps the requests as they are.
+            let owed = self.owed_flushes();
+            owed.iter().for_each(|owed| {
+                let _ = owed.handle.flush(owed.context, owed.side);
+            });
+            return false;
+        }
         self.is_detached = self.detach();
         self.is_detached && !self.is_fed
     }
@@ -428,6 +437,15 @@ impl QueuePairRecord {
             let is_clean = self.send.handle.detach(self.context).is_ok();
             (error.into(), is_clean)
         })
+    }
+
+    /// The flushes of both sides, for their completion queues.
+    pub(crate) fn owed_flushes(&self) -> [OwedFlush; 2] {
+        let sides = [
+            (&self.send, QueueSide::Send),
+            (&self.receive, QueueSide::Receive),
+        ];
+        sides.map(|(reports, side)| OwedFlush::new(&reports.handle, self.context, side))
     }
 
     /// Detaches it. False if a completion queue could not be notified.

@@ -1,0 +1,143 @@
+/* What the kernel refuses is refused here: objects of another context, attributes and transitions of queue pairs, calls
+ * of ids in a state that does not allow them. And shared receive queues of ids. Says "ok" and ends with 0. */
+#include "connect.h"
+#include <arpa/inet.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+
+static struct ibv_context *context, *other;
+static union ibv_gid gid;
+
+static struct sockaddr_in at(const char *address, int port)
+{
+    struct sockaddr_in made = { .sin_family = AF_INET, .sin_port = htons(port) };
+    CHECK(inet_pton(AF_INET, address, &made.sin_addr) == 1);
+    return made;
+}
+
+static void contexts(void)
+{
+    struct ibv_pd *pd = ibv_alloc_pd(context), *pd_other = ibv_alloc_pd(other);
+    struct ibv_comp_channel *channel = ibv_create_comp_channel(other);
+    struct ibv_srq_init_attr receives = { .attr = { .max_wr = 4, .max_sge = 1 } };
+    CHECK(pd && pd_other && channel);
+    CHECK(!ibv_create_cq(context, 4, NULL, channel, 0) && errno == EINVAL);
+    struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0), *cq_other = ibv_create_cq(other, 4, NULL, channel, 0);
+    struct ibv_srq *srq_other = ibv_create_srq(pd_other, &receives);
+    CHECK(cq && cq_other && srq_other);
+    for (int foreign = 0; foreign < 4; foreign++) {
+        struct ibv_qp_init_attr init = { .send_cq = foreign == 0 ? cq_other : cq,
+            .recv_cq = foreign == 1 ? cq_other : cq, .srq = foreign == 2 ? srq_other : NULL,
+            .cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+            .qp_type = IBV_QPT_RC };
+        errno = 0;
+        CHECK(!ibv_create_qp(foreign == 3 ? pd_other : pd, &init) && errno == EINVAL);
+    }
+    CHECK(!ibv_destroy_srq(srq_other) && !ibv_destroy_cq(cq) && !ibv_destroy_cq(cq_other));
+    CHECK(!ibv_destroy_comp_channel(channel) && !ibv_dealloc_pd(pd) && !ibv_dealloc_pd(pd_other));
+}
+
+static void transitions(void)
+{
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+    struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    CHECK(pd && cq && qp);
+    struct ibv_qp_attr failed = { .qp_state = IBV_QPS_ERR };
+    CHECK(ibv_modify_qp(qp, &failed, IBV_QP_STATE) == EINVAL);
+    to_init(qp, 0);
+    struct ibv_qp_attr ready = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num,
+        .max_dest_rd_atomic = 4, .min_rnr_timer = 1,
+        .ah_attr = { .is_global = 1, .grh = { .dgid = gid, .sgid_index = GID_INDEX, .hop_limit = 64 } } };
+    int given = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN
+        | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    CHECK(ibv_modify_qp(qp, &ready, given) == EINVAL); /* of port 0 */
+    CHECK(!ibv_create_ah(pd, &ready.ah_attr) && errno == EINVAL);
+    ready.ah_attr.port_num = 1;
+    ready.max_dest_rd_atomic = 200;
+    CHECK(ibv_modify_qp(qp, &ready, given) == EINVAL);
+    ready.max_dest_rd_atomic = 127;
+    CHECK(!ibv_modify_qp(qp, &ready, given));
+    struct ibv_qp_attr sends = { .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+        .max_rd_atomic = 200 };
+    given = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+    CHECK(ibv_modify_qp(qp, &sends, given) == EINVAL);
+    sends.max_rd_atomic = 127;
+    CHECK(!ibv_modify_qp(qp, &sends, given) && !ibv_modify_qp(qp, &failed, IBV_QP_STATE));
+    CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
+}
+
+static void expect(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
+{
+    struct rdma_cm_event *event;
+    CHECK(!rdma_get_cm_event(channel, &event) && event->event == kind && !event->status);
+    CHECK(!rdma_ack_cm_event(event));
+}
+
+static void ids(void)
+{
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_cm_id *id;
+    struct sockaddr_in to = at("10.0.0.1", 7471), none = at("0.0.0.0", 7471), group = at("239.1.2.3", 0);
+    CHECK(channel && !rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+    CHECK(rdma_resolve_route(id, 1000) == -1 && errno == EINVAL);
+    CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000));
+    expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+    CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000) == -1 && errno == EINVAL);
+    CHECK(rdma_join_multicast(id, (struct sockaddr *)&group, NULL) == -1 && errno == EINVAL);
+    CHECK(!rdma_resolve_route(id, 1000));
+    expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    CHECK(rdma_resolve_route(id, 1000) == -1 && errno == EINVAL);
+
+    /* Its shared receive queue is the one of its queue pair. */
+    struct ibv_pd *pd = id->pd;
+    struct ibv_srq_init_attr receives = { .attr = { .max_wr = 4, .max_sge = 1 } };
+    struct ibv_srq_init_attr_ex extended = { .attr = { .max_wr = 4, .max_sge = 1 },
+        .comp_mask = IBV_SRQ_INIT_ATTR_TYPE, .srq_type = IBV_SRQT_XRC };
+    CHECK(pd && rdma_create_srq_ex(id, &extended) == -1 && errno == EOPNOTSUPP);
+    CHECK(!rdma_create_srq(id, NULL, &receives) && id->srq && id->srq->pd == pd && receives.attr.max_wr >= 4);
+    struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = 1, .max_send_sge = 1 } };
+    CHECK(!rdma_create_qp(id, NULL, &init) && id->qp->srq == id->srq);
+    rdma_destroy_qp(id);
+    rdma_destroy_srq(id);
+    CHECK(!id->srq);
+    extended.srq_type = IBV_SRQT_BASIC;
+    CHECK(!rdma_create_srq_ex(id, &extended) && id->srq && id->srq->pd == pd);
+    rdma_destroy_srq(id);
+    CHECK(!rdma_destroy_id(id));
+
+    /* The unspecified address names the device itself. */
+    CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_UDP));
+    CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&none, 2000));
+    expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+    CHECK(((struct sockaddr_in *)rdma_get_peer_addr(id))->sin_addr.s_addr == to.sin_addr.s_addr);
+    CHECK(!rdma_destroy_id(id));
+    rdma_destroy_event_channel(channel);
+}
+
+static void names(void)
+{
+    struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_IPOIB, .ai_flags = RAI_NUMERICHOST }, *found;
+    CHECK(!rdma_getaddrinfo("10.0.0.1", "7471", &hints, &found));
+    CHECK(found->ai_qp_type == IBV_QPT_UD && found->ai_port_space == RDMA_PS_IPOIB && !found->ai_flags);
+    rdma_freeaddrinfo(found);
+    hints = (struct rdma_addrinfo) { .ai_port_space = RDMA_PS_TCP, .ai_flags = RAI_NUMERICHOST | RAI_PASSIVE };
+    CHECK(!rdma_getaddrinfo("10.0.0.1", "7471", &hints, &found));
+    CHECK(found->ai_qp_type == IBV_QPT_RC && found->ai_flags == RAI_PASSIVE && found->ai_src_len);
+    rdma_freeaddrinfo(found);
+}
+
+int main(void)
+{
+    context = open_first(&gid);
+    other = open_first(&gid);
+    contexts();
+    transitions();
+    ids();
+    names();
+    CHECK(!ibv_close_device(other) && !ibv_close_device(context));
+    puts("ok");
+}
