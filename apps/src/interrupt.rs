@@ -1,4 +1,4 @@
-//! SIGINT (Ctrl-C) and SIGTERM during a measurement.
+//! SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal is gone) during a measurement.
 //!
 //! The first signal sets a flag: the measurement ends early, and what was measured is shown. Half a
 //! second later the signals end the process at once, as if nothing handled them. The half second is
@@ -7,7 +7,7 @@
 
 use crate::failure::Failure;
 use anyhow::Context;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -23,7 +23,7 @@ const ONE_SIGNAL: Duration = Duration::from_millis(500);
 
 static SEEN: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// Begins to catch both signals; a second call changes nothing.
+/// Begins to catch the signals; a second call changes nothing.
 pub(crate) fn catch() -> Result<(), Failure> {
     let seen = Arc::new(AtomicBool::new(false));
     if SEEN.set(Arc::clone(&seen)).is_err() {
@@ -36,7 +36,8 @@ pub(crate) fn catch() -> Result<(), Failure> {
 fn install(seen: Arc<AtomicBool>) -> std::io::Result<()> {
     let ends = Arc::new(AtomicBool::new(false));
     let (mut told, tell) = UnixStream::pair()?;
-    for signal in [SIGINT, SIGTERM] {
+    let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
         flag::register_conditional_default(signal, Arc::clone(&ends))?;
         flag::register(signal, Arc::clone(&seen))?;
         low_level::pipe::register(signal, tell.try_clone()?)?;
@@ -49,6 +50,14 @@ fn install(seen: Arc<AtomicBool>) -> std::io::Result<()> {
     };
     let thread = std::thread::Builder::new().name("signals".into());
     thread.spawn(arm).map(drop)
+}
+
+/// True if the process ignores a signal since its start, as `nohup` has it ignore SIGHUP.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// True if the measurement has to end. Cheap, but not for every message.

@@ -24,6 +24,7 @@ mod port;
 mod rule;
 mod run;
 mod sim;
+mod supervised;
 mod tap;
 mod trouble;
 mod users;

@@ -8,11 +8,12 @@ use anyhow::anyhow;
 use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
 use ringside_lan::{MAX_BURST, Packet};
+use ringside_server::ports::SocketFile;
 use std::fs::Permissions;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -47,7 +48,7 @@ pub(crate) struct Copied {
     pub(crate) direction: Direction,
     /// bytes of the packet
     pub(crate) original: u32,
-    /// copies that were lost before it
+    /// copies that were lost before it, since the capture attached
     pub(crate) lost: u64,
     length: u32,
     buffer: Box<[u8]>,
@@ -200,7 +201,9 @@ impl Mirror {
         }
     }
 
+    /// Begins or ends the copies of a capture; losses count from its start.
     fn attach(&self, attached: bool) {
+        self.lost.store(0, Ordering::Relaxed);
         self.attached.store(attached, Ordering::Relaxed);
         while let Some(copy) = self.full.pop() {
             let _ = self.free.push(copy);
@@ -213,18 +216,17 @@ pub(crate) struct MirrorServer {
     mirror: Arc<Mirror>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    path: PathBuf,
+    /// removed before the listener is closed, see [`SocketFile`]
+    _file: SocketFile,
+    _listener: Arc<UnixListener>,
 }
 
 impl MirrorServer {
     /// Serves at `path`; `names` are those of the ports, by number.
     pub(crate) fn start(path: &Path, names: &[String]) -> Result<Self, Failure> {
-        let listener = UnixListener::bind(path).map_err(|error| {
-            let text = path.display();
-            Failure::usage(anyhow!(
-                "--mirror {text}: {error}; name a path of an existing folder at which there is nothing"
-            ))
-        })?;
+        let is_alive = |path: &Path| UnixStream::connect(path).is_ok();
+        let made = SocketFile::make(path, is_alive, |path| UnixListener::bind(path));
+        let (listener, file) = made.map_err(|error| Failure::usage(anyhow!("--mirror {error}")))?;
         // Packets are for the user who runs this.
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
@@ -232,14 +234,17 @@ impl MirrorServer {
         let stop = Arc::new(AtomicBool::new(false));
         let names = serde_json::to_string(names).map_err(io::Error::from)?;
         let greeting = format!("{GREETING}\n{names}\n");
+        let listener = Arc::new(listener);
+        let accepting = Arc::clone(&listener);
         let (given, told) = (Arc::clone(&mirror), Arc::clone(&stop));
         let thread = std::thread::Builder::new().name("mirror".into());
-        let thread = thread.spawn(move || serve(&listener, &greeting, &given, &told))?;
+        let thread = thread.spawn(move || serve(&accepting, &greeting, &given, &told))?;
         Ok(Self {
             mirror,
             stop,
             thread: Some(thread),
-            path: path.to_owned(),
+            _file: file,
+            _listener: listener,
         })
     }
 
@@ -254,7 +259,6 @@ impl Drop for MirrorServer {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -350,7 +354,10 @@ mod tests {
             |count: usize| -> Copies { (0..count).map(|_| mirror.free.pop().unwrap()).collect() };
         mirror.give(take(3), 2);
         assert_eq!((filled(&mirror), mirror.free.len()), (2, 2));
+        mirror.lost.store(7, Ordering::Relaxed);
         mirror.attach(true);
+        let lost = mirror.lost.load(Ordering::Relaxed);
+        assert_eq!(lost, 0, "of an earlier capture");
         assert_eq!(
             (filled(&mirror), mirror.free.len()),
             (0, 4),

@@ -6,6 +6,7 @@ use crate::mac::Mac;
 use crate::mirror::{Direction, Mirror, MirrorServer};
 use crate::open::open;
 use crate::output::stdout;
+use crate::supervised::{Brought, LOOK_EVERY, Queues, Wanted};
 use anyhow::anyhow;
 use clap::Args;
 use ringside_bus::tap::TapError;
@@ -13,8 +14,7 @@ use ringside_bus::{DeviceAddress, tap};
 use ringside_config::Config;
 use ringside_lan::{Burst, Packet, ReceiveQueue, TransmitQueue};
 use ringside_pmd::lan::port::{MAX_MTU, MTU_MIN};
-use ringside_pmd::lan::{OpenPort, Port, PortSettings, VlanStripping};
-use ringside_pmd::{BringUpOptions, Device};
+use ringside_pmd::lan::{Port, PortSettings, VlanStripping};
 use ringside_server::ports::{Received, Sent, TapWire, Wire};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -34,6 +34,12 @@ Without --vlan, tags stay in the frames: the kernel's own VLAN interfaces work o
 the interface is in that VLAN: the device inserts its tag into what the kernel sends, and frames of \
 other VLANs and without a tag do not reach the kernel.
 
+A device that fails is recovered, and its port opened again; \"recoveries\" counts that. A device that takes \
+no reset for 5 s is gone: the command ends. While the device is out of service, or the port's link is down, \
+the interface has no carrier.
+
+Keep the interface's MTU at --mtu: longer frames of the kernel are dropped, and counted as \"too_long\".
+
 It needs CAP_NET_ADMIN in the network namespace that it runs in, and /dev/net/tun. The interface goes \
 when the command ends, unless it was made beforehand (ip tuntap add dev NAME mode tap user USER).
 
@@ -41,8 +47,8 @@ Examples:
   ringside tap --device model:0 --interface ring0 --stats-period 1
   ringside tap --interface ring0 --vlan 100 --mtu 9000 --json
 
-Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device or the interface could not \
-be opened, 141 standard output was closed.";
+Exit codes: 0 done, 1 an operation failed or the device is gone, 2 wrong arguments, 3 the device or the \
+interface could not be opened, 130 interrupted before --duration was over, 141 standard output was closed.";
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
@@ -83,6 +89,15 @@ const IDLE_ROUNDS: u32 = 1000;
 const IDLE: Duration = Duration::from_micros(50);
 /// Reads that fail one after the other until the interface counts as removed.
 const MAX_FAILURES: u32 = 16;
+/// Between two looks at the link.
+const LINK_EVERY: Duration = Duration::from_secs(1);
+/// Bytes of an Ethernet header, and of each VLAN tag in it.
+const HEADER_BYTES: usize = 14;
+const TAG_BYTES: usize = 4;
+/// Tags that a frame may have beside its payload of --mtu bytes.
+const MAX_TAGS: usize = 2;
+/// Types that say that a tag follows. Source: IEEE 802.1Q, table 9-1.
+const TAG_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xA8]];
 /// Bits of a tag that name the VLAN.
 const VLAN_BITS: u16 = 0xFFF;
 
@@ -101,6 +116,10 @@ struct Counters {
     to_wire: Way,
     /// frames of other VLANs
     other_vlan: u64,
+    /// frames of the kernel that are longer than --mtu allows
+    too_long: u64,
+    /// times that the device was recovered
+    recoveries: u64,
 }
 
 /// A report.
@@ -120,15 +139,34 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
     // First, so that a missing right is reported before a device is claimed.
     let wire = TapWire::open(&options.interface).map_err(refused)?;
     let opened = open(address, config)?;
-    let device = Device::bring_up(opened.function, config, BringUpOptions::default())
-        .map_err(|error| Failure::claim(anyhow!("{error}")))?;
+    let (mut brought, mut queues) =
+        Brought::bring_up(opened.function, address, wanted(options), &[], config)?;
     let name = address.to_string();
-    let done = pump(options, &device, wire, &name);
-    let down = device.shutdown();
-    done?;
-    match down.failures.first() {
-        Some(failure) => Err(Failure::operation(anyhow!("{failure}"))),
+    let done = match queues.pop() {
+        Some(queues) => pump(options, &mut brought, queues, wire, &name),
         None => Ok(()),
+    };
+    let down = brought.shut_down();
+    done?;
+    down.map_err(|text| Failure::operation(anyhow!(text)))?;
+    match interrupt::seen() && options.duration.is_some() {
+        true => Err(Failure::interrupted()),
+        false => Ok(()),
+    }
+}
+
+fn wanted(options: &Options) -> Wanted {
+    Wanted {
+        own: PortSettings {
+            mtu: options.mtu,
+            promiscuous: options.promiscuous,
+            vlan_stripping: match options.vlan {
+                Some(_) => VlanStripping::On,
+                None => VlanStripping::Off,
+            },
+            ..PortSettings::default()
+        },
+        further: Vec::new(),
     }
 }
 
@@ -139,67 +177,87 @@ fn refused(error: TapError) -> Failure {
     }
 }
 
-fn pump(options: &Options, device: &Device, wire: TapWire, name: &str) -> Result<(), Failure> {
-    let settings = PortSettings {
-        mtu: options.mtu,
-        promiscuous: options.promiscuous,
-        vlan_stripping: match options.vlan {
-            Some(_) => VlanStripping::On,
-            None => VlanStripping::Off,
-        },
-        ..PortSettings::default()
-    };
-    let opened = device.open_port(&settings);
-    let open = opened.map_err(|error| Failure::claim(anyhow!("{name}: {error}")))?;
-    let OpenPort {
-        port,
-        mut receive,
-        mut transmit,
-        ..
-    } = open;
-    filter(&port, options)?;
-    tap::configure(&options.interface, port.mac(), options.mtu).map_err(refused)?;
+fn pump(
+    options: &Options,
+    brought: &mut Brought,
+    queues: Queues,
+    wire: TapWire,
+    name: &str,
+) -> Result<(), Failure> {
+    let port = &brought.controls.port;
+    filter(port, options)?;
+    let mac = port.mac();
+    tap::configure(&options.interface, mac, options.mtu).map_err(refused)?;
     let mirror = match &options.mirror {
         Some(path) => Some(MirrorServer::start(path, &[name.to_owned()])?),
         None => None,
     };
-    let mut bridge = Bridge {
-        wire,
-        receive: receive.remove(0),
-        transmit: transmit.remove(0),
-        vlan: options.vlan,
-        mirror: mirror.as_ref().map(MirrorServer::mirror),
-        burst: Burst::with_limit(BURST),
-        frame: vec![0; usize::from(options.mtu) + 64],
-        counters: Counters::default(),
-        failures: 0,
+    let mirror = mirror.as_ref();
+    let bridge = Bridge::new(options, queues, wire, mirror.map(MirrorServer::mirror));
+    let Some(mut bridge) = bridge else {
+        return Ok(());
     };
     let report = |kind, counters| Report {
         kind,
         device: name,
         interface: &options.interface,
-        address: Mac(port.mac()).to_string(),
+        address: Mac(mac).to_string(),
         counters,
     };
     tell(&report("up", bridge.counters), options.json)?;
+    let interval = |counters| tell(&report("interval", counters), options.json);
+    let done = carry(options, brought, &mut bridge, interval);
+    // What was carried is told also if it ended by a failure.
+    let told = tell(&report("total", bridge.counters), options.json);
+    done?;
+    told
+}
+
+/// Carries frames and looks after the device until the time is over or a signal arrives.
+fn carry(
+    options: &Options,
+    brought: &mut Brought,
+    bridge: &mut Bridge,
+    interval: impl Fn(Counters) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let begin = Instant::now();
     let end = options
         .duration
         .map(|seconds| begin + Duration::from_secs(seconds));
     let period = Duration::from_secs(options.stats_period);
     let mut next = begin + period;
+    let (mut look, mut look_at_link) = (begin, begin);
     let mut idle = 0;
-    while !interrupt::seen() && end.is_none_or(|end| Instant::now() < end) {
+    while !interrupt::seen() {
         idle = if bridge.round()? == 0 { idle + 1 } else { 0 };
         if idle >= IDLE_ROUNDS {
             std::thread::sleep(IDLE);
         }
-        if !period.is_zero() && Instant::now() >= next {
-            tell(&report("interval", bridge.counters), options.json)?;
+        let now = Instant::now();
+        if end.is_some_and(|end| now >= end) {
+            break;
+        }
+        if now >= look {
+            look = now + LOOK_EVERY;
+            if let Some(queues) = brought.supervise()? {
+                bridge.replace(queues);
+                look_at_link = now;
+            }
+            if !brought.is_in_service() {
+                bridge.set_carrier(false);
+            }
+            brought.check_reachable()?;
+        }
+        if now >= look_at_link {
+            look_at_link = now + LINK_EVERY;
+            bridge.set_carrier(brought.has_link());
+        }
+        if !period.is_zero() && now >= next {
+            interval(bridge.counters)?;
             next += period;
         }
     }
-    tell(&report("total", bridge.counters), options.json)
+    Ok(())
 }
 
 /// Opens the port for the packets that an interface of the kernel receives.
@@ -223,13 +281,15 @@ fn tell(report: &Report<'_>, json: bool) -> Result<(), Failure> {
         to_kernel,
         to_wire,
         other_vlan,
+        too_long,
+        recoveries,
     } = counters;
     let text = match (json, *kind) {
         (true, _) => serde_json::to_string(report).map_err(io::Error::from)?,
         (false, "up") => format!("{interface}: up, address {address}, over {device}"),
         (false, _) => format!(
             "{interface}: to the kernel {} packets, {} dropped; to the wire {} packets, {} dropped; \
-             {other_vlan} of other VLANs",
+             {other_vlan} of other VLANs, {too_long} longer than the MTU; {recoveries} recoveries",
             to_kernel.packets, to_kernel.dropped, to_wire.packets, to_wire.dropped
         ),
     };
@@ -247,11 +307,58 @@ struct Bridge {
     mirror: Option<Arc<Mirror>>,
     burst: Burst,
     frame: Vec<u8>,
+    mtu: usize,
+    /// the last state that the interface was given
+    carrier: Option<bool>,
     counters: Counters,
     failures: u32,
 }
 
 impl Bridge {
+    /// `None` without queues.
+    fn new(
+        options: &Options,
+        queues: Queues,
+        wire: TapWire,
+        mirror: Option<Arc<Mirror>>,
+    ) -> Option<Self> {
+        let mtu = usize::from(options.mtu);
+        Some(Self {
+            wire,
+            receive: queues.receive.into_iter().next()?,
+            transmit: queues.transmit.into_iter().next()?,
+            vlan: options.vlan,
+            mirror,
+            burst: Burst::with_limit(BURST),
+            // A frame that the kernel cuts to the buffer is longer than `is_too_long` allows.
+            frame: vec![0; mtu + HEADER_BYTES + MAX_TAGS * TAG_BYTES + 1],
+            mtu,
+            carrier: None,
+            counters: Counters::default(),
+            failures: 0,
+        })
+    }
+
+    /// Continues with the queues of a port that was opened again.
+    fn replace(&mut self, queues: Vec<Queues>) {
+        for of_port in queues {
+            let pairs = of_port.receive.into_iter().zip(of_port.transmit);
+            for (receive, transmit) in pairs {
+                (self.receive, self.transmit) = (receive, transmit);
+            }
+        }
+        self.counters.recoveries += 1;
+    }
+
+    /// Shows the kernel if the port can carry frames. An old kernel refuses: the
+    /// interface then always has a carrier.
+    fn set_carrier(&mut self, up: bool) {
+        if self.carrier != Some(up) {
+            self.carrier = Some(up);
+            let _ = self.wire.set_carrier(up);
+        }
+    }
+
     /// A burst each way; returns how many frames there were.
     fn round(&mut self) -> Result<usize, Failure> {
         Ok(self.send_to_kernel() + self.send_to_wire()?)
@@ -308,6 +415,10 @@ impl Bridge {
             self.failures = 0;
             count += 1;
             let frame = self.frame.get(..length).unwrap_or_default();
+            if is_too_long(frame, self.mtu) {
+                self.counters.too_long += 1;
+                continue;
+            }
             let Some(mut packet) = self.transmit.pool().packet_with(frame) else {
                 self.transmit.reclaim();
                 self.counters.to_wire.dropped += 1;
@@ -349,4 +460,38 @@ impl Bridge {
 /// True if a packet is of the interface's VLAN. Without a VLAN every packet is.
 fn is_of(vlan: Option<u16>, packet: &Packet) -> bool {
     vlan.is_none() || packet.vlan().map(|tag| tag & VLAN_BITS) == vlan
+}
+
+/// True if the payload of a frame is longer than the MTU. Tags are no payload.
+fn is_too_long(frame: &[u8], mtu: usize) -> bool {
+    let kind_at = |at: usize| frame.get(at..).and_then(<[u8]>::first_chunk::<2>);
+    let is_tag = |tag: &usize| {
+        let kind = kind_at(HEADER_BYTES - 2 + tag * TAG_BYTES);
+        kind.is_some_and(|kind| TAG_TYPES.contains(kind))
+    };
+    let tags = (0..MAX_TAGS).take_while(is_tag).count();
+    frame.len() > mtu + HEADER_BYTES + tags * TAG_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_no_part_of_the_mtu() {
+        let frame = |tags: usize, payload: usize| {
+            let mut frame = vec![0; 12];
+            for _ in 0..tags {
+                frame.extend([0x81, 0, 0, 100]);
+            }
+            frame.extend([8, 0]);
+            frame.resize(frame.len() + payload, 0);
+            frame
+        };
+        for tags in 0..=MAX_TAGS {
+            assert!(!is_too_long(&frame(tags, 1500), 1500), "{tags} tags");
+            assert!(is_too_long(&frame(tags, 1501), 1500), "{tags} tags");
+        }
+        assert!(!is_too_long(&[], 1500));
+    }
 }

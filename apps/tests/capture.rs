@@ -210,7 +210,7 @@ fn a_running_forwarder_is_captured_by_filter_count_and_direction() {
 
 #[test]
 fn what_cannot_be_captured_is_refused_by_name() {
-    let cases: [(&[&str], i32, &str); 4] = [
+    let cases: [(&[&str], i32, &str); 7] = [
         (&["capture", "--write", "-", "udpp"], 2, "udpp"),
         (
             &["capture", "--write", "-", "--attach", "/none/x"],
@@ -218,6 +218,22 @@ fn what_cannot_be_captured_is_refused_by_name() {
             "--mirror /none/x",
         ),
         (&["capture", "--write", "/none/x"], 2, "/none/x"),
+        (
+            &["capture", "--write", "-", "--size", "10"],
+            2,
+            "the headers of this file have 72 bytes; choose 72 or more",
+        ),
+        (
+            &["capture", "--write", "/dev/full", "--duration", "60"],
+            1,
+            "--write /dev/full: No space left",
+        ),
+        // An option after the filter is an option.
+        (
+            &["capture", "--write", "-", "udp", "--duration", "x"],
+            2,
+            "--duration",
+        ),
         (
             &["forward", "--mirror", "/none/x", "--duration", "1"],
             2,
@@ -268,6 +284,87 @@ fn a_capture_without_a_greeting_ends_after_a_while_and_at_a_signal_at_once() {
     assert!(written.is_some(), "it reads on after 4 MiB");
     let output = end(capture);
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+}
+
+fn signal(child: &Child, signal: rustix::process::Signal) {
+    let id = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(id, signal).unwrap();
+}
+
+/// Waits until a file has a packet, while its capture runs.
+fn wait_for_packets(file: &std::path::Path, capture: &mut Child, at_least: usize) {
+    let deadline = Instant::now() + LIMIT;
+    while packets(&std::fs::read(file).unwrap_or_default()).len() < at_least {
+        assert!(capture.try_wait().unwrap().is_none(), "it ended first");
+        assert!(Instant::now() < deadline, "no packet in the file");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_attached_capture_writes_while_nothing_comes_and_ends_well_at_a_hang_up() {
+    use std::io::Write;
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, file) = (folder.path().join("mirror"), folder.path().join("x.pcapng"));
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let (to, out) = (socket.to_str().unwrap(), file.to_str().unwrap());
+    let mut capture = start(["capture", "--attach", to, "--write", out, "--json"]);
+    let (mut mirror, _) = listener.accept().unwrap();
+    mirror
+        .write_all(b"ringside-mirror 1\n[\"port\"]\n")
+        .unwrap();
+    // Time, losses, both lengths, port, direction, then the frame.
+    let mut copy = vec![0; 32 + 60];
+    copy[8] = 3;
+    copy[16..20].copy_from_slice(&60_u32.to_le_bytes());
+    copy[20..24].copy_from_slice(&60_u32.to_le_bytes());
+    mirror.write_all(&copy).unwrap();
+    wait_for_packets(&file, &mut capture, 1);
+    signal(&capture, rustix::process::Signal::HUP);
+    let output = end(capture);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&told["packets"], &told["lost"], &told["ended_by"]),
+        (&1.into(), &3.into(), &"interrupt".into())
+    );
+}
+
+#[test]
+fn a_capture_that_is_interrupted_before_its_size_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.pcapng");
+    let out = file.to_str().unwrap();
+    let mut capture = start(["capture", "--write", out, "--size", "100000"]);
+    let deadline = Instant::now() + LIMIT;
+    // The headers are there once packets are waited for.
+    while std::fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
+        assert!(capture.try_wait().unwrap().is_none(), "it ended first");
+        assert!(Instant::now() < deadline, "no headers");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal(&capture, rustix::process::Signal::INT);
+    let output = end(capture);
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_socket_of_a_program_that_was_killed_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("mirror");
+    // As after a kill: the file stays.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    assert!(socket.exists());
+    let path = socket.to_str().unwrap();
+    let output = end(start(["forward", "--mirror", path, "--duration", "1"]));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(!socket.exists(), "it is removed at the end");
+    let held = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let output = end(start(["forward", "--mirror", path, "--duration", "1"]));
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("already listening"), "{said}");
+    drop(held);
 }
 
 #[test]
@@ -368,6 +465,34 @@ impl Drop for Served {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
+}
+
+#[test]
+fn a_capture_whose_device_is_gone_ends_with_its_totals() {
+    let mut served = Served::start(&[]);
+    let (device, file) = (served.device(), served.file());
+    let line = ["capture", "--device", &device, "--write", &file, "--json"];
+    let mut capture = start(line);
+    served.wire.set_nonblocking(true).unwrap();
+    let mut frame = [0xFF; 60];
+    frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 0x88, 0xB5]);
+    let path = std::path::Path::new(&file);
+    let deadline = Instant::now() + LIMIT;
+    while packets(&std::fs::read(path).unwrap_or_default()).is_empty() {
+        let _ = served.wire.send(&frame);
+        assert!(capture.try_wait().unwrap().is_none(), "it ended first");
+        assert!(Instant::now() < deadline, "no packet in the file");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    served.child.kill().unwrap();
+    served.child.wait().unwrap();
+    let output = end(capture);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the device is gone"), "{said}");
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["ended_by"], "a failure");
+    assert!(told["packets"].as_u64().unwrap() > 0, "{told}");
 }
 
 /// The device's time stamps have 32 bits, which are used up after 4.3 s.

@@ -1,8 +1,9 @@
 //! `ringside tap`: two kernels' stacks talk over two ports of one model. Runs in namespaces of its own.
 
 use ringside_testkit::in_namespaces;
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -84,8 +85,49 @@ fn run(of: Option<u32>, line: &str) {
 struct Pair {
     near: Running,
     far: Running,
-    _server: Running,
+    server: Running,
+    control: String,
     _folder: tempfile::TempDir,
+}
+
+impl Pair {
+    /// Has the model raise or end a fault of the near function.
+    fn fault(&self, words: &str) {
+        let words = words.split(' ');
+        let mut tell = ringside();
+        tell.args(["model", "tell", &self.control]).args(words);
+        let output = tell.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{told}");
+    }
+
+    /// Reports of the near side until one has a count that is not 0.
+    fn wait_for(&mut self, count: &str) {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let line = self.near.line();
+            let report: Value = serde_json::from_str(&line).unwrap();
+            if report[count].as_u64().unwrap() > 0 {
+                return;
+            }
+            assert!(Instant::now() < end, "{line}");
+        }
+    }
+}
+
+/// Waits until the kernel shows a word for an interface of this namespace.
+fn wait_for_state(interface: &str, state: &str) {
+    let end = Instant::now() + LIMIT;
+    loop {
+        let mut shown = Command::new("ip");
+        let shown = shown.args(["link", "show", "dev", interface]).output();
+        let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+        if shown.contains(state) {
+            return;
+        }
+        assert!(Instant::now() < end, "{shown}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Two interfaces over one wire: one in this namespace, the other in its own.
@@ -93,8 +135,9 @@ fn pair(rest: &str) -> Pair {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let sockets = [path("a"), path("b")];
+    let control = path("control");
     let mut serve = ringside();
-    serve.args(["model", "serve", "--doorbell-page"]);
+    serve.args(["model", "serve", "--doorbell-page", "--control", &control]);
     for socket in &sockets {
         serve.args(["--socket", socket]);
     }
@@ -116,7 +159,8 @@ fn pair(rest: &str) -> Pair {
     Pair {
         near,
         far,
-        _server: server,
+        server,
+        control,
         _folder: folder,
     }
 }
@@ -218,4 +262,70 @@ fn large_frames_of_one_vlan_cross() {
         ping(pair.far.child.id(), 9000);
     }
     tcp(&pair, "large_frames_of_one_vlan_cross");
+}
+
+#[test]
+fn a_device_that_was_reset_carries_again_and_one_that_is_gone_ends_the_command() {
+    const NAME: &str =
+        "a_device_that_was_reset_carries_again_and_one_that_is_gone_ends_the_command";
+    if is_client() || !in_namespaces(NAME) {
+        return;
+    }
+    let mut pair = pair("--stats-period 1");
+    pair.fault("fault 0 function-reset");
+    pair.wait_for("recoveries");
+    tcp(&pair, NAME);
+    pair.fault("fault 0 link-down");
+    wait_for_state("near0", "NO-CARRIER");
+    pair.fault("clear 0 link-down");
+    wait_for_state("near0", "LOWER_UP");
+    tcp(&pair, NAME);
+    pair.server.child.kill().unwrap();
+    let mut rest = String::new();
+    pair.near.out.read_to_string(&mut rest).unwrap();
+    assert!(
+        rest.lines().last().unwrap().contains("\"kind\":\"total\""),
+        "{rest}"
+    );
+    assert_eq!(pair.near.child.wait().unwrap().code(), Some(1));
+}
+
+#[test]
+fn frames_beyond_the_mtu_are_counted_and_not_sent_and_a_signal_before_the_end_is_told() {
+    const NAME: &str =
+        "frames_beyond_the_mtu_are_counted_and_not_sent_and_a_signal_before_the_end_is_told";
+    if is_client() || !in_namespaces(NAME) {
+        return;
+    }
+    let mut pair = pair("--mtu 1500 --stats-period 1 --duration 1000");
+    run(None, "ip link set near0 mtu 3000");
+    let socket = UdpSocket::bind("10.98.0.1:0").unwrap();
+    socket.set_broadcast(true).unwrap();
+    for _ in 0..3 {
+        socket.send_to(&[7; 2500], "10.98.0.255:9").unwrap();
+    }
+    pair.wait_for("too_long");
+    let process = rustix::process::Pid::from_child(&pair.near.child);
+    rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+    assert_eq!(pair.near.child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn an_interface_that_cannot_be_used_is_refused_with_the_cause() {
+    if !in_namespaces("an_interface_that_cannot_be_used_is_refused_with_the_cause") {
+        return;
+    }
+    run(None, "ip tuntap add dev tun0 mode tun");
+    run(None, "ip tuntap add dev many0 mode tap multi_queue");
+    for interface in ["lo", "tun0", "many0"] {
+        let mut tap = ringside();
+        tap.args(["tap", "--interface", interface, "--duration", "1"]);
+        let output = tap.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(
+            said.contains("no TAP interface with a single queue"),
+            "{said}"
+        );
+    }
 }

@@ -9,6 +9,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// Longest name of an interface, in bytes. Source: Linux `if.h`, IFNAMSIZ less the final zero.
 pub const MAX_NAME_BYTES: usize = 15;
 
+/// Request that sets the carrier: `_IOW('T', 226, int)`. Source: Linux `if_tun.h`, TUNSETCARRIER.
+const SET_CARRIER: libc::c_ulong = 0x4004_54E2;
+
 const CLONE_DEVICE: &str = "/dev/net/tun";
 
 /// Reasons why a TAP interface is not available.
@@ -40,10 +43,35 @@ pub enum TapError {
         /// The command that does the same.
         command: String,
     },
+    /// An interface has this name, and is of another kind.
+    #[error(
+        "{name} is there already, and is no TAP interface with a single queue (`ip -d link show {name}` shows \
+         its kind); choose another name"
+    )]
+    OtherKind {
+        /// Its name.
+        name: String,
+    },
+    /// The process has no right to make the interface, or to use the one that is there.
+    #[error(
+        "TAP interface {name}: not permitted; run as root or with CAP_NET_ADMIN in this network namespace, \
+         or have root make it for this user: `ip tuntap add dev {name} mode tap user $USER`"
+    )]
+    NotPermitted {
+        /// Its name.
+        name: String,
+    },
+    /// Another process has the interface.
+    #[error(
+        "TAP interface {name} is in use by another process; end that process, or choose another name"
+    )]
+    InUse {
+        /// Its name.
+        name: String,
+    },
     /// The interface cannot be opened.
     #[error(
-        "TAP interface {name}: {error}; make it beforehand with \
-         `ip tuntap add dev {name} mode tap user $USER`, and check that no other process uses it"
+        "TAP interface {name}: {error}; choose another name if an interface of this name is there already"
     )]
     Refused {
         /// Its name.
@@ -77,12 +105,38 @@ pub fn open(name: &str) -> Result<OwnedFd, TapError> {
     //         3. the descriptor is open: `device` owns it.
     let result = unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as _, &mut request) };
     if result != 0 {
-        return Err(TapError::Refused {
-            name: name.into(),
-            error: std::io::Error::last_os_error().to_string(),
-        });
+        return Err(refusal(name.into(), &std::io::Error::last_os_error()));
     }
     Ok(device)
+}
+
+/// The reason for which `TUNSETIFF` was refused. Source: Linux `tun.c`, `tun_set_iff`.
+fn refusal(name: String, error: &std::io::Error) -> TapError {
+    match error.raw_os_error() {
+        // not of this driver; TUN instead of TAP; with several queues
+        Some(libc::EINVAL) => TapError::OtherKind { name },
+        Some(libc::EPERM) => TapError::NotPermitted { name },
+        Some(libc::EBUSY) => TapError::InUse { name },
+        _ => TapError::Refused {
+            name,
+            error: error.to_string(),
+        },
+    }
+}
+
+/// Sets the carrier of an opened TAP interface: without one, the host sends no frames.
+///
+/// # Errors
+/// The kernel refuses: it is older than 5.0.
+pub fn set_carrier(device: &OwnedFd, up: bool) -> std::io::Result<()> {
+    let up = libc::c_int::from(up);
+    // SAFETY: 1. `SET_CARRIER` reads one `int`, which `up` is, alive during the call.
+    //         2. the descriptor is open: `device` owns it.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), SET_CARRIER as _, &up) };
+    match result {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 /// A request for the interface `name`; all fields other than the name are zero.

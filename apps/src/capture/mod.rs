@@ -1,24 +1,23 @@
 //! `ringside capture`: packets of a port into a file.
 
 mod filter;
+mod own;
 mod pcapng;
 mod sink;
 
 use crate::failure::Failure;
 use crate::interrupt::{self, MAX_SECONDS};
-use crate::mirror::{Copied, Direction, GREETING, now_ns};
+use crate::mirror::{Copied, Direction, GREETING};
 use crate::open::open;
 use crate::output::stdout;
+use crate::supervised::Brought;
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use filter::Filter;
+use own::Own;
 use pcapng::Interface;
 use ringside_bus::DeviceAddress;
 use ringside_config::Config;
-use ringside_lan::{Burst, MAX_BURST, Packet};
-use ringside_pmd::lan::port::MAX_MTU;
-use ringside_pmd::lan::{OpenPort, Port, PortSettings};
-use ringside_pmd::{BringUpOptions, Device};
 use serde::Serialize;
 use sink::{End, Limits, Sink, Totals};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -43,6 +42,11 @@ The file is pcapng with nanoseconds, an interface for each port, and the directi
 Wireshark and tshark read it. With \"--write -\" it goes to standard output, and what is told to \
 standard error.
 
+A device that fails is recovered, and its port opened again. One that takes no reset for 5 s is gone: the \
+command ends. \"lost\" are the packets that the device had no free descriptor for (rx_dropped) or \
+the receive queue dropped; with --attach, the copies that found no buffer while this capture was attached. What \
+was captured is in the file after a second at most, and after SIGINT, SIGTERM or SIGHUP.
+
 A filter is written in tcpdump's words:
   arp ip ip6 tcp udp sctp icmp icmp6, vlan [ID], [src|dst] host ADDRESS, [src|dst] port NUMBER,
   ether host|src|dst MAC, ether proto TYPE, greater BYTES, less BYTES; and, or, not, parentheses
@@ -52,8 +56,8 @@ Examples:
   ringside capture --attach /run/ports.sock --write x.pcapng --count 100 'udp and port 9'
   ringside capture --device 0000:3b:00.0 --write - | tshark -r -
 
-Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device could not be opened, 130 \
-interrupted before a limit was reached, 141 standard output was closed.";
+Exit codes: 0 done, 1 an operation failed or the device is gone, 2 wrong arguments, 3 the device could \
+not be opened, 130 interrupted before a limit was reached, 141 standard output was closed.";
 
 /// The longest wait for the greeting of a mirror.
 const GREETING_WAIT: Duration = Duration::from_secs(5);
@@ -94,7 +98,7 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
     /// Packets that are wanted [default: all]
-    #[arg(value_name = "FILTER", trailing_var_arg = true)]
+    #[arg(value_name = "FILTER")]
     filter: Vec<String>,
 }
 
@@ -122,7 +126,8 @@ impl Wanted {
 struct Told {
     #[serde(flatten)]
     totals: Totals,
-    /// copies that the running program had no room for
+    /// copies that the running program had no room for; of a port of its own: packets that the
+    /// device or the queue dropped
     lost: u64,
     /// packets that the device did not stamp; nothing without --device-time
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,11 +135,34 @@ struct Told {
     ended_by: &'static str,
 }
 
-/// The interfaces of a capture with --device-time: of packets that the device has stamped, and not.
-const STAMPED: u16 = 0;
-const UNSTAMPED: u16 = 1;
-/// Between two looks at the device's clock: a time stamp is completed by one of the last 2.1 s.
-const CLOCK_EVERY: Duration = Duration::from_secs(1);
+/// A capture that has ended.
+struct Captured {
+    told: Told,
+    end: Result<End, Failure>,
+}
+
+impl Captured {
+    /// Completes the file. Errors: that of the capture, if the file cannot be completed either.
+    fn finish(
+        sink: Sink,
+        lost: u64,
+        unstamped: Option<u64>,
+        end: Result<End, Failure>,
+    ) -> Result<Self, Failure> {
+        match sink.finish() {
+            Ok(totals) => Ok(Self {
+                told: Told {
+                    totals,
+                    lost,
+                    unstamped,
+                    ended_by: end.as_ref().map_or("a failure", |end| end.name()),
+                },
+                end,
+            }),
+            Err(error) => Err(end.err().unwrap_or_else(|| error.into())),
+        }
+    }
+}
 
 pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
     let filter = options.filter.join(" ").parse::<Filter>();
@@ -149,16 +177,59 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
         snap_length: options.snap_length as usize,
         end,
     };
-    let (told, end) = match &options.attach {
+    let captured = match &options.attach {
         Some(path) => attach(options, path, filter, limits)?,
         None => own_port(options, config, filter, limits)?,
     };
-    tell(options, &told)?;
-    match end {
-        End::Interrupted if options.count.is_some() || options.duration.is_some() => {
-            Err(Failure::interrupted())
-        }
+    tell(options, &captured.told)?;
+    let has_limit = options.count.is_some() || options.size.is_some() || options.duration.is_some();
+    match captured.end? {
+        End::Interrupted if has_limit => Err(Failure::interrupted()),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a bound of the file's size that its headers exceed.
+fn check_size(limits: &Limits, interfaces: &[Interface]) -> Result<(), Failure> {
+    let smallest = Sink::header_bytes(interfaces, limits.snap_length)?;
+    match limits.bytes {
+        Some(bytes) if bytes < smallest => Err(Failure::usage(anyhow!(
+            "--size {bytes}: the headers of this file have {smallest} bytes; choose {smallest} or more"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A file that names itself in its errors.
+struct NamedFile {
+    file: std::fs::File,
+    path: PathBuf,
+}
+
+impl NamedFile {
+    fn told(&self, error: io::Error) -> io::Error {
+        let kind = error.kind();
+        if kind == ErrorKind::Interrupted {
+            return error;
+        }
+        let path = self.path.display();
+        let remedy = match kind {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                "free some room there, or bound the file with --size"
+            }
+            _ => "name a file that can be written",
+        };
+        io::Error::new(kind, format!("--write {path}: {error}; {remedy}"))
+    }
+}
+
+impl Write for NamedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes).map_err(|error| self.told(error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush().map_err(|error| self.told(error))
     }
 }
 
@@ -173,7 +244,11 @@ fn output(path: &Path) -> Result<Box<dyn Write>, Failure> {
             path.display()
         ))
     })?;
-    Ok(Box::new(io::BufWriter::with_capacity(1 << 16, file)))
+    let path = path.to_owned();
+    Ok(Box::new(io::BufWriter::with_capacity(
+        1 << 16,
+        NamedFile { file, path },
+    )))
 }
 
 fn tell(options: &Options, told: &Told) -> Result<(), Failure> {
@@ -211,7 +286,7 @@ fn attach(
     path: &Path,
     filter: Filter,
     limits: Limits,
-) -> Result<(Told, End), Failure> {
+) -> Result<Captured, Failure> {
     let shown = path.display();
     let stream = UnixStream::connect(path).map_err(|error| {
         Failure::claim(anyhow!(
@@ -220,26 +295,57 @@ fn attach(
     })?;
     let (mut from, names) = greeting(stream, &limits, &shown.to_string())?;
     let interfaces: Vec<Interface> = names.iter().map(|name| name.as_str().into()).collect();
+    check_size(&limits, &interfaces)?;
     let mut sink = Sink::new(output(&options.write)?, &interfaces, filter, limits)?;
-    let mut copy = Copied::empty();
     let mut lost = 0;
-    let end = loop {
+    let broken = |error| Failure::operation(anyhow!("--attach {shown}: {error}"));
+    let end = copies(options.direction, &mut from, &mut sink, &mut lost, broken);
+    Captured::finish(sink, lost, None, end)
+}
+
+/// Writes the copies that a mirror sends.
+fn copies(
+    direction: Wanted,
+    from: &mut BufReader<Patient>,
+    sink: &mut Sink,
+    lost: &mut u64,
+    broken: impl Fn(io::Error) -> Failure,
+) -> Result<End, Failure> {
+    let mut copy = Copied::empty();
+    loop {
         if let Some(end) = sink.end() {
-            break end;
+            return Ok(end);
         }
-        match copy.read(&mut from) {
+        if !has_more(from).map_err(&broken)? {
+            sink.flush()?;
+            continue;
+        }
+        sink.flush_if_due()?;
+        match copy.read(from) {
             Ok(true) => {}
-            Ok(false) => break End::PeerGone,
-            Err(error) if error.kind() == ErrorKind::TimedOut => break sink.end_of_time(),
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => break End::PeerGone,
-            Err(error) => return Err(Failure::operation(anyhow!("--attach {shown}: {error}"))),
+            Ok(false) => return Ok(End::PeerGone),
+            Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(sink.end_of_time()),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(End::PeerGone),
+            Err(error) => return Err(broken(error)),
         }
-        lost = copy.lost;
-        if options.direction.takes(copy.direction) {
+        *lost = copy.lost;
+        if direction.takes(copy.direction) {
             sink.take(&copy)?;
         }
-    };
-    Ok((told(sink.finish()?, lost, end), end))
+    }
+}
+
+/// Waits a little for bytes or the end of the stream; false if neither came.
+fn has_more(from: &mut BufReader<Patient>) -> io::Result<bool> {
+    from.get_mut().patience = Patience::Once;
+    let filled = from.fill_buf().map(|_| true);
+    from.get_mut().patience = Patience::ToTheEnd;
+    match filled {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Ok(false)
+        }
+        other => other,
+    }
 }
 
 /// Waits for the greeting of a mirror; returns the stream of copies behind it, and the names of its
@@ -257,6 +363,7 @@ fn greeting(
     let patient = Patient {
         stream,
         end: Some(end),
+        patience: Patience::ToTheEnd,
     };
     let mut from = BufReader::with_capacity(1 << 16, patient);
     let mut line = || {
@@ -286,19 +393,20 @@ fn greeting(
     Ok((from, names))
 }
 
-const fn told(totals: Totals, lost: u64, end: End) -> Told {
-    Told {
-        totals,
-        lost,
-        unstamped: None,
-        ended_by: end.name(),
-    }
+/// The longest wait of a read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// The read time-out of the stream.
+    Once,
+    /// Until a signal arrives or the time is over.
+    ToTheEnd,
 }
 
 /// A stream whose reads wait until something comes, a signal arrives or the time is over.
 struct Patient {
     stream: UnixStream,
     end: Option<Instant>,
+    patience: Patience,
 }
 
 impl Read for Patient {
@@ -309,8 +417,10 @@ impl Read for Patient {
                 return Err(ErrorKind::TimedOut.into());
             }
             match self.stream.read(into) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                    if error.kind() == ErrorKind::WouldBlock
+                        && self.patience == Patience::ToTheEnd => {}
                 other => return other,
             }
         }
@@ -323,139 +433,27 @@ fn own_port(
     config: &Config,
     filter: Filter,
     limits: Limits,
-) -> Result<(Told, End), Failure> {
+) -> Result<Captured, Failure> {
     let address = options.device.as_ref().unwrap_or(&config.device.address);
+    let interfaces = own::interfaces(&address.to_string(), options.device_time);
+    check_size(&limits, &interfaces)?;
     let out = output(&options.write)?;
     let opened = open(address, config)?;
-    let device = Device::bring_up(opened.function, config, BringUpOptions::default())
-        .map_err(|error| Failure::claim(anyhow!("{error}")))?;
-    let settings = PortSettings {
-        promiscuous: true,
-        mtu: MAX_MTU,
-        time_stamps: options.device_time,
-        ..PortSettings::default()
-    };
-    let port = device
-        .open_port(&settings)
-        .map_err(|error| Failure::claim(anyhow!("{address}: {error}")))?;
-    let interfaces = interfaces(&address.to_string(), options.device_time);
+    let wanted = own::wanted(options.device_time);
+    let (mut brought, queues) = Brought::bring_up(opened.function, address, wanted, &[], config)?;
+    let mut own = Own::new(queues, options.device_time);
     let captured = Sink::new(out, &interfaces, filter, limits)
         .map_err(Failure::from)
-        .and_then(|sink| receive(sink, port, options.device_time));
-    let down = device.shutdown();
-    let captured = captured?;
-    match down.failures.first() {
-        Some(failure) => Err(Failure::operation(anyhow!("{failure}"))),
-        None => Ok(captured),
-    }
-}
-
-/// The interfaces of a port's file.
-fn interfaces(name: &str, device_time: bool) -> Vec<Interface> {
-    if !device_time {
-        return vec![name.into()];
-    }
-    vec![
-        Interface {
-            name: name.to_owned(),
-            description: "time of the device's clock at the arrival; not the time of day",
-        },
-        Interface {
-            name: format!("{name} unstamped"),
-            description: "not stamped by the device: time of its clock when the packet was read",
-        },
-    ]
-}
-
-/// The times of packets: those of the device, or the time of day at which they are read.
-struct Times<'a> {
-    /// the port whose clock it is
-    device: Option<&'a Port>,
-    read: Instant,
-    unstamped: u64,
-}
-
-impl<'a> Times<'a> {
-    fn new(device: Option<&'a Port>) -> Self {
-        Self {
-            device,
-            read: Instant::now(),
-            unstamped: 0,
-        }
-    }
-
-    /// Reads the device's clock once a second, so that its time stamps can be completed.
-    fn refresh(&mut self) -> Result<(), Failure> {
-        if let Some(port) = self.device
-            && self.read.elapsed() >= CLOCK_EVERY
-        {
-            device_time(port)?;
-            self.read = Instant::now();
-        }
-        Ok(())
-    }
-
-    /// Sets time and interface of a copy.
-    fn set(&mut self, copy: &mut Copied, packet: &Packet, now_ns: u64) -> Result<(), Failure> {
-        copy.time_ns = now_ns;
-        let Some(port) = self.device else {
-            return Ok(());
-        };
-        (copy.time_ns, copy.port) = match packet.timestamp() {
-            Some(stamp) => (stamp, STAMPED),
-            None => {
-                self.unstamped += 1;
-                (device_time(port)?, UNSTAMPED)
-            }
-        };
-        Ok(())
-    }
-}
-
-fn device_time(port: &Port) -> Result<u64, Failure> {
-    let read = port.device_time();
-    read.map_err(|error| Failure::operation(anyhow!("the device's clock: {error}")))
-}
-
-fn receive(mut sink: Sink, mut open: OpenPort, stamps: bool) -> Result<(Told, End), Failure> {
-    let mut times = Times::new(stamps.then_some(&open.port));
-    let mut copy = Copied::empty();
-    let mut burst = Burst::with_limit(MAX_BURST);
-    let end = loop {
-        if let Some(end) = sink.end() {
-            break end;
-        }
-        times.refresh()?;
-        let mut count = 0;
-        for queue in &mut open.receive {
-            count += queue.receive(&mut burst);
-        }
-        let now_ns = now_ns();
-        let taken = burst.packets().iter().try_for_each(|packet| {
-            if sink.end().is_some() {
-                return Ok(());
-            }
-            times.set(&mut copy, packet, now_ns)?;
-            copy.fill(packet);
-            Ok::<_, Failure>(sink.take(&copy)?)
+        .and_then(|mut sink| {
+            let end = own.capture(&mut brought, &mut sink);
+            Captured::finish(sink, own.lost(), own.unstamped(), end)
         });
-        burst.clear();
-        taken?;
-        if count == 0 {
-            sink.flush()?;
-            std::thread::sleep(Duration::from_micros(100));
-        }
-    };
-    let lost = open
-        .receive
-        .iter()
-        .map(|queue| queue.counters().no_buffers)
-        .sum();
-    let told = Told {
-        totals: sink.finish()?,
-        lost,
-        unstamped: stamps.then_some(times.unstamped),
-        ended_by: end.name(),
-    };
-    Ok((told, end))
+    // Its queues stop while the device is in service.
+    drop(own);
+    let down = brought.shut_down();
+    let mut captured = captured?;
+    if let (Ok(_), Err(text)) = (&captured.end, down) {
+        captured.end = Err(Failure::operation(anyhow!(text)));
+    }
+    Ok(captured)
 }

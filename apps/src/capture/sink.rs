@@ -6,7 +6,10 @@ use crate::interrupt;
 use crate::mirror::Copied;
 use serde::Serialize;
 use std::io::{self, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// The longest time for which packets are only in memory.
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
 /// The limits at which a capture ends.
 #[derive(Clone, Copy, Debug)]
@@ -62,9 +65,16 @@ pub(super) struct Sink {
     limits: Limits,
     totals: Totals,
     is_full: bool,
+    flushed: Instant,
 }
 
 impl Sink {
+    /// Bytes of a file without packets.
+    pub(super) fn header_bytes(interfaces: &[Interface], snap_length: usize) -> io::Result<u64> {
+        let file = Pcapng::new(io::sink(), interfaces, snap_length as u32)?;
+        Ok(file.bytes)
+    }
+
     pub(super) fn new(
         out: Box<dyn Write>,
         interfaces: &[Interface],
@@ -79,6 +89,7 @@ impl Sink {
             limits,
             totals: Totals::default(),
             is_full: false,
+            flushed: Instant::now(),
         })
     }
 
@@ -129,7 +140,16 @@ impl Sink {
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.flushed = Instant::now();
         self.file.flush()
+    }
+
+    /// Flushes if the last time is long ago: for a stream of packets that never pauses.
+    pub(super) fn flush_if_due(&mut self) -> io::Result<()> {
+        match self.flushed.elapsed() >= FLUSH_EVERY {
+            true => self.flush(),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn finish(mut self) -> io::Result<Totals> {

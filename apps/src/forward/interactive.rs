@@ -13,7 +13,7 @@ use ringside_pmd::lan::{PortError, Vsi};
 use std::io::{self, BufRead, Write};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(super) const HELP: &str = "\
 start                       begin to forward
@@ -61,11 +61,18 @@ impl From<PortError> for Wrong {
 
 type Done<T = ()> = Result<T, Wrong>;
 
-/// Obeys lines until one of them, their end or a signal ends it.
-pub(super) fn run(shared: &Shared, running: &mut Running<'_>) -> Result<(), Failure> {
+/// Obeys lines until one of them, their end, a signal or the time ends it.
+///
+/// With `json` there are no prompts: each report is a line of its own.
+pub(super) fn run(
+    shared: &Shared,
+    running: &mut Running<'_>,
+    end: Option<Instant>,
+    json: bool,
+) -> Result<(), Failure> {
     let lines = lines();
-    prompt()?;
-    while !interrupt::seen() {
+    prompt(json)?;
+    while !interrupt::seen() && end.is_none_or(|end| Instant::now() < end) {
         running.supervise()?;
         match lines.recv_timeout(Duration::from_millis(100)) {
             Ok(line) => {
@@ -75,7 +82,7 @@ pub(super) fn run(shared: &Shared, running: &mut Running<'_>) -> Result<(), Fail
                     Err(Wrong::Line(text)) => writeln!(stdout(), "{text}")?,
                     Err(Wrong::Output(error)) => return Err(error.into()),
                 }
-                prompt()?;
+                prompt(json)?;
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
@@ -89,8 +96,12 @@ pub(super) fn run(shared: &Shared, running: &mut Running<'_>) -> Result<(), Fail
 fn lines() -> Receiver<String> {
     let (sender, lines) = sync_channel::<String>(1);
     std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
+        // A line that is no text is an unknown command, and not the end.
+        for line in std::io::stdin().lock().split(b'\n').map_while(Result::ok) {
+            if sender
+                .send(String::from_utf8_lossy(&line).into_owned())
+                .is_err()
+            {
                 break;
             }
         }
@@ -98,7 +109,10 @@ fn lines() -> Receiver<String> {
     lines
 }
 
-fn prompt() -> io::Result<()> {
+fn prompt(json: bool) -> io::Result<()> {
+    if json {
+        return stdout().flush();
+    }
     write!(stdout(), "ringside> ")?;
     stdout().flush()
 }

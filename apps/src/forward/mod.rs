@@ -5,7 +5,6 @@ mod layout;
 mod mode;
 mod observed;
 mod packets;
-mod ports;
 mod running;
 mod statistics;
 mod worker;
@@ -16,12 +15,12 @@ use crate::mac::Mac;
 use crate::mirror::{Mirror, MirrorServer};
 use crate::open::{Cores, Opened, model_function, open, start_model};
 use crate::rule::Rule;
+use crate::supervised::{Brought, Queues, Wanted};
 use crate::vsi::{VsiAt, VsiText};
 use anyhow::anyhow;
 use clap::Args;
 use layout::{Layout, Place, Station};
 pub(crate) use mode::Mode;
-use ports::{Brought, Queues, Wanted};
 use ringside_bus::{DeviceAddress, Function};
 use ringside_config::Config;
 use ringside_lan::{PacketPath, PoolSettings};
@@ -58,7 +57,7 @@ is one line, of kind interval or total.
 
 Drops follow by queue and cause, where there are any: bad_length, bad_profile, chain_too_long (received, \
 malformed); too_short, too_long, too_many_segments, no_buffers (refused by the transmit queue); unread, unsent (in the rings \
-when the device failed); mode (not sent in this mode); queue_full (no room in the other port's transmit queue); out_of_service. Then those of \
+when the device failed or forwarding ended); mode (not sent in this mode); queue_full (no room in the other port's transmit queue); out_of_service. Then those of \
 the device, as `ringside port -S` names them: rx_dropped is for want of a receive descriptor. A queue that \
 the device stopped as malicious is named.
 
@@ -69,7 +68,8 @@ Examples:
   ringside forward --mode macswap --vsi 02:aa:00:00:00:01,4 --vsi 02:aa:00:00:00:02
   ringside forward --device 0000:3b:00.0 --device 0000:3b:00.1 --vsi 02:aa:00:00:00:01@0 --vsi 02:aa:00:00:00:02@1
 
-Ctrl-C ends it and shows the totals. Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 a \
+Before the totals, packets of the transmit rings leave, and what arrives is counted. Ctrl-C, SIGTERM and \
+SIGHUP end it and show the totals. Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 a \
 device could not be opened, 4 the built-in model saw its interface broken, 130 interrupted before \
 --duration was over, 141 standard output was closed.";
 
@@ -185,6 +185,7 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
 
 /// Refuses impossible settings, before any device is touched.
 fn check(options: &Options, addresses: &[DeviceAddress]) -> Result<Layout, Failure> {
+    check_twice(addresses)?;
     let ports = addresses.len();
     let modes = options.mode.len();
     if modes > 1 && modes != ports {
@@ -222,6 +223,27 @@ fn check(options: &Options, addresses: &[DeviceAddress]) -> Result<Layout, Failu
     let devices: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let layout = Layout::new(&devices, options.queues.into(), &options.vsi);
     layout.map_err(|text| Failure::usage(anyhow!(text)))
+}
+
+/// Refuses a device for two ports: two drivers would reset it in turn.
+fn check_twice(addresses: &[DeviceAddress]) -> Result<(), Failure> {
+    let same = |address: &DeviceAddress| match address {
+        // One socket may have several paths.
+        DeviceAddress::VfioUser(path) => {
+            let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+            DeviceAddress::VfioUser(path)
+        }
+        other => other.clone(),
+    };
+    let all: Vec<DeviceAddress> = addresses.iter().map(same).collect();
+    let twice = (1..all.len()).find(|at| all[..*at].contains(&all[*at]));
+    match twice {
+        Some(at) => Err(Failure::usage(anyhow!(
+            "--device {}: named twice; a device is one port",
+            addresses[at]
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Shuts every device down; the first failure is reported after all of them are down.
@@ -336,8 +358,9 @@ fn forward(
             Err(_) => return Err(Failure::wrong(anyhow!("a forwarding thread panicked"))),
         }
     }
+    worker::drain(&mut returned);
     let told = running.report.totals();
-    // Queues stop here, while their device is in service.
+    // Queues that could not be stopped stop here, while their device is in service.
     drop(returned);
     result?;
     Ok(told?)
@@ -417,14 +440,14 @@ fn start(workers: Vec<Worker>, cores: &[usize]) -> Handles {
 
 /// Looks after the devices and reports until the time is over, a signal arrives, or the user quits.
 fn watch(options: &Options, shared: &Shared, running: &mut Running<'_>) -> Result<(), Failure> {
-    if options.interactive {
-        return interactive::run(shared, running);
-    }
-    shared.forwarding.store(true, Ordering::Release);
     let begin = Instant::now();
     let end = options
         .duration
         .map(|seconds| begin + Duration::from_secs(seconds));
+    if options.interactive {
+        return interactive::run(shared, running, end, options.json);
+    }
+    shared.forwarding.store(true, Ordering::Release);
     let period = Duration::from_secs(options.stats_period);
     let mut next = begin + period;
     loop {

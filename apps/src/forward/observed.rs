@@ -1,7 +1,7 @@
 //! Reports of the device on a station: packets that it dropped, and queues that it stopped.
 
-use super::ports::Controls;
 use crate::mac::Mac;
+use crate::supervised::Controls;
 use ringside_lan::QueueState;
 use ringside_pmd::lan::port::Malicious;
 use ringside_pmd::lan::{Port, Vsi};

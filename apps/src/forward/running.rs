@@ -1,9 +1,9 @@
 //! Ports while their packets are forwarded: looked after, reported, and named by commands.
 
-use super::ports::Brought;
 use super::statistics::{Report, Shared};
 use super::worker::Handover;
 use crate::failure::Failure;
+use crate::supervised::Brought;
 use ringside_pmd::lan::Vsi;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

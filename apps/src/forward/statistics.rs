@@ -3,8 +3,8 @@
 use super::layout::{Layout, Place};
 use super::mode::Mode;
 use super::observed::{DeviceDrops, Observed, VsiName};
-use super::ports::Controls;
 use crate::output::stdout;
+use crate::supervised::Controls;
 use ringside_lan::{Drops, Packet};
 use ringside_pmd::lan::port::Malicious;
 use serde::Serialize;

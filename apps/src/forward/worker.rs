@@ -23,6 +23,35 @@ const WATCH_EVERY: Duration = Duration::from_millis(500);
 /// Time after which a transmit queue that does not move is reported; Linux takes as long.
 const HANG_LIMIT: Duration = Duration::from_secs(5);
 
+/// Longest wait for packets in transmit rings when forwarding ends.
+const SEND_LIMIT: Duration = Duration::from_secs(2);
+/// Longest wait for packets that still arrive then, and the time after which none does.
+const ARRIVE_LIMIT: Duration = Duration::from_millis(500);
+const QUIET: Duration = Duration::from_millis(100);
+/// The pause of a wait.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Has the packets in the transmit rings leave, takes those that arrive at ports which forward none,
+/// and stops all queues: then each packet is in a count.
+pub(super) fn drain(workers: &mut [Worker]) {
+    let begin = Instant::now();
+    let receive = |workers: &mut [Worker]| workers.iter_mut().map(Worker::take_arrived).sum();
+    while workers.iter_mut().any(Worker::is_sending) && begin.elapsed() < SEND_LIMIT {
+        if receive(workers) == 0 {
+            std::thread::sleep(PAUSE);
+        }
+    }
+    let begin = Instant::now();
+    let mut last = begin;
+    while begin.elapsed() < ARRIVE_LIMIT && last.elapsed() < QUIET {
+        match receive(workers) {
+            0 => std::thread::sleep(PAUSE),
+            1.. => last = Instant::now(),
+        }
+    }
+    workers.iter_mut().for_each(Worker::stop_queues);
+}
+
 /// Queues that take the place of those of before.
 pub(super) struct Handover {
     pub(super) station: usize,
@@ -230,6 +259,63 @@ impl Worker {
         }
     }
 
+    /// Reclaims packets that have left; true if others of a device in service have not.
+    fn is_sending(&mut self) -> bool {
+        let mut sending = false;
+        for lane in &mut self.lanes {
+            lane.transmit.reclaim();
+            let in_service = lane.transmit.state() == QueueState::Running;
+            sending |= in_service && lane.transmit.outstanding() > 0;
+        }
+        sending
+    }
+
+    /// Takes a burst of each lane whose mode forwards none. Packets of the others stay in their rings:
+    /// a pair of ports would pass them on without end.
+    fn take_arrived(&mut self) -> usize {
+        let mut all = 0;
+        for index in 0..self.lanes.len() {
+            let Some(lane) = self.lanes.get_mut(index) else {
+                continue;
+            };
+            let place = lane.place;
+            let mode = self.shared.mode(place.port);
+            if !matches!(mode, Mode::Rxonly | Mode::Txonly | Mode::Flowgen) {
+                continue;
+            }
+            let received = lane.receive.receive(&mut self.burst);
+            self.note_received(place);
+            self.burst.clear();
+            self.publish(index, index, (0, 0));
+            if mode != Mode::Rxonly {
+                self.count_drops(place, index, received, 0);
+            }
+            all += received;
+        }
+        all
+    }
+
+    /// Shows a received burst to the mirror, and counts its time stamps.
+    fn note_received(&self, place: Place) {
+        if let Some(mirror) = &self.mirror {
+            mirror.copy(place.station, Direction::Received, self.burst.packets());
+        }
+        if self.stamps
+            && let Some(counters) = self.shared.counters(place)
+        {
+            counters.stamps.note(self.burst.packets());
+        }
+    }
+
+    /// Stops the queues, and publishes the packets that were in their rings.
+    fn stop_queues(&mut self) {
+        for lane in &mut self.lanes {
+            // The queue of a device out of service does not stop; the drop of the queue sees to it.
+            let _ = (lane.transmit.stop(), lane.receive.stop());
+        }
+        self.publish_drops();
+    }
+
     /// One burst of one lane; returns how many packets moved.
     pub(super) fn round(&mut self, index: usize) -> usize {
         let Some(lane) = self.lanes.get_mut(index) else {
@@ -237,16 +323,8 @@ impl Worker {
         };
         let mode = self.shared.mode(lane.place.port);
         let received = lane.receive.receive(&mut self.burst);
-        if let Some(mirror) = &self.mirror {
-            let station = lane.place.station;
-            mirror.copy(station, Direction::Received, self.burst.packets());
-        }
         let (place, pair) = (lane.place, lane.out);
-        if self.stamps
-            && let Some(counters) = self.shared.counters(place)
-        {
-            counters.stamps.note(self.burst.packets());
-        }
+        self.note_received(place);
         let out = match mode {
             Mode::Txonly | Mode::Flowgen => {
                 self.burst.clear();

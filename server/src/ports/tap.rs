@@ -24,6 +24,14 @@ impl TapWire {
             descriptor: tap::open(name)?,
         })
     }
+
+    /// Shows the host if the wire can carry frames: without a carrier it sends none.
+    ///
+    /// # Errors
+    /// The kernel refuses: it is older than 5.0.
+    pub fn set_carrier(&self, up: bool) -> std::io::Result<()> {
+        tap::set_carrier(&self.descriptor, up)
+    }
 }
 
 impl Wire for TapWire {

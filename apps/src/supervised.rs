@@ -9,7 +9,7 @@ use ringside_config::Config;
 use ringside_lan::{ReceiveQueue, TransmitQueue};
 use ringside_pmd::lan::port::{PortSetup, VsiSetup};
 use ringside_pmd::lan::{Port, PortError, PortSettings, Vsi, VsiSettings};
-use ringside_pmd::recovery::{Supervised, Supervision};
+use ringside_pmd::recovery::{RecoverError, Supervised, Supervision};
 use ringside_pmd::{BringUpOptions, Device};
 use std::io::Write;
 use std::sync::Arc;
@@ -17,23 +17,27 @@ use std::time::{Duration, Instant};
 
 /// Between two attempts to open the port of a device that is in service again.
 const OPEN_EVERY: Duration = Duration::from_secs(1);
+/// Between two looks of [`Brought::supervise`] at the device.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// A device that takes no reset for so long is gone for good.
+const GONE_AFTER: Duration = Duration::from_secs(5);
 
 /// The settings of a port and of its further VSIs.
-pub(super) struct Wanted {
-    pub(super) own: PortSettings,
-    pub(super) further: Vec<VsiSettings>,
+pub(crate) struct Wanted {
+    pub(crate) own: PortSettings,
+    pub(crate) further: Vec<VsiSettings>,
 }
 
 /// Queues of a station.
-pub(super) struct Queues {
-    pub(super) receive: Vec<ReceiveQueue>,
-    pub(super) transmit: Vec<TransmitQueue>,
+pub(crate) struct Queues {
+    pub(crate) receive: Vec<ReceiveQueue>,
+    pub(crate) transmit: Vec<TransmitQueue>,
 }
 
 /// Control of a port and its further VSIs.
-pub(super) struct Controls {
-    pub(super) further: Vec<Vsi>,
-    pub(super) port: Port,
+pub(crate) struct Controls {
+    pub(crate) further: Vec<Vsi>,
+    pub(crate) port: Port,
 }
 
 impl Controls {
@@ -104,12 +108,14 @@ enum State {
         next: Instant,
         /// the last report to the user
         said: String,
+        /// since then the device takes no reset
+        unreachable: Option<Instant>,
     },
 }
 
 /// A port with its device. Order of fields is order of dropping.
-pub(super) struct Brought {
-    pub(super) controls: Controls,
+pub(crate) struct Brought {
+    pub(crate) controls: Controls,
     device: Device,
     address: DeviceAddress,
     wanted: Wanted,
@@ -120,7 +126,7 @@ pub(super) struct Brought {
 impl Brought {
     /// Brings the device up and opens the port. The queues are those of the port, then those of each
     /// VSI.
-    pub(super) fn bring_up(
+    pub(crate) fn bring_up(
         function: Arc<dyn Function>,
         address: &DeviceAddress,
         wanted: Wanted,
@@ -154,7 +160,7 @@ impl Brought {
     /// all their settings. Returns the new queues then; those of before do nothing more.
     ///
     /// Takes as long as a recovery. Errors: the device reports no events any more.
-    pub(super) fn supervise(&mut self) -> Result<Option<Vec<Queues>>, Failure> {
+    pub(crate) fn supervise(&mut self) -> Result<Option<Vec<Queues>>, Failure> {
         // Events of RDMA, which nothing here uses.
         let mut events = Vec::new();
         let observed = self.device.observe(&mut self.supervision, &mut events);
@@ -167,17 +173,54 @@ impl Brought {
                 setups: Box::new(self.controls.setups()),
                 next: Instant::now(),
                 said: String::new(),
+                unreachable: None,
             };
             self.say(&format!("out of service ({cause}); it is being recovered"));
         }
         match self.device.recover_in_turn(&mut self.supervision, cause) {
             Supervised::Recovered(_) => return Ok(self.open_again()),
             Supervised::Failing(error) => {
+                self.note_attempt(&error);
                 self.say(&format!("not recovered, another attempt follows: {error}"));
             }
             Supervised::InService | Supervised::Waiting(_) => {}
         }
         Ok(None)
+    }
+
+    /// Notes when the device began to take no reset.
+    fn note_attempt(&mut self, error: &RecoverError) {
+        if let State::Lost { unreachable, .. } = &mut self.state {
+            let is_deaf = matches!(error, RecoverError::NotReset { .. });
+            *unreachable = is_deaf.then(|| unreachable.unwrap_or_else(Instant::now));
+        }
+    }
+
+    /// Errors: the device has taken no reset for a while. A command with this device alone ends then;
+    /// one with several goes on with the others.
+    pub(crate) fn check_reachable(&self) -> Result<(), Failure> {
+        match &self.state {
+            State::Lost {
+                unreachable: Some(since),
+                ..
+            } if since.elapsed() >= GONE_AFTER => Err(Failure::operation(anyhow!(
+                "{}: the device is gone: it has taken no reset for {} s; check the card, or the server of \
+                 the model, and start the command again",
+                self.address,
+                GONE_AFTER.as_secs()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// True if the device is in service, and its port open.
+    pub(crate) const fn is_in_service(&self) -> bool {
+        matches!(self.state, State::InService)
+    }
+
+    /// True if the device is in service and its link is up.
+    pub(crate) fn has_link(&self) -> bool {
+        self.is_in_service() && self.controls.port.link().is_ok_and(|link| link.up)
     }
 
     /// Opens the port of a device that is in service again, if it is time for an attempt.
@@ -206,8 +249,8 @@ impl Brought {
         }
     }
 
-    /// Tells the user, once, while the port is out of service. Standard error may be closed: forwarding
-    /// continues.
+    /// Tells the user, once, while the port is out of service. Standard error may be closed: the
+    /// command continues.
     fn say(&mut self, text: &str) {
         if let State::Lost { said, .. } = &mut self.state
             && said != text
@@ -218,7 +261,7 @@ impl Brought {
     }
 
     /// Closes the port and shuts the device down. Errors: the first step that failed.
-    pub(super) fn shut_down(self) -> Result<(), String> {
+    pub(crate) fn shut_down(self) -> Result<(), String> {
         let Self {
             controls,
             device,
@@ -233,7 +276,7 @@ impl Brought {
     }
 
     #[cfg(test)]
-    pub(super) const fn device(&self) -> &Device {
+    pub(crate) const fn device(&self) -> &Device {
         &self.device
     }
 }
