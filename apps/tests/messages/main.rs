@@ -41,6 +41,8 @@ fn flags_of_bench() {
             "bench --cores one",
             "bench --cores 9999",
             "bench --idle sleep",
+            "bench -R",
+            "bench write bw --hgrm {folder}/latency.hgrm",
         ],
     );
 }
@@ -125,6 +127,7 @@ fn chaos() {
             "bench --chaos --chaos-control {folder}/control --chaos-prompt",
             "bench --chaos --device vfio-user:{folder}/none --peer vfio-user:{folder}/none",
             "bench --chaos-rounds 3",
+            "bench write lat --chaos-rounds 3",
         ],
     );
 }
