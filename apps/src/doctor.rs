@@ -49,9 +49,9 @@ pub(crate) fn run(options: &Doctor, config: &Config) -> Result<(), Failure> {
         slowing: count(Weight::Slows),
         findings,
     };
-    let shown = show(&report, options.json);
+    show(&report, options.json)?;
     match report.blocking {
-        0 => shown,
+        0 => Ok(()),
         count => Err(Failure::operation(anyhow!(
             "{count} of the findings keep a card from being driven"
         ))),

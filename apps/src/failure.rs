@@ -51,12 +51,22 @@ impl Failure {
         }
     }
 
+    /// The failure of another process of this command, with its exit code.
+    pub(crate) fn with_code(code: u8, error: anyhow::Error) -> Self {
+        Self { code, error }
+    }
+
     /// A signal ended the measurement early: 130.
     pub(crate) fn interrupted() -> Self {
         Self {
             code: INTERRUPTED,
             error: anyhow::anyhow!("interrupted; the results until then are shown"),
         }
+    }
+
+    /// The exit code.
+    pub(crate) const fn code(&self) -> u8 {
+        self.code
     }
 
     /// True if the command line, the configuration or the flags of a peer have to change.

@@ -83,7 +83,14 @@ impl FromStr for Rule {
         let mut packets = FlowMatch::of(*kind);
         let (mut wanted, mut mark, mut count) = (None, None, false);
         let most = u32::from(u16::MAX);
+        let mut earlier = Vec::new();
         while let Some(word) = words.next() {
+            if earlier.contains(&word) {
+                return Err(format!(
+                    "'{word}' is there twice: a rule takes each word once"
+                ));
+            }
+            earlier.push(word);
             let words = &mut words;
             match word {
                 "src-ip" => packets.source = Some(value(words, word)?),
@@ -192,6 +199,11 @@ mod tests {
             ("tcp4 action 7-4", "7-4"),
             ("any vlan 4095 action 1", "4095"),
             ("tcp4 dport 80 action 1", "dport"),
+            (
+                "udp4 dst-port 1 dst-port 2 action 0",
+                "'dst-port' is there twice",
+            ),
+            ("any action 0 action drop", "'action' is there twice"),
         ] {
             let error = text.parse::<Rule>().expect_err(text);
             assert!(error.contains(named), "{error}");

@@ -4,19 +4,21 @@
 //! last one ends. A folder of the user holds its sockets and locks; see [`users`].
 
 mod layout;
+mod program;
+mod signals;
 
 use crate::failure::Failure;
 use crate::farewell;
 use crate::model::OutsideWire;
-use crate::users::{self, Port, socket};
+use crate::users::{self, DeviceFiles, Port, socket};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use layout::Layout;
-use ringside_server::FaultAt;
+use program::{Places, libraries, program, to_its_end};
+use ringside_server::{FaultAt, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -24,8 +26,6 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::str::FromStr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Functions of the model, and so programs that meet.
@@ -36,9 +36,6 @@ const MAX_FIRST: i64 = 65_000;
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// Longest wait for the end of a model, after each of two signals.
 const END_LIMIT: Duration = Duration::from_secs(10);
-
-/// The time between two checks for the end of the program.
-const LOOK: Duration = Duration::from_millis(10);
 
 const RUN_HELP: &str = "\
 The program finds ringside's libibverbs.so.1 before rdma-core's. It has to be linked dynamically, and \
@@ -81,8 +78,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NUMBER", conflicts_with = "device",
           value_parser = clap::value_parser!(u16).range(0..=MAX_FIRST))]
     pub(crate) first: Option<u16>,
-    /// Begin a fault of the model, such as "wire:drop 1000" (of a million frames) or "0:link-down";
-    /// it lasts until the last program of the model ends; `ringside model serve --help` lists all
+    /// Begin a fault of the model, such as "wire:drop 1000" (of a million frames) or "0:link-down",
+    /// of its first port whatever --first says; it lasts until the last program of the model ends; `ringside model serve --help` lists all
     #[arg(
         long = "fault",
         value_name = "FUNCTION:FAULT",
@@ -110,7 +107,13 @@ impl FromStr for FaultText {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let at: FaultAt = text.parse()?;
-        at.place.check(at.fault, PORTS.into())?;
+        let checked = at.place.check(at.fault, PORTS.into());
+        checked.map_err(|error| match at.place {
+            Place::Function(index) if index >= PORTS.into() => {
+                format!("{error}: --fault counts ports from 0, whatever --first is")
+            }
+            _ => error,
+        })?;
         Ok(Self(text.to_owned()))
     }
 }
@@ -118,34 +121,79 @@ impl FromStr for FaultText {
 /// Runs the program; `config` is the file that it reads too.
 pub(crate) fn run(options: &Run, config: Option<&Path>) -> Result<(), Failure> {
     let libraries = libraries(options)?;
-    if let Some(device) = &options.device {
-        let files = folder()?.join(format!("{}.files", device.replace(['/', ':'], "_")));
-        let error = program(options, config, &libraries, device, &files)?.exec();
-        return Err(not_started(options, error));
+    let folder = users::folder()?;
+    let (status, model) = match &options.device {
+        Some(device) => (
+            on_device(options, config, &folder, &libraries, device)?,
+            Ok(()),
+        ),
+        None => on_model(options, config, &folder, &libraries)?,
+    };
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    match (code, model) {
+        (Some(0), model) => model,
+        (code, model) => {
+            if let Err(failure) = model {
+                failure.report();
+            }
+            std::process::exit(code.unwrap_or(1))
+        }
     }
-    let folder = folder()?;
-    let port = join(&folder, options)?;
-    if let Err(error) = inject(&folder, &options.faults) {
-        leave(&folder, port)?;
-        return Err(error);
+}
+
+/// Runs the program on a device, and removes the files that it had there.
+fn on_device(
+    options: &Run,
+    config: Option<&Path>,
+    folder: &Path,
+    libraries: &Path,
+    device: &str,
+) -> Result<ExitStatus, Failure> {
+    let shared = DeviceFiles::share(folder, device)?;
+    let places = Places {
+        folder,
+        libraries,
+        files: shared.path(),
+    };
+    let ended = to_its_end(&mut program(options, config, device, &places)?);
+    shared.leave();
+    ended.map_err(|error| not_started(options, error))
+}
+
+/// Runs the program on a port of the model. Returns its end and the model's, if this command has
+/// ended that.
+fn on_model(
+    options: &Run,
+    config: Option<&Path>,
+    folder: &Path,
+    libraries: &Path,
+) -> Result<(ExitStatus, Result<(), Failure>), Failure> {
+    let port = join(folder, options)?;
+    if let Err(error) = inject(folder, &options.faults) {
+        return Err(match leave(folder, port) {
+            Ok(()) => error,
+            Err(further) => error.and(&further.text()),
+        });
     }
-    let socket = users::socket(&folder, port.number);
-    let address = format!("vfio-user:{}", socket.display());
-    let files = users::files(&folder, port.number);
+    let socket = users::socket(folder, port.number);
+    let files = users::files(folder, port.number);
     // A program that was killed, with its command.
     farewell::say(&files, &socket, config);
     let _ = std::fs::remove_dir_all(&files);
-    let mut command = program(options, config, &libraries, &address, &files)?;
-    port.inherit()?;
-    let ended = to_its_end(&mut command);
+    let places = Places {
+        folder,
+        libraries,
+        files: &files,
+    };
+    let mut device = OsString::from("vfio-user:");
+    device.push(&socket);
+    let ended = program(options, config, &device, &places).and_then(|mut command| {
+        port.inherit()?;
+        to_its_end(&mut command).map_err(|error| not_started(options, error))
+    });
     farewell::say(&files, &socket, config);
-    leave(&folder, port)?;
-    let status = ended.map_err(|error| not_started(options, error))?;
-    let code = status.code().or(status.signal().map(|signal| 128 + signal));
-    match code {
-        Some(0) => Ok(()),
-        code => std::process::exit(code.unwrap_or(1)),
-    }
+    let model = leave(folder, port);
+    Ok((ended?, model))
 }
 
 /// The failure of a program that does not start, with its name.
@@ -155,52 +203,6 @@ fn not_started(options: &Run, error: std::io::Error) -> Failure {
     Failure::usage(anyhow::Error::new(error).context(format!("starting {name}")))
 }
 
-/// The folder of the C libraries.
-fn libraries(options: &Run) -> Result<PathBuf, Failure> {
-    let beside = || {
-        let own = std::env::current_exe().ok()?;
-        Some(own.parent()?.join("c-libraries"))
-    };
-    let folder = options
-        .libraries
-        .clone()
-        .or_else(beside)
-        .unwrap_or_default();
-    if folder.join("libibverbs.so.1").is_file() {
-        return Ok(folder);
-    }
-    Err(Failure::usage(anyhow!(
-        "no libibverbs.so.1 in {}: build it with capi/build, or name its folder with --libraries",
-        folder.display()
-    )))
-}
-
-/// Runs a program to its end. The model must outlive it, and so must this command: Ctrl-C goes to
-/// the program too, which decides; SIGTERM and SIGHUP are passed on to it.
-fn to_its_end(command: &mut Command) -> std::io::Result<ExitStatus> {
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        let passed_on = if signal == SIGINT {
-            Arc::default()
-        } else {
-            Arc::clone(&ended)
-        };
-        signal_hook::flag::register(signal, passed_on)?;
-    }
-    let mut child = command.spawn()?;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        if ended.swap(false, Ordering::Relaxed)
-            && let Some(pid) = Pid::from_raw(child.id().cast_signed())
-        {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        std::thread::sleep(LOOK);
-    }
-}
-
 /// Begins faults of the model. They last as long as the model does.
 fn inject(folder: &Path, faults: &[FaultText]) -> Result<(), Failure> {
     for FaultText(text) in faults {
@@ -208,71 +210,6 @@ fn inject(folder: &Path, faults: &[FaultText]) -> Result<(), Failure> {
         crate::model::tell(&control(folder), &line)?;
     }
     Ok(())
-}
-
-fn program(
-    options: &Run,
-    config: Option<&Path>,
-    libraries: &Path,
-    device: &str,
-    files: &Path,
-) -> Result<Command, Failure> {
-    let (name, arguments) = options
-        .program
-        .split_first()
-        .ok_or_else(|| Failure::usage(anyhow!("no program is named")))?;
-    let before_others = |variable: &str, first: &Path| {
-        let mut list = first.as_os_str().to_owned();
-        if let Some(others) = std::env::var_os(variable) {
-            list.push(":");
-            list.push(others);
-        }
-        list
-    };
-    let mut command = Command::new(name);
-    command
-        .args(arguments)
-        .env(
-            "LD_LIBRARY_PATH",
-            before_others("LD_LIBRARY_PATH", libraries),
-        )
-        .env("RINGSIDE_DEVICE", device);
-    if let Some(config) = config {
-        // The program may change its folder before it opens the device.
-        let config = std::path::absolute(config).map_err(Failure::operation)?;
-        command.env("RINGSIDE_CONFIG", config);
-    }
-    // Answers for the files that programs read under /sys/class/infiniband.
-    let preload = libraries.join("ringside-files.so");
-    if preload.is_file() {
-        command
-            .env("LD_PRELOAD", before_others("LD_PRELOAD", &preload))
-            .env("RINGSIDE_FILES", files);
-    }
-    Ok(command)
-}
-
-/// The user's folder for sockets and locks.
-fn folder() -> Result<PathBuf, Failure> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-    let user = rustix::process::getuid().as_raw();
-    let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(runtime) => PathBuf::from(runtime).join("ringside"),
-        None => PathBuf::from(format!("/tmp/ringside-{user}")),
-    };
-    let made = std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&folder);
-    made.with_context(|| format!("making {}", folder.display()))?;
-    let owner = std::fs::symlink_metadata(&folder).context("looking at the folder of sockets")?;
-    if owner.uid() != user || !owner.is_dir() {
-        return Err(Failure::operation(anyhow!(
-            "{} belongs to another user: remove it",
-            folder.display()
-        )));
-    }
-    Ok(folder)
 }
 
 /// The control socket of the model.
@@ -285,8 +222,9 @@ fn join(folder: &Path, options: &Run) -> Result<Port, Failure> {
     let turn = users::turn(folder)?;
     let alone = users::model_alone(folder);
     let layout = if alone.is_some() {
-        // The model of a run whose last program was killed.
+        // The model of a run whose last program was killed; its failure was that run's.
         end_model(folder)?;
+        let _ = users::take_failure(folder);
         let wanted = Layout::wanted(options)?;
         check_port(&wanted, options.port)?;
         users::remove_files(folder, true);
@@ -326,14 +264,23 @@ fn check_port(layout: &Layout, port: Option<u16>) -> Result<(), Failure> {
     }
 }
 
-/// Releases the port, and ends the model if no other program uses one.
+/// Releases the port, and ends the model if no other program uses one. Fails with the failure of
+/// the model, such as a capture that is not whole.
 fn leave(folder: &Path, port: Port) -> Result<(), Failure> {
-    let turn = users::turn(folder)?;
-    if port.leave(folder) {
-        end_model(folder)?;
+    let _turn = users::turn(folder)?;
+    if !port.leave(folder) {
+        return Ok(());
     }
-    drop(turn);
-    Ok(())
+    end_model(folder)?;
+    let Some((code, text)) = users::take_failure(folder) else {
+        return Ok(());
+    };
+    let log = folder.join("model.log");
+    let error = anyhow!(
+        "the model ended with exit code {code}: {text} (see {})",
+        log.display()
+    );
+    Err(Failure::with_code(code, error))
 }
 
 fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
@@ -390,7 +337,9 @@ fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
 fn end_model(folder: &Path) -> Result<(), Failure> {
     let path = users::pid_file(folder);
     let text = std::fs::read_to_string(&path).unwrap_or_default();
-    if let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) {
+    // Zero and negative numbers are those of groups of processes.
+    let number = text.trim().parse().ok().filter(|number: &i32| *number > 0);
+    if let Some(pid) = number.and_then(Pid::from_raw) {
         end_process(pid, &control(folder))?;
         let _ = std::fs::remove_file(&path);
     }

@@ -3,6 +3,7 @@
 mod report;
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::stdout;
 use anyhow::anyhow;
 use clap::Args;
@@ -33,7 +34,8 @@ Faults: NAME or NAME=AMOUNT, apart by commas; 'mixed' draws them by seed, 'all' 
   admin-fails admin-silent admin-delayed admin-garbled dma-refused interrupts-lost
 
 What is found is repeated with ever fewer faults and steps, and printed with the command that shows \
-it again. Exit code 1: something was found.";
+it again. Exit code 1: something was found. Ctrl-C ends it after the runs under way: what was found until \
+then is shown.";
 
 #[derive(Args, Debug, Clone)]
 #[command(after_help = HELP)]
@@ -59,7 +61,7 @@ pub(crate) struct Sim {
     /// Only these steps of the workload, such as 0,3,17-20
     #[arg(long, value_name = "STEPS")]
     keep: Option<String>,
-    /// Print each step (with --runs 1)
+    /// Print each step (with --runs 1); with --json on standard error
     #[arg(long)]
     pub(crate) trace: bool,
     /// Do not search for the shortest run that shows a finding
@@ -140,11 +142,40 @@ fn numbers(text: &str) -> Result<Vec<u32>, String> {
 
 pub(crate) fn run_command(options: &Sim) -> Result<(), Failure> {
     let wanted = Wanted::of(options)?;
+    interrupt::catch()?;
     let started = Instant::now();
     let summary = simulate(options, &wanted, started);
     // A reader that has seen enough of the trace may close it.
     let mut lines = summary.trace.iter();
-    let traced = lines.try_for_each(|line| writeln!(stdout(), "{line}"));
+    let traced = match options.json {
+        true => {
+            // Standard output holds one JSON value. A trace that cannot be shown is no reason to stop.
+            let _ = lines.try_for_each(|line| writeln!(std::io::stderr(), "{line}"));
+            Ok(())
+        }
+        false => lines.try_for_each(|line| writeln!(stdout(), "{line}")),
+    };
+    let found = shortened(options, &wanted, &summary);
+    let view = SummaryView::new(&summary, found, started.elapsed());
+    let shown = if traced.is_err() {
+        traced
+    } else if options.json {
+        writeln!(stdout(), "{}", serde_json::to_string_pretty(&view)?)
+    } else {
+        write!(stdout(), "{view}")
+    };
+    match summary.findings.len() {
+        0 if interrupt::seen() && shown.is_ok() => Err(Failure::interrupted()),
+        0 => Ok(shown?),
+        count => Err(Failure::operation(anyhow!(
+            "{count} of {} runs broke a rule",
+            summary.runs
+        ))),
+    }
+}
+
+/// The findings, each with the shortest run that shows it. After a signal no shorter one is sought.
+fn shortened(options: &Sim, wanted: &Wanted, summary: &Summary) -> Vec<Found> {
     let mut found = Vec::new();
     for (seed, finding) in &summary.findings {
         let scenario = wanted.scenario(*seed, options);
@@ -152,7 +183,7 @@ pub(crate) fn run_command(options: &Sim) -> Result<(), Failure> {
         let known = found
             .iter()
             .any(|one: &Found| one.rule == finding.rule.name());
-        let shrunk = if options.no_shrink || known {
+        let shrunk = if options.no_shrink || known || interrupt::seen() {
             None
         } else {
             shrink(&scenario, SHRINK_RUNS, || Box::new(Untouched))
@@ -164,21 +195,7 @@ pub(crate) fn run_command(options: &Sim) -> Result<(), Failure> {
             options.steps,
         ));
     }
-    let view = SummaryView::new(&summary, found, started.elapsed());
-    let shown = if traced.is_err() {
-        traced
-    } else if options.json {
-        writeln!(stdout(), "{}", serde_json::to_string_pretty(&view)?)
-    } else {
-        write!(stdout(), "{view}")
-    };
-    match summary.findings.len() {
-        0 => Ok(shown?),
-        count => Err(Failure::operation(anyhow!(
-            "{count} of {} runs broke a rule",
-            summary.runs
-        ))),
-    }
+    found
 }
 
 /// Runs all seeds.
@@ -189,7 +206,7 @@ fn simulate(options: &Sim, wanted: &Wanted, started: Instant) -> Summary {
     std::thread::scope(|scope| {
         for _ in 0..options.jobs.max(1) {
             scope.spawn(|| {
-                while !enough.load(Ordering::Relaxed) {
+                while !enough.load(Ordering::Relaxed) && !interrupt::seen() {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= options.runs {
                         break;

@@ -7,12 +7,39 @@
 
 use crate::failure::Failure;
 use crate::farewell;
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+/// The user's folder for sockets and locks.
+pub(crate) fn folder() -> Result<PathBuf, Failure> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    let user = rustix::process::getuid().as_raw();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    // Source: XDG Base Directory Specification: a path that is empty or relative is as good as none.
+    let folder = match runtime.filter(|runtime| runtime.is_absolute()) {
+        Some(runtime) => runtime.join("ringside"),
+        None => PathBuf::from(format!("/tmp/ringside-{user}")),
+    };
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder);
+    made.with_context(|| format!("making {}", folder.display()))?;
+    let found = std::fs::symlink_metadata(&folder).context("looking at the folder of sockets")?;
+    let wrong = match (found.is_symlink(), found.uid() == user) {
+        (true, _) => "is a symbolic link, which could lead to another user's folder",
+        (false, false) => "belongs to another user",
+        (false, true) => return Ok(folder),
+    };
+    Err(Failure::operation(anyhow!(
+        "{} {wrong}: remove it, or name another folder with XDG_RUNTIME_DIR",
+        folder.display()
+    )))
+}
 
 /// A function of the model that this program has.
 pub(crate) struct Port {
@@ -46,6 +73,73 @@ impl Port {
         remove_files(folder, alone.is_some());
         alone.is_some()
     }
+}
+
+/// The files of the kernel for the programs of one device that is not this command's model. Each
+/// program shares their lock, from its start to its end, as it shares `users` of a model.
+pub(crate) struct DeviceFiles {
+    lock_path: PathBuf,
+    path: PathBuf,
+    lock: File,
+}
+
+impl DeviceFiles {
+    /// Shares the files of `device`, and lets programs that are started from now on hold them. Those
+    /// that a killed command has left are removed.
+    pub(crate) fn share(folder: &Path, device: &str) -> Result<Self, Failure> {
+        let name = format!("device-{}", device.replace(['/', ':'], "_"));
+        let lock_path = folder.join(format!("{name}.lock"));
+        let path = folder.join(format!("{name}.files"));
+        remove_if_unused(&lock_path, &path);
+        let lock = locked(&lock_path, FlockOperation::LockShared)?;
+        fcntl_setfd(&lock, FdFlags::empty()).context("sharing a lock with the program")?;
+        Ok(Self {
+            lock_path,
+            path,
+            lock,
+        })
+    }
+
+    /// The folder of the files.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the files unless another program of the device has them, or the next one is to send
+    /// messages in them to the peers of a killed one.
+    pub(crate) fn leave(self) {
+        drop(self.lock);
+        remove_if_unused(&self.lock_path, &self.path);
+    }
+}
+
+fn remove_if_unused(lock: &Path, files: &Path) {
+    if let Ok(_alone) = locked(lock, FlockOperation::NonBlockingLockExclusive)
+        && !farewell::is_left(files)
+    {
+        let _ = std::fs::remove_dir_all(files);
+    }
+}
+
+/// Notes the failure of a model, for the command that ends it.
+pub(crate) fn note_failure(folder: &Path, code: u8, text: &str) {
+    let path = failure_file(folder);
+    if let Err(error) = std::fs::write(&path, format!("{code} {text}")) {
+        eprintln!("ringside: {}: {error}", path.display());
+    }
+}
+
+/// Takes the failure of the model that has ended: its exit code and its message.
+pub(crate) fn take_failure(folder: &Path) -> Option<(u8, String)> {
+    let path = failure_file(folder);
+    let noted = std::fs::read_to_string(&path).ok()?;
+    let _ = std::fs::remove_file(&path);
+    let (code, text) = noted.split_once(' ')?;
+    Some((code.parse().ok()?, text.to_owned()))
+}
+
+fn failure_file(folder: &Path) -> PathBuf {
+    folder.join("model.failure")
 }
 
 /// The files of the kernel for the program of a port.

@@ -219,7 +219,7 @@ fn wrong_arguments_are_refused_before_anything_is_made() {
         (&["--fault", "wire:link-down"], 2, "of a function"),
         (&["--fault", "0:nothing"], 2, "there is no fault"),
         (&["--drop", "many"], 2, "not a number"),
-        (&["--first", "65535"], 2, "leave 16 bits"),
+        (&["--first", "65535"], 2, "end at 65534"),
         (&["--dgram", "one"], 2, "two paths"),
         (&["--dgram", "/tmp/x,/tmp/x"], 1, "path of its own"),
         (&["--tap", "a/b"], 1, "not an interface name"),

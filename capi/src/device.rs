@@ -194,8 +194,9 @@ impl Port {
         );
         let vectors = Vectors::of(&device).map_err(|error| no_rdma(&error))?;
         let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
-        let network = Network::start(&device)
-            .inspect_err(|error| tracing::error!(%error, "no IP stack: peers are not found"));
+        let network = Network::start(&device).inspect_err(|error| {
+            eprintln!("ringside: {name}: no IP stack, so that peers are not found: {error}");
+        });
         Ok(Arc::new(Self {
             device,
             mac,

@@ -183,7 +183,7 @@ fn read_all(text: &str, mut table: Spanned<DeTable<'_>>) -> (Option<Config>, Vec
     (None, faults)
 }
 
-/// Removes the entry that contains `span`, and returns its dotted key.
+/// Removes the entry that contains `span`, or of a list the element, and returns the dotted key.
 fn take_out(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<String> {
     let inside = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
     let entry_of = |section: &Spanned<DeValue<'_>>| {
@@ -207,7 +207,16 @@ fn take_out(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<String> {
         return Some(section);
     };
     if let DeValue::Table(entries) = table.get_mut(section.as_str())?.get_mut() {
-        entries.remove(entry.as_str());
+        match entries.get_mut(entry.as_str()).map(Spanned::get_mut) {
+            // The faults of other elements are reported too.
+            Some(DeValue::Array(list)) if list.iter().any(|one| inside(one.span())) => {
+                let others = list.iter().filter(|one| !inside(one.span()));
+                *list = others.cloned().collect();
+            }
+            _ => {
+                entries.remove(entry.as_str());
+            }
+        }
     }
     Some(format!("{section}.{entry}"))
 }

@@ -5,12 +5,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// An IP address of the port, with its prefix length and its VLAN: `192.0.2.1/24`,
 /// `2001:db8::1/64`, `10.1.0.1/24@100`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(into = "String")]
 pub struct LocalAddress {
     /// The address.
     pub address: IpAddr,
@@ -100,11 +101,24 @@ impl FromStr for LocalAddress {
     }
 }
 
-impl TryFrom<String> for LocalAddress {
-    type Error = String;
+/// The text is parsed while it is visited, so that a fault has the position of its element in a list.
+impl<'de> Deserialize<'de> for LocalAddress {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
 
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
+        impl Visitor<'_> for Text {
+            type Value = LocalAddress;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address with prefix length, such as 192.0.2.1/24")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<LocalAddress, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_str(Text)
     }
 }
 

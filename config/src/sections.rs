@@ -201,7 +201,8 @@ impl Default for LinkSection {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkSection {
-    /// Addresses of the port. RDMA has two more, derived from the MAC address. At most 64.
+    /// Addresses of the port. RDMA has two more, derived from the MAC address. At most 64,
+    /// and at most 8 on each VLAN and without one.
     pub addresses: Vec<LocalAddress>,
     /// Gateways for all networks other than those of the addresses: at most one of each IP version.
     pub gateways: Vec<IpAddr>,

@@ -464,6 +464,42 @@ fn addresses_of_the_port_are_checked_one_by_one_and_against_each_other() {
 }
 
 #[test]
+fn more_addresses_on_a_vlan_than_the_stack_answers_for_are_refused() {
+    let list = |vlans: &[(u32, &str)]| {
+        let each = vlans.iter().flat_map(|(count, vlan)| {
+            (1..=*count).map(move |last| format!("10.{}.0.{last}/24{vlan}", vlan.len()))
+        });
+        format!("[network]\naddresses = {:?}\n", each.collect::<Vec<_>>())
+    };
+    Config::from_toml_str(&list(&[(8, ""), (8, "@7")])).expect("eight on each");
+    let found = messages(&list(&[(9, ""), (8, "@7"), (10, "@100")]));
+    assert_eq!(found.len(), 2, "{found:?}");
+    for (message, said) in found
+        .iter()
+        .zip(["9 addresses without a VLAN", "10 addresses on VLAN 100"])
+    {
+        assert!(
+            message.contains(said) && message.contains("at most 8"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn every_element_of_a_list_is_named_that_has_a_fault() {
+    let text = "[network]\naddresses = [\"10.0.0.1/33\", \"10.0.0.3/24\", \"10.0.0.2/99\"]\n\
+                [worker]\ncores = [1, \"two\", -3]\n";
+    let found = messages(text);
+    for part in ["10.0.0.1/33", "10.0.0.2/99", "two", "-3"] {
+        assert!(
+            found.iter().any(|message| message.contains(part)),
+            "{part}: {found:?}"
+        );
+    }
+    assert_eq!(found.len(), 4, "{found:?}");
+}
+
+#[test]
 fn an_event_queue_for_each_core_unless_a_number_is_given() {
     let read = |text: &str| Config::from_toml_str(text).expect(text);
     assert_eq!(read("").event_queues(), 1);

@@ -1,5 +1,6 @@
 //! The allowed ranges, and the conditions between keys.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
@@ -18,6 +19,10 @@ pub(crate) const ROCE_OVERHEAD_BYTES: u32 = 40 + 8 + 12 + 16 + 4 + 4;
 
 /// The most addresses of a port.
 const ADDRESSES: usize = 64;
+
+/// The most addresses of a port that are on one VLAN, or on none: the stack's interface for it has
+/// room for as many.
+pub(crate) const ADDRESSES_OF_A_VLAN: usize = 8;
 
 /// The most folders that are searched for a package.
 const SEARCH_FOLDERS: usize = 16;
@@ -158,6 +163,7 @@ fn network(checks: &mut Checks, section: &NetworkSection) {
         format_args!("{count} addresses"),
         "at most 64 are possible",
     );
+    addresses_of_each_vlan(checks, section);
     for (at, one) in section.addresses.iter().enumerate() {
         let earlier = section.addresses.iter().take(at);
         let is_new = !earlier.clone().any(|other| other.address == one.address);
@@ -186,6 +192,26 @@ fn network(checks: &mut Checks, section: &NetworkSection) {
             "network.gateways",
             gateway,
             "no address of network.addresses is in the network of this gateway; add one, or correct the gateway",
+        );
+    }
+}
+
+/// Refuses more addresses on a VLAN than the stack answers for, once for each VLAN.
+fn addresses_of_each_vlan(checks: &mut Checks, section: &NetworkSection) {
+    let mut counts = BTreeMap::<_, usize>::new();
+    for one in &section.addresses {
+        *counts.entry(one.vlan).or_default() += 1;
+    }
+    for (vlan, count) in counts {
+        let place = vlan.map_or("without a VLAN".to_owned(), |vlan| {
+            format!("on VLAN {vlan}")
+        });
+        checks.require(
+            count <= ADDRESSES_OF_A_VLAN,
+            "network.addresses",
+            format_args!("{count} addresses {place}"),
+            "the port answers for at most 8 on each VLAN, and 8 without one; remove some, or move \
+             them to another VLAN",
         );
     }
 }

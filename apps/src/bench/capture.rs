@@ -6,13 +6,16 @@ use ringside_model::Threaded;
 use ringside_model::packet::pcap::PcapWriter;
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 type Writer = PcapWriter<BufWriter<File>>;
 
 /// A capture that is under way.
-pub(crate) struct Capture(Arc<Mutex<State>>);
+pub(crate) struct Capture {
+    path: PathBuf,
+    state: Arc<Mutex<State>>,
+}
 
 struct State {
     writer: Option<Writer>,
@@ -22,9 +25,9 @@ struct State {
 impl Capture {
     /// Attaches to the model's switch and writes to `path`.
     pub(crate) fn start(model: &Threaded, path: &Path) -> Result<Self, Failure> {
-        let file = File::create(path)
+        let writer = File::create(path)
+            .and_then(|file| PcapWriter::new(BufWriter::with_capacity(1 << 20, file)))
             .with_context(|| format!("writing a capture to {}", path.display()))?;
-        let writer = PcapWriter::new(BufWriter::with_capacity(1 << 20, file))?;
         let state = Arc::new(Mutex::new(State {
             writer: Some(writer),
             error: None,
@@ -47,24 +50,31 @@ impl Capture {
                 })));
         });
         attached.ok_or_else(|| anyhow!("the model's thread has ended"))?;
-        Ok(Self(state))
+        Ok(Self {
+            path: path.to_owned(),
+            state,
+        })
     }
 
     /// Detaches, writes the buffered bytes, and returns the number of frames.
     pub(crate) fn finish(self, model: &Threaded) -> Result<u64, Failure> {
         let _ = model.with(|world| world.switch().set_tap(None));
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let not_whole = |error: std::io::Error| {
+            Failure::operation(anyhow!(
+                "the capture in {} is not whole: {error}; free some disk space",
+                self.path.display()
+            ))
+        };
         if let Some(error) = state.error.take() {
-            return Err(Failure::operation(anyhow!(
-                "the capture is not whole: {error}; free some disk space"
-            )));
+            return Err(not_whole(error));
         }
         let writer = state
             .writer
             .take()
             .ok_or_else(|| anyhow!("the capture ended early"))?;
         let frames = writer.frames();
-        writer.finish()?;
+        writer.finish().map_err(not_whole)?;
         Ok(frames)
     }
 }

@@ -158,6 +158,7 @@ fn check_combinations(options: &Bench) -> Result<(), FlagError> {
     }
     let of_meetings = [
         ("--perftest", options.perftest),
+        ("-R", options.manager),
         ("--wait", options.wait.is_some()),
         ("--idle", options.idle.is_some()),
     ];
@@ -168,6 +169,12 @@ fn check_combinations(options: &Bench) -> Result<(), FlagError> {
         return Err(FlagError(format!(
             "{flag} is for two processes: it goes with --listen or --connect"
         )));
+    }
+    check_companions(options)?;
+    if options.hgrm.is_some() && options.measure == Some(Measure::Bw) {
+        return Err(FlagError(
+            "--hgrm with bw: a bandwidth test measures no latencies; measure lat".into(),
+        ));
     }
     if options.listen.is_some() && options.all && !options.perftest {
         return Err(FlagError(
@@ -189,6 +196,41 @@ fn check_combinations(options: &Bench) -> Result<(), FlagError> {
         )));
     }
     Ok(())
+}
+
+/// Refuses flags without the one that they belong to. clap does not, if one that excludes that is
+/// given too: `write lat` goes without `--chaos`, so clap would take `write lat --chaos-seed 7`.
+fn check_companions(options: &Bench) -> Result<(), FlagError> {
+    let companions = [
+        ("--chaos-rounds", options.chaos_rounds.is_some(), "--chaos"),
+        ("--chaos-kinds", !options.chaos_kinds.is_empty(), "--chaos"),
+        ("--chaos-seed", options.chaos_seed.is_some(), "--chaos"),
+        (
+            "--chaos-control",
+            options.chaos_control.is_some(),
+            "--chaos",
+        ),
+        (
+            "--chaos-function",
+            options.chaos_function.is_some(),
+            "--chaos",
+        ),
+        ("--chaos-prompt", options.chaos_prompt, "--chaos"),
+        ("--verify-only", options.verify_only, "--connect"),
+        ("--peer-mac", options.peer_mac.is_some(), "--perftest"),
+    ];
+    let is_there = |flag| match flag {
+        "--chaos" => options.chaos,
+        "--connect" => options.connect.is_some(),
+        _ => options.perftest,
+    };
+    let mut alone = companions
+        .iter()
+        .filter(|(_, given, other)| *given && !is_there(*other));
+    match alone.next() {
+        None => Ok(()),
+        Some((flag, _, other)) => Err(FlagError(format!("{flag} goes with {other}"))),
+    }
 }
 
 fn plan(options: &Bench, operation: Operation, measure: Measure) -> Plan {
@@ -266,6 +308,20 @@ mod tests {
             ("-s 0", "-s 0 with write lat"),
             ("-m 1500", "-m 1500: choose 256, 512, 1024, 2048 or 4096"),
             ("--cores 1,1", "each needs a core of its own"),
+            (
+                "-R",
+                "-R is for two processes: it goes with --listen or --connect",
+            ),
+            ("write bw --hgrm x.hgrm", "--hgrm with bw"),
+            (
+                "write lat --chaos-rounds 3",
+                "--chaos-rounds goes with --chaos",
+            ),
+            ("write --chaos-seed 3", "--chaos-seed goes with --chaos"),
+            (
+                "--verify-only --count-writes",
+                "--verify-only goes with --connect",
+            ),
         ] {
             let error = plans(&bench(flags)).unwrap_err().to_string();
             assert!(error.contains(part), "{flags}: {error}");

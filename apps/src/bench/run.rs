@@ -169,7 +169,8 @@ impl<'a> Run<'a> {
             };
             let mut file = std::fs::File::create(&path)
                 .with_context(|| format!("writing a distribution to {}", path.display()))?;
-            report::write_percentiles(&mut file, times)?;
+            report::write_percentiles(&mut file, times)
+                .with_context(|| format!("writing a distribution to {}", path.display()))?;
             writeln!(self.out, "distribution of {title} in {}", path.display())?;
         }
         Ok(())

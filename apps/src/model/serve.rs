@@ -3,7 +3,7 @@
 use super::{OutsideWire, Serve};
 use crate::failure::Failure;
 use crate::output::stdout;
-use crate::users::Watch;
+use crate::users::{self, Watch};
 use anyhow::{Context, anyhow};
 use ringside_bus::pinning::pin_to;
 use ringside_model::record::Recorder;
@@ -16,16 +16,29 @@ use ringside_server::{FaultAt, Place};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(super) fn run(options: &Serve) -> Result<(), Failure> {
+    let served = serve(options);
+    // The server is no child of the command that ends it, which cannot see its exit code.
+    if let (Err(failure), Some(folder)) = (&served, &options.users) {
+        users::note_failure(folder, failure.code(), &failure.text());
+    }
+    served
+}
+
+fn serve(options: &Serve) -> Result<(), Failure> {
     let report_path = match &options.report {
         _ if options.json => Some(Path::new("-")),
         given => given.as_deref(),
     };
+    check_paths(options)?;
+    if let Some(path) = report_path {
+        check_report(path)?;
+    }
     let mut output = Output {
         to_error: report_path == Some(Path::new("-")),
     };
@@ -82,6 +95,51 @@ pub(super) fn run(options: &Serve) -> Result<(), Failure> {
     }
 }
 
+/// Refuses a path that two flags name: the later one would replace what the earlier one made there.
+fn check_paths(options: &Serve) -> Result<(), Failure> {
+    let sockets = options.sockets.iter().map(|path| ("--socket", path));
+    let wires = &options.datagram_wires;
+    let wires = wires.iter().map(|ends| ("--dgram", &ends.local));
+    let files = [
+        ("--control", &options.control),
+        ("--pcap", &options.pcap),
+        ("--record", &options.record),
+        ("--report", &options.report),
+    ];
+    let files = files
+        .into_iter()
+        .filter_map(|(flag, path)| Some((flag, path.as_ref()?)))
+        // Several flags may name /dev/null.
+        .filter(|(_, path)| !path.starts_with("/dev"));
+    let mut earlier: Vec<(&str, PathBuf)> = Vec::new();
+    for (flag, path) in sockets.chain(wires).chain(files) {
+        let whole = std::path::absolute(path)
+            .map_err(|error| Failure::usage(anyhow!("{flag} {}: {error}", path.display())))?;
+        if let Some((other, _)) = earlier.iter().find(|(_, known)| *known == whole) {
+            return Err(Failure::usage(anyhow!(
+                "{other} and {flag} name the same path {}: give each its own",
+                path.display()
+            )));
+        }
+        earlier.push((flag, whole));
+    }
+    Ok(())
+}
+
+/// Finds out before a long run that its report could not be written after it.
+fn check_report(path: &Path) -> Result<(), Failure> {
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    let opened = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path);
+    opened.with_context(|| format!("writing the report to {}", path.display()))?;
+    Ok(())
+}
+
 /// Set by SIGTERM and SIGINT. A second one changes nothing: `timeout` and shells send a signal to the
 /// process and to its group, so that it comes twice.
 fn stop_by_signal() -> Result<Arc<AtomicBool>, Failure> {
@@ -97,9 +155,9 @@ fn bind(options: &Serve) -> Result<Server, Failure> {
     let count = u16::try_from(options.sockets.len()).ok();
     let Some(end) = count.and_then(|count| options.first.checked_add(count)) else {
         return Err(Failure::usage(anyhow!(
-            "{} functions from number {} on leave 16 bits",
-            options.sockets.len(),
-            options.first
+            "--first {}: the numbers of functions end at 65534, so choose at most {}",
+            options.first,
+            usize::from(u16::MAX).saturating_sub(options.sockets.len())
         )));
     };
     let mut settings = ServerSettings::new(options.sockets.clone());

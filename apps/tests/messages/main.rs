@@ -41,6 +41,8 @@ fn flags_of_bench() {
             "bench --cores one",
             "bench --cores 9999",
             "bench --idle sleep",
+            "bench -R",
+            "bench write bw --hgrm {folder}/latency.hgrm",
         ],
     );
 }
@@ -125,6 +127,7 @@ fn chaos() {
             "bench --chaos --chaos-control {folder}/control --chaos-prompt",
             "bench --chaos --device vfio-user:{folder}/none --peer vfio-user:{folder}/none",
             "bench --chaos-rounds 3",
+            "bench write lat --chaos-rounds 3",
         ],
     );
 }
@@ -216,6 +219,7 @@ fn other_commands() {
             "unbind 0000:ff:1f.7",
             "doctor model:0",
             "doctor 0000:ff:1f.7",
+            "run --first 8 --fault 8:link-down -- true",
         ],
     );
 }
@@ -244,6 +248,9 @@ fn serving_the_model() {
             "model serve --socket {folder}/a --pcap {folder}/no/capture.pcap",
             "model serve --socket {folder}/a --control {folder}/file",
             "model serve --socket {folder}/a --json --report {folder}/report",
+            "model serve --socket {folder}/a --report {folder}/no/report",
+            "model serve --socket {folder}/a --dgram {folder}/./a,{folder}/b",
+            "model serve --socket {folder}/a --first 65535",
             "model tell",
         ],
     );

@@ -1,0 +1,147 @@
+//! The program: its environment, its start and its end.
+
+use super::Run;
+use super::signals::PassedOn;
+use crate::failure::Failure;
+use anyhow::{Context, anyhow};
+use rustix::process::{Pid, kill_process};
+use std::ffi::OsStr;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+/// The time between two checks for the end of the program.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The characters that the dynamic linker splits `LD_PRELOAD` and `LD_LIBRARY_PATH` at, or
+/// expands. Source: ld.so(8).
+const OF_THE_LINKER: &[u8] = b" :;$";
+
+/// The folder of the C libraries, as an absolute path: the program may change its folder.
+pub(super) fn libraries(options: &Run) -> Result<PathBuf, Failure> {
+    let beside = || {
+        let own = std::env::current_exe().ok()?;
+        Some(own.parent()?.join("c-libraries"))
+    };
+    let folder = options
+        .libraries
+        .clone()
+        .or_else(beside)
+        .unwrap_or_default();
+    if folder.join("libibverbs.so.1").is_file() {
+        return Ok(std::path::absolute(folder).context("finding the folder of the libraries")?);
+    }
+    Err(Failure::usage(anyhow!(
+        "no libibverbs.so.1 in {}: build it with capi/build, or name its folder with --libraries",
+        folder.display()
+    )))
+}
+
+/// A path of the libraries that the dynamic linker takes whole: their own, or that of a symbolic
+/// link in `folder`.
+fn for_the_linker(libraries: &Path, folder: &Path) -> Result<PathBuf, Failure> {
+    let is_whole = |path: &Path| {
+        let bytes = path.as_os_str().as_encoded_bytes();
+        !bytes.iter().any(|byte| OF_THE_LINKER.contains(byte))
+    };
+    if is_whole(libraries) {
+        return Ok(libraries.to_owned());
+    }
+    // Programs with different libraries have different links.
+    let mut hasher = DefaultHasher::new();
+    libraries.hash(&mut hasher);
+    let link = folder.join(format!("libraries-{:016x}", hasher.finish()));
+    if !is_whole(&link) {
+        return Err(Failure::usage(anyhow!(
+            "{}: the dynamic linker splits a path at a space, a colon, a semicolon or a $, and so \
+             that of a link in {}: name the libraries with --libraries by a path without them, such \
+             as a symbolic link",
+            libraries.display(),
+            folder.display()
+        )));
+    }
+    let linked = match std::os::unix::fs::symlink(libraries, &link) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            match std::fs::read_link(&link).is_ok_and(|target| target == libraries) {
+                true => Ok(()),
+                false => Err(error),
+            }
+        }
+        linked => linked,
+    };
+    linked.with_context(|| format!("linking {} to the libraries", link.display()))?;
+    Ok(link)
+}
+
+/// Runs a program to its end. The model must outlive it, and so must this command.
+pub(super) fn to_its_end(command: &mut Command) -> std::io::Result<ExitStatus> {
+    let signals = PassedOn::catch()?;
+    let mut child = command.spawn()?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        for signal in signals.take() {
+            if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
+                let _ = kill_process(pid, signal);
+            }
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// The places that a program gets.
+pub(super) struct Places<'a> {
+    /// The user's folder for sockets and locks.
+    pub(super) folder: &'a Path,
+    /// The folder of the C libraries.
+    pub(super) libraries: &'a Path,
+    /// The program's folder for the files of the kernel.
+    pub(super) files: &'a Path,
+}
+
+/// The program of the command line, to run on `device`.
+pub(super) fn program(
+    options: &Run,
+    config: Option<&Path>,
+    device: impl AsRef<OsStr>,
+    places: &Places<'_>,
+) -> Result<Command, Failure> {
+    let (name, arguments) = options
+        .program
+        .split_first()
+        .ok_or_else(|| Failure::usage(anyhow!("no program is named")))?;
+    let before_others = |variable: &str, first: &Path| {
+        let mut list = first.as_os_str().to_owned();
+        // An empty entry would be the program's current folder.
+        if let Some(others) = std::env::var_os(variable).filter(|others| !others.is_empty()) {
+            list.push(":");
+            list.push(others);
+        }
+        list
+    };
+    let libraries = for_the_linker(places.libraries, places.folder)?;
+    let mut command = Command::new(name);
+    command
+        .args(arguments)
+        .env(
+            "LD_LIBRARY_PATH",
+            before_others("LD_LIBRARY_PATH", &libraries),
+        )
+        .env("RINGSIDE_DEVICE", device);
+    if let Some(config) = config {
+        // The program may change its folder before it opens the device.
+        let config = std::path::absolute(config).map_err(Failure::operation)?;
+        command.env("RINGSIDE_CONFIG", config);
+    }
+    // Answers for the files that programs read under /sys/class/infiniband.
+    let preload = libraries.join("ringside-files.so");
+    if preload.is_file() {
+        command
+            .env("LD_PRELOAD", before_others("LD_PRELOAD", &preload))
+            .env("RINGSIDE_FILES", places.files);
+    }
+    Ok(command)
+}

@@ -1,0 +1,254 @@
+//! The surroundings of a program of `ringside run`: signals, libraries, files, and its model's failure.
+//! The programs of these tests use no verbs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The longest wait for a process to begin or end.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A folder of sockets. A model that a failed test left there is ended.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("libibverbs.so.1"), "").expect("a library");
+        Self(folder)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.path().join("ringside").join(name)
+    }
+
+    /// `ringside run` with these flags, a shell's script as its program, and $1 the folder.
+    fn run(&self, flags: &[&str], script: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringside"));
+        command.arg("run").args(flags);
+        command.arg("--libraries").arg(self.path());
+        command.args(["--", "sh", "-c", script, "sh"]);
+        command.arg(self.path());
+        command.env("XDG_RUNTIME_DIR", self.path());
+        command
+            .env_remove("LD_PRELOAD")
+            .env_remove("LD_LIBRARY_PATH");
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let pid = std::fs::read_to_string(self.at("model.pid")).unwrap_or_default();
+        if pid.trim().parse::<u32>().is_ok() {
+            let _ = Command::new("kill").arg(pid.trim()).status();
+        }
+    }
+}
+
+fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_true() {
+        assert!(begin.elapsed() < LIMIT, "{what}: not in {LIMIT:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn end(mut child: Child) -> Output {
+    until("the command ends", || {
+        child.try_wait().expect("ringside").is_some()
+    });
+    child.wait_with_output().expect("ringside")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn succeeded(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    text(&output.stdout)
+}
+
+/// True if signal `number` is in a mask of /proc/PID/status.
+fn is_in(status: &str, mask: &str, number: u32) -> bool {
+    let line = status.lines().find_map(|line| line.strip_prefix(mask));
+    let bits = u64::from_str_radix(line.expect("a mask").trim(), 16).expect("a mask");
+    bits >> (number - 1) & 1 == 1
+}
+
+#[test]
+fn a_signal_that_was_ignored_at_the_start_stays_ignored_here_and_in_the_program() {
+    let folder = Folder::new();
+    let script = "cat /proc/self/status /proc/$PPID/status";
+    for (ignored, number) in [("HUP", 1), ("INT", 2)] {
+        let run = folder.run(&["--device", "model:0"], script);
+        let mut shell = Command::new("sh");
+        shell.arg("-c");
+        shell.arg(format!("trap '' {ignored}; exec \"$@\""));
+        shell.arg("sh").arg(run.get_program()).args(run.get_args());
+        shell.env("XDG_RUNTIME_DIR", folder.path());
+        let both = succeeded(&shell.output().expect("a shell"));
+        let (program, command) = both.split_at(both.rfind("Name:").expect("two processes"));
+        for status in [program, command] {
+            assert!(is_in(status, "SigIgn:", number), "{ignored}: {status}");
+        }
+        assert!(command.contains("ringside"), "{command}");
+    }
+}
+
+#[test]
+fn a_hangup_comes_to_the_program_as_a_hangup_and_an_end_as_an_end() {
+    let folder = Folder::new();
+    let script = "trap 'echo hangup; exit 3' HUP; trap 'echo end; exit 4' TERM; : >\"$1/told\"; \
+                  while :; do sleep 0.05; done";
+    for (signal, said, code) in [("-HUP", "hangup\n", 3), ("-TERM", "end\n", 4)] {
+        let run = folder
+            .run(&["--device", "model:0"], script)
+            .spawn()
+            .expect("ringside");
+        until("the program has begun", || {
+            folder.path().join("told").exists()
+        });
+        let sent = Command::new("kill")
+            .args([signal, &run.id().to_string()])
+            .status();
+        assert!(sent.expect("kill").success());
+        let output = end(run);
+        assert_eq!(text(&output.stdout), said, "{output:?}");
+        assert_eq!(output.status.code(), Some(code));
+        std::fs::remove_file(folder.path().join("told")).expect("the file");
+    }
+}
+
+#[test]
+fn libraries_of_a_relative_folder_are_found_after_the_program_has_changed_its_own() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path().join("libs")).expect("a folder");
+    std::fs::write(folder.path().join("libs/libibverbs.so.1"), "").expect("a library");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_ringside"));
+    run.args(["run", "--device", "model:0", "--libraries", "libs", "--"]);
+    run.args(["sh", "-c", "cd / && ls \"$LD_LIBRARY_PATH\""]);
+    run.env("XDG_RUNTIME_DIR", folder.path());
+    run.env("LD_LIBRARY_PATH", "").current_dir(folder.path());
+    let shown = succeeded(&run.output().expect("ringside"));
+    assert_eq!(shown, "libibverbs.so.1\n");
+}
+
+/// The dynamic linker splits `LD_PRELOAD` at spaces and colons.
+#[test]
+fn libraries_of_a_folder_that_the_linker_cannot_name_are_linked() {
+    let folder = Folder::new();
+    let libraries = folder.path().join("of a: name");
+    std::fs::create_dir(&libraries).expect("a folder");
+    for name in ["libibverbs.so.1", "ringside-files.so"] {
+        std::fs::write(libraries.join(name), "").expect("a library");
+    }
+    let run = |runtime: &Path| {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_ringside"));
+        run.args(["run", "--device", "model:0", "--libraries"]);
+        run.arg(&libraries).args(["--", "sh", "-c"]);
+        // The linker says that an empty file is no library, and goes on.
+        run.arg("ls \"$LD_LIBRARY_PATH/\"; echo \"$LD_PRELOAD\"");
+        run.env("XDG_RUNTIME_DIR", runtime);
+        run.env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");
+        run.output().expect("ringside")
+    };
+    for _ in 0..2 {
+        let shown = succeeded(&run(folder.path()));
+        let (names, preload) = shown.trim().rsplit_once('\n').expect("lines");
+        assert_eq!(names, "libibverbs.so.1\nringside-files.so");
+        assert!(!preload.contains([' ', ':']), "{preload}");
+        assert!(preload.ends_with("/ringside-files.so"), "{preload}");
+    }
+    // The runtime folder cannot be named either.
+    let output = run(&libraries);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("splits a path at a space"), "{errors}");
+}
+
+#[test]
+fn a_runtime_folder_that_is_empty_or_relative_is_none() {
+    let folder = Folder::new();
+    for runtime in ["", "relative"] {
+        let output = folder
+            .run(&["--device", "model:0"], "true")
+            .env("XDG_RUNTIME_DIR", runtime)
+            .current_dir(folder.path())
+            .output();
+        succeeded(&output.expect("ringside"));
+        for made in ["ringside", "relative"] {
+            assert!(!folder.path().join(made).exists(), "{made}");
+        }
+    }
+}
+
+#[test]
+fn a_runtime_folder_that_is_a_link_is_said_so() {
+    let folder = Folder::new();
+    std::os::unix::fs::symlink("/tmp", folder.path().join("ringside")).expect("a link");
+    let output = folder.run(&["--device", "model:0"], "true").output();
+    let errors = text(&output.expect("ringside").stderr);
+    assert!(errors.contains("is a symbolic link"), "{errors}");
+}
+
+#[test]
+fn files_of_a_device_go_with_its_last_program() {
+    let folder = Folder::new();
+    let files = folder.at("device-model_0.files");
+    let make = "mkdir -p \"$1/ringside/device-model_0.files\"";
+    let waits = format!("{make}; : >\"$1/told\"; until [ -e \"$1/go\" ]; do sleep 0.05; done");
+    let first = folder.run(&["--device", "model:0"], &waits).spawn();
+    let first = first.expect("ringside");
+    until("the program has begun", || {
+        folder.path().join("told").exists()
+    });
+    let second = folder.run(&["--device", "model:0"], "true").output();
+    succeeded(&second.expect("ringside"));
+    assert!(files.exists(), "the first program has them");
+    std::fs::write(folder.path().join("go"), "").expect("a file");
+    succeeded(&end(first));
+    assert!(!files.exists());
+    // Those of a command that was killed go when the next program starts.
+    std::fs::create_dir(&files).expect("a folder");
+    let script = "ls \"$1/ringside\"";
+    let seen = folder.run(&["--device", "model:0"], script).output();
+    let seen = succeeded(&seen.expect("ringside"));
+    assert!(!seen.contains(".files"), "{seen}");
+}
+
+#[test]
+fn a_number_of_processes_that_is_none_is_no_model() {
+    for number in ["-5", "-1", "0"] {
+        let folder = Folder::new();
+        std::fs::create_dir(folder.at("")).expect("a folder");
+        std::fs::write(folder.at("model.pid"), number).expect("a file");
+        succeeded(&folder.run(&[], "true").output().expect("ringside"));
+    }
+}
+
+/// /dev/full refuses what is written once the buffer is full, or at the end.
+#[test]
+fn a_capture_that_fails_is_told_by_the_command_that_ends_the_model() {
+    let folder = Folder::new();
+    let capture = ["--pcap", "/dev/full"];
+    let output = folder.run(&capture, "true").output().expect("ringside");
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let said = "the model ended with exit code 1: /dev/full: writing the capture";
+    assert!(errors.contains(said), "{errors}");
+    // A program that fails keeps its exit code, and the message is there too.
+    let output = folder.run(&capture, "exit 7").output().expect("ringside");
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{errors}");
+    assert!(errors.contains(said), "{errors}");
+    // The next model has its own end.
+    succeeded(&folder.run(&[], "true").output().expect("ringside"));
+}
