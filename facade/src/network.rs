@@ -3,7 +3,7 @@
 
 use ringside_bus::Clock;
 use ringside_config::{Config, LocalAddress};
-use ringside_connect::{Lookup, StartError};
+use ringside_connect::{Lookup, NextHop, StartError};
 use ringside_pmd::lan::{PortError, PortSettings};
 use ringside_pmd::rdma::{Destination, RdmaError};
 use ringside_stack::{ResolveError, Stack, StackError, StackSettings, StackThread};
@@ -76,15 +76,19 @@ impl Network {
         self.thread.resolver().resolve(address, &self.clock)
     }
 
-    /// Returns a lookup of MAC addresses for the connection manager. It works from any thread while
+    /// Returns a lookup of next hops for the connection manager. It works from any thread while
     /// the stack runs, and does not wait for answers.
-    pub(crate) fn finder(&self) -> impl Fn(IpAddr) -> Lookup + Send + Sync + 'static {
+    pub(crate) fn finder(&self) -> impl Fn(IpAddr) -> Lookup<NextHop> + Send + Sync + 'static {
         let (resolver, clock) = (self.thread.resolver(), Arc::clone(&self.clock));
         move |address| match resolver.lookup(address, &clock) {
-            Ok(Some(found)) => Lookup::Found(found.mac),
-            Ok(None) => Lookup::Asked,
+            Ok(Some(found)) => Lookup::Found(NextHop {
+                mac: found.mac,
+                local_address: found.local_address,
+            }),
+            // There is room for a question again once another one is answered.
+            Ok(None) | Err(ResolveError::Busy { .. }) => Lookup::Asked,
             Err(error) => {
-                tracing::debug!(%address, %error, "no MAC address for the connection manager");
+                tracing::debug!(%address, %error, "no next hop for the connection manager");
                 Lookup::Unknown
             }
         }
