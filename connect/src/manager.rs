@@ -48,6 +48,34 @@ fn seed() -> u64 {
         .finish()
 }
 
+/// Both ends of a connection, by addresses and ports.
+struct Path {
+    local: IpAddr,
+    source_port: u16,
+    to: SocketAddr,
+}
+
+/// The request of a connection, with what the device has.
+fn request(shared: &Shared, pair: &QueuePair, path: Path, settings: &Settings) -> Connect {
+    Connect {
+        local: path.local,
+        remote: path.to.ip(),
+        service: ServiceId::of(PortSpace::Tcp, path.to.port()),
+        source_port: path.source_port,
+        queue_pair: pair.number(),
+        shared_receive_queue: false,
+        responder_resources: settings.inbound_reads.min(shared.reads.0),
+        initiator_depth: settings.outbound_reads.min(shared.reads.1),
+        flow_control: true,
+        retry_count: settings.retries,
+        rnr_retry_count: settings.receiver_not_ready_retries,
+        path_mtu: settings.path_mtu.map_or(shared.path_mtu, pair::mtu_code),
+        traffic_class: settings.traffic_class,
+        ack_timeout: settings.acknowledge_timeout,
+        private_data: settings.private_data.clone(),
+    }
+}
+
 impl ConnectionManager {
     /// Takes queue pair 1 of a device, and starts the thread. `resolve` looks for the next hop to a
     /// peer, from any thread. It must not wait for the peer's answer: [`Lookup::Asked`] has it called again.
@@ -160,27 +188,15 @@ impl ConnectionManager {
             Some(local) => local,
             None => shared.local_for(peer, &hop)?,
         };
-        let request = |source_port| Connect {
-            local,
-            remote: peer,
-            service: ServiceId::of(PortSpace::Tcp, to.port()),
-            source_port,
-            queue_pair: pair.number(),
-            shared_receive_queue: false,
-            responder_resources: settings.inbound_reads.min(shared.reads.0),
-            initiator_depth: settings.outbound_reads.min(shared.reads.1),
-            flow_control: true,
-            retry_count: settings.retries,
-            rnr_retry_count: settings.receiver_not_ready_retries,
-            path_mtu: settings.path_mtu.map_or(shared.path_mtu, pair::mtu_code),
-            traffic_class: settings.traffic_class,
-            ack_timeout: settings.acknowledge_timeout,
-            private_data: settings.private_data.clone(),
-        };
         let id = shared.with(|state, now| {
             state.check(now)?;
-            let port = state.take_port();
-            let id = state.manager.connect(now, &request(port))?;
+            let path = Path {
+                local,
+                to,
+                source_port: state.take_port(),
+            };
+            let request = request(shared, &pair, path, settings);
+            let id = state.manager.connect(now, &request)?;
             state.events.insert(id, VecDeque::new());
             Ok::<_, ConnectError>(id)
         })?;

@@ -6,7 +6,7 @@ use ringside_config::{Config, LocalAddress};
 use ringside_connect::{Lookup, NextHop, StartError};
 use ringside_pmd::lan::{PortError, PortSettings};
 use ringside_pmd::rdma::{Destination, RdmaError};
-use ringside_stack::{ResolveError, Stack, StackError, StackSettings, StackThread};
+use ringside_stack::{ResolveError, Resolver, Stack, StackError, StackSettings, StackThread};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -36,6 +36,19 @@ pub(crate) struct Network {
     clock: Arc<dyn Clock>,
     /// the period of service of the device that it belongs to
     life: u32,
+}
+
+/// Resolves addresses by a stack that others may use, or end, at the same time.
+pub(crate) struct Asker {
+    resolver: Resolver,
+    clock: Arc<dyn Clock>,
+}
+
+impl Asker {
+    /// Resolves an address; waits for the neighbour's answer.
+    pub(crate) fn resolve(&self, address: IpAddr) -> Result<Destination, ResolveError> {
+        self.resolver.resolve(address, &self.clock)
+    }
 }
 
 impl Network {
@@ -71,9 +84,22 @@ impl Network {
         self.life
     }
 
-    /// Resolves an address; waits for the neighbour's answer.
-    pub(crate) fn resolve(&self, address: IpAddr) -> Result<Destination, ResolveError> {
-        self.thread.resolver().resolve(address, &self.clock)
+    /// A handle that resolves addresses while the stack runs.
+    pub(crate) fn asker(&self) -> Asker {
+        Asker {
+            resolver: self.thread.resolver(),
+            clock: Arc::clone(&self.clock),
+        }
+    }
+
+    /// True if the stack resolves nothing more: its thread or its queues have ended. Does not wait
+    /// for a neighbour: no host has the address.
+    pub(crate) fn has_ended(&self) -> bool {
+        let nobody = IpAddr::from([0, 0, 0, 0]);
+        matches!(
+            self.thread.resolver().lookup(nobody, &self.clock),
+            Err(ResolveError::OutOfService | ResolveError::Ended)
+        )
     }
 
     /// Returns a lookup of next hops for the connection manager. It works from any thread while

@@ -158,6 +158,35 @@ fn messages_and_connections_from_an_address_of_a_vlan_are_tagged() {
 }
 
 #[test]
+fn a_peer_that_does_not_answer_delays_no_other_call() {
+    /// Three requests, one second apart.
+    const ASKED: Duration = Duration::from_millis(2500);
+    const AT_ONCE: Duration = Duration::from_millis(1500);
+    let near = open(6, &["10.5.0.1/24"]);
+    let far = open(7, &["10.5.0.2/24"]);
+    far.serve_network().unwrap();
+    near.resolve(ip("10.5.0.2")).unwrap();
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for last in 50..54 {
+            let near = &near;
+            scope.spawn(move || {
+                let absent = IpAddr::from([10, 5, 0, last]);
+                near.resolve(absent).expect_err("no answer");
+                let took = begin.elapsed();
+                assert!(took > ASKED && took < 2 * ASKED, "{absent}: {took:?}");
+            });
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        near.resolve(ip("10.5.0.2")).unwrap();
+        near.add_address("10.5.1.1/24".parse().unwrap()).unwrap();
+        near.connection_manager().unwrap();
+        let took = begin.elapsed();
+        assert!(took < AT_ONCE, "they waited: {took:?}");
+    });
+}
+
+#[test]
 fn addresses_that_are_added_and_removed_are_those_of_the_manager() {
     let near = open(8, &["10.6.0.1/24"]);
     let far = open(9, &["10.6.0.2/24"]);
@@ -188,4 +217,48 @@ fn a_connection_is_not_waited_for_longer_than_the_program_wants() {
     let message = refused.expect_err("no answer").to_string();
     assert!(took < Duration::from_secs(2), "{took:?}: {message}");
     assert!(message.contains("300ms"), "{message}");
+}
+
+#[test]
+fn an_address_that_the_stack_does_not_have_can_be_removed() {
+    let nine: Vec<String> = (1..9).map(|last| format!("10.8.0.{last}/24")).collect();
+    let nine: Vec<&str> = nine.iter().map(String::as_str).collect();
+    let near = open(11, &nine);
+    near.serve_network().unwrap();
+    // The stack takes eight addresses, and the link-local one is the ninth.
+    let last = near.gids().unwrap().pop().unwrap().address;
+    near.remove_address(last.address, None).unwrap();
+    near.remove_address(last.address, None)
+        .expect_err("removed before");
+}
+
+#[test]
+fn addresses_change_after_a_recovery_that_ended_the_stack() {
+    let near = open(12, &["10.9.0.1/24"]);
+    near.serve_network().unwrap();
+    near.recover().unwrap();
+    // The stack lets frames to the group of an IPv6 address in, by a port that is gone.
+    let added = ip("2001:db8:9::2");
+    let gid = near.add_address("2001:db8:9::2/64".parse().unwrap());
+    assert_eq!(gid.unwrap().address.address, added);
+    near.serve_network().unwrap();
+    near.recover().unwrap();
+    near.remove_address(added, None).unwrap();
+    assert!(!near.local_addresses().unwrap().contains(&added));
+}
+
+#[test]
+fn a_device_out_of_service_changes_no_address() {
+    let mut config = Config::default();
+    config.model.functions = 16;
+    config.housekeeping.thread = false;
+    let near = ringside::open("model:13", &config).unwrap();
+    let before = near.gids().unwrap();
+    near.driver().give_up().unwrap();
+    let refused = near.add_address("10.10.0.1/24".parse().unwrap());
+    refused.expect_err("out of service");
+    let present = before[0].address;
+    near.remove_address(present.address, present.vlan)
+        .expect_err("out of service");
+    assert_eq!(near.gids().unwrap(), before);
 }
