@@ -539,8 +539,8 @@ impl Shared {
         while !self.is_ending.load(Ordering::Relaxed) {
             let mut state = self.lock();
             let now = self.began.elapsed();
-            state.notice_end(now);
             state.serve(now);
+            state.notice_end(now);
             state.manager.tick(now);
             state.act(now);
             let rest = if state.waiting > 0 { BUSY } else { IDLE };
