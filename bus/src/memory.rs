@@ -228,7 +228,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Maps `length` bytes of a descriptor that another process sent.
+    /// Maps `length` bytes of a descriptor that another process sent, and makes all pages of them
+    /// exist; [`Memory::sparse`] does not.
     ///
     /// The descriptor must be at least that long and must not shrink (a sealed memfd does not).
     pub fn from_descriptor(descriptor: OwnedFd, length: usize) -> Result<Self, MemoryError> {

@@ -1,13 +1,16 @@
 //! Listeners, requests and connections.
 
-use crate::error::{ConnectError, End};
+use crate::error::{Closed, ConnectError, End};
 use crate::pair::{self, Settings};
-use crate::shared::{News, Shared, Unfinished, Waiting, end_of, refused};
+use crate::shared::{News, Shared, Unfinished, Waiting, deadline, end_of, refused};
 use ringside_cm::{ConnectionId, EventKind, ListenerId, Reason, Refused, RequestError};
 use ringside_pmd::rdma::{Connected, QueuePair};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+/// Private data of a refusal. Source: InfiniBand Architecture Specification volume 1, 12.6.7.
+const MAX_REFUSAL_BYTES: usize = 148;
 
 /// Listens on a port. Dropping it refuses the requests that were not taken.
 pub struct Listener {
@@ -26,10 +29,12 @@ impl Listener {
         Self { shared, id }
     }
 
-    /// The next request, within `wait`; nothing if none came.
+    /// The next request, within `wait`; nothing if none came. Returns nothing at once when the device
+    /// is shut down or the manager is dropped: [`Listener::closed`] says so. A failure of the device
+    /// does not end the wait: requests come again once the manager is restored.
     #[must_use]
     pub fn next(&self, wait: Duration) -> Option<Request> {
-        let limit = Instant::now() + wait;
+        let limit = deadline(wait);
         let found = self
             .shared
             .wait(limit, |state| state.requests.get_mut(&self.id)?.pop_front())?;
@@ -37,6 +42,12 @@ impl Listener {
             shared: Arc::clone(&self.shared),
             waiting: Some(found),
         })
+    }
+
+    /// The reason why no further request will come; nothing while the listener is in use.
+    #[must_use]
+    pub fn closed(&self) -> Option<Closed> {
+        self.shared.with(|state, now| state.check_open(now)).err()
     }
 }
 
@@ -103,15 +114,18 @@ impl Request {
         settings: &Settings,
         wait: Duration,
     ) -> Result<Connection, ConnectError> {
-        let limit = Instant::now() + wait;
+        let limit = deadline(wait);
         let waiting = self.waiting.take().ok_or(RequestError::Gone)?;
         let shared = &self.shared;
         let (id, mut agreed) = (waiting.id, waiting.parameters);
         let mut unfinished = Unfinished::new(shared, id);
         let peer = waiting.peer.ip();
-        let mac = shared.resolve(peer)?;
+        settings.check()?;
+        shared.with(|state, now| state.check_pair(now, &pair))?;
+        let mac = shared.resolve(peer, limit, wait)?.mac;
         let answer = shared.answer(pair.number(), &mut agreed, settings);
-        let pair = pair::set(pair, &agreed, mac)?;
+        let vlan = shared.with(|state, _| state.vlan_of(agreed.local.address()));
+        let pair = pair::set(pair, &agreed, mac, vlan)?;
         shared.with(|state, now| {
             state.check(now)?;
             Ok::<_, ConnectError>(state.manager.accept(now, id, &answer)?)
@@ -129,15 +143,20 @@ impl Request {
     }
 
     /// Refuses, with up to 148 bytes for the peer's program.
-    pub fn reject(mut self, private_data: &[u8]) {
-        if let Some(waiting) = self.waiting.take() {
-            refuse(
-                &self.shared,
-                waiting.id,
-                Reason::CONSUMER,
-                private_data.to_vec(),
-            );
+    ///
+    /// Errors: [`RequestError::TooLong`]; the peer is then refused without private data.
+    pub fn reject(mut self, private_data: &[u8]) -> Result<(), RequestError> {
+        if private_data.len() > MAX_REFUSAL_BYTES {
+            return Err(RequestError::TooLong {
+                length_bytes: private_data.len(),
+                maximum_bytes: MAX_REFUSAL_BYTES,
+            });
         }
+        if let Some(waiting) = self.waiting.take() {
+            let told = private_data.to_vec();
+            refuse(&self.shared, waiting.id, Reason::CONSUMER, told);
+        }
+        Ok(())
     }
 }
 
@@ -224,7 +243,7 @@ impl std::fmt::Debug for Bond {
 impl Bond {
     /// Waits up to `wait` for the end of the connection. True once it is over; [`Bond::end`] says why.
     pub fn wait_for_end(&mut self, wait: Duration) -> bool {
-        let limit = Instant::now() + wait;
+        let limit = deadline(wait);
         let id = self.id;
         while self.end.is_none() {
             match self.shared.wait(limit, |state| state.next_event(id)) {

@@ -19,18 +19,24 @@ pub enum StartError {
         /// The driver's message.
         reason: String,
     },
-    /// An address of the manager is none of the device's.
-    #[error(
-        "{address} is an address of the connection manager, and no longer one of the device: add it \
-         with Device::add_address, or start another manager"
-    )]
-    AddressGone {
-        /// The address.
-        address: IpAddr,
-    },
+    /// The manager cannot be restored: its device was shut down.
+    #[error("{0}: open the device again and start another manager")]
+    Closed(#[from] Closed),
     /// The operating system made no thread.
     #[error("no thread for the connection manager: {0}")]
     Thread(#[from] std::io::Error),
+}
+
+/// The reason why a connection manager does nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Closed {
+    /// Its device was shut down or dropped.
+    #[error("the device of the connection manager was shut down")]
+    ShutDown,
+    /// The manager was dropped. The peers of its connections were told.
+    #[error("the connection manager was dropped")]
+    Dropped,
 }
 
 /// Why nothing listens.
@@ -43,6 +49,9 @@ pub enum ListenError {
     /// Port 0 names no service.
     #[error("port 0 names no service: choose one from 1 to 65535")]
     NoPort,
+    /// The device was shut down.
+    #[error(transparent)]
+    Closed(#[from] Closed),
 }
 
 /// The reason for the end of a connection.
@@ -58,6 +67,8 @@ pub enum End {
     /// The device of this side failed, and the queue pair with it. The peer is told once the manager is
     /// restored.
     DeviceFailed(FailureCause),
+    /// The connection manager of this side is closed.
+    Closed(Closed),
 }
 
 /// Why there is no connection. The queue pair that was given is destroyed.
@@ -101,6 +112,18 @@ pub enum ConnectError {
         /// The cause.
         cause: FailureCause,
     },
+    /// The connection manager of this side is closed.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// The queue pair belongs to another device, or was made before a recovery of this one.
+    #[error(
+        "queue pair {queue_pair} was not made on the connection manager's device since its last \
+         recovery: make one in a protection domain of that device"
+    )]
+    ForeignQueuePair {
+        /// Its number.
+        queue_pair: u32,
+    },
     /// No way to the peer was found.
     #[error("no MAC address of {peer} is known: check the route and that the peer is up")]
     NoNeighbour {
@@ -116,7 +139,7 @@ pub enum ConnectError {
     /// The connection manager refused: private data too long, too many connections.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The device refused the queue pair's settings.
+    /// The settings are out of range, or the device refused them.
     #[error("the queue pair was not connected: {0}")]
     QueuePair(#[from] RdmaError),
 }

@@ -5,7 +5,8 @@
 //! them. A process here keeps the messages ready in a file, [`FarewellFile`], and somebody who
 //! outlives it, or the next user of the device, takes them out ([`take`]) and sends them ([`say`]).
 
-use crate::service::{Lookup, Service};
+use crate::lookup::Lookup;
+use crate::service::Service;
 use ringside_cm::mad::{MAD_BYTES, Mad, Message};
 use ringside_cm::{ConnectionId, Gid, OutgoingMad};
 use ringside_config::LocalAddress;

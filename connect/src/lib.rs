@@ -6,17 +6,20 @@
 //! it queue pair 1 of a device and a thread. [`Service`], the part below, also serves the C library.
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod connection;
 mod error;
 pub mod farewell;
+mod lookup;
 mod manager;
 mod pair;
 mod service;
 mod shared;
 
 pub use connection::{Bond, Connection, Listener, Request};
-pub use error::{ConnectError, End, ListenError, StartError};
+pub use error::{Closed, ConnectError, End, ListenError, StartError};
+pub use lookup::{Lookup, NextHop};
 pub use manager::ConnectionManager;
 pub use pair::Settings;
 pub use ringside_cm::Reason;
-pub use service::{Lookup, Neighbour, Service};
+pub use service::{Neighbour, Service};

@@ -2,9 +2,10 @@
 
 use crate::connection::{Connection, Listener};
 use crate::error::{ConnectError, ListenError, StartError};
+use crate::lookup::{Lookup, NextHop};
 use crate::pair::{self, Settings};
-use crate::service::{Lookup, Service};
-use crate::shared::{News, Parts, Shared, Unfinished, refused};
+use crate::service::Service;
+use crate::shared::{News, Parts, Shared, Unfinished, deadline, refused};
 use ringside_cm::{Connect, EventKind, Identity, Manager, PortSpace, Reason, Refused, ServiceId};
 use ringside_pmd::Device;
 use ringside_pmd::rdma::QueuePair;
@@ -13,7 +14,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Connections of a device by IP address and port.
 ///
@@ -32,7 +33,11 @@ pub struct ConnectionManager {
 
 impl std::fmt::Debug for ConnectionManager {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "ConnectionManager({:?})", self.shared.addresses)
+        write!(
+            formatter,
+            "ConnectionManager({:?})",
+            self.shared.addresses()
+        )
     }
 }
 
@@ -43,14 +48,42 @@ fn seed() -> u64 {
         .finish()
 }
 
+/// Both ends of a connection, by addresses and ports.
+struct Path {
+    local: IpAddr,
+    source_port: u16,
+    to: SocketAddr,
+}
+
+/// The request of a connection, with what the device has.
+fn request(shared: &Shared, pair: &QueuePair, path: Path, settings: &Settings) -> Connect {
+    Connect {
+        local: path.local,
+        remote: path.to.ip(),
+        service: ServiceId::of(PortSpace::Tcp, path.to.port()),
+        source_port: path.source_port,
+        queue_pair: pair.number(),
+        shared_receive_queue: false,
+        responder_resources: settings.inbound_reads.min(shared.reads.0),
+        initiator_depth: settings.outbound_reads.min(shared.reads.1),
+        flow_control: true,
+        retry_count: settings.retries,
+        rnr_retry_count: settings.receiver_not_ready_retries,
+        path_mtu: settings.path_mtu.map_or(shared.path_mtu, pair::mtu_code),
+        traffic_class: settings.traffic_class,
+        ack_timeout: settings.acknowledge_timeout,
+        private_data: settings.private_data.clone(),
+    }
+}
+
 impl ConnectionManager {
-    /// Takes queue pair 1 of a device, and starts the thread. `resolve` looks for the MAC address of
-    /// a peer, from any thread. It must not wait for the peer's answer: [`Lookup::Asked`] has it called again.
+    /// Takes queue pair 1 of a device, and starts the thread. `resolve` looks for the next hop to a
+    /// peer, from any thread. It must not wait for the peer's answer: [`Lookup::Asked`] has it called again.
     ///
     /// Errors: [`StartError`].
     pub fn start(
         device: &Device,
-        resolve: impl Fn(IpAddr) -> Lookup + Send + Sync + 'static,
+        resolve: impl Fn(IpAddr) -> Lookup<NextHop> + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         let [a, b, c, d, e, f] = device
             .facts()
@@ -60,18 +93,12 @@ impl ConnectionManager {
             })?;
         let guid = u64::from_be_bytes([a ^ 2, b, c, 0xFF, 0xFE, d, e, f]);
         let seed = seed();
-        let addresses = device.local_addresses()?;
-        let mut manager = Manager::new(Identity::of(guid, seed));
-        for address in &addresses {
-            manager.add_address(*address);
-        }
         let limits = device.rdma_limits()?;
         let cut = |count: u32| u8::try_from(count.min(127)).unwrap_or(127);
         let mtu = device.query_port()?.active_mtu;
         let parts = Parts {
-            manager,
+            manager: Manager::new(Identity::of(guid, seed)),
             service: Service::open(device)?,
-            addresses,
             path_mtu: pair::mtu_code(mtu),
             reads: (cut(limits.inbound_reads), cut(limits.outbound_reads)),
         };
@@ -100,26 +127,24 @@ impl ConnectionManager {
     pub fn restore(
         &self,
         device: &Device,
-        resolve: impl Fn(IpAddr) -> Lookup + Send + Sync + 'static,
+        resolve: impl Fn(IpAddr) -> Lookup<NextHop> + Send + Sync + 'static,
     ) -> Result<(), StartError> {
         let shared = &self.shared;
         if shared.with(|state, now| state.check(now)).is_ok() {
             return Ok(());
         }
-        let addresses = device.local_addresses()?;
-        let gone = shared.addresses.iter().find(|own| !addresses.contains(own));
-        if let Some(&address) = gone {
-            return Err(StartError::AddressGone { address });
-        }
+        shared.with(|state, now| state.check_open(now))?;
         let service = Service::open(device)?;
         shared.with(|state, _| state.resume(service, Arc::new(resolve)));
         Ok(())
     }
 
-    /// The addresses that it listens on and connects from.
+    /// The addresses that it listens on and connects from: those of the device's GID table, in its
+    /// order. It follows addresses that are added to the device or removed from it; connections that
+    /// use a removed address stay.
     #[must_use]
-    pub fn addresses(&self) -> &[IpAddr] {
-        &self.shared.addresses
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        self.shared.addresses()
     }
 
     /// Listens on an address and a port; on all addresses if it is unspecified. At most `backlog`
@@ -132,15 +157,18 @@ impl ConnectionManager {
         }
         let service = ServiceId::of(PortSpace::Tcp, at.port());
         let address = Some(at.ip()).filter(|ip| !ip.is_unspecified());
-        let made = self.shared.with(|state, _| {
+        let made = self.shared.with(|state, now| {
+            state.check_open(now)?;
             let id = state.manager.listen(service, address, backlog)?;
             state.requests.insert(id, VecDeque::new());
-            Ok::<_, ringside_cm::ListenError>(id)
+            Ok::<_, ListenError>(id)
         })?;
         Ok(Listener::new(Arc::clone(&self.shared), made))
     }
 
-    /// Connects a queue pair to a listener, within `wait`.
+    /// Connects a queue pair to a listener, within `wait`: from the own address in the peer's network
+    /// (or the router's), on its VLAN, unless [`Settings::local_address`] names another one. Address
+    /// and VLAN of the queue pair's configuration are replaced; its priority stays.
     ///
     /// Errors: [`ConnectError`]; the queue pair is destroyed.
     pub fn connect(
@@ -150,32 +178,25 @@ impl ConnectionManager {
         settings: &Settings,
         wait: Duration,
     ) -> Result<Connection, ConnectError> {
-        let limit = Instant::now() + wait;
+        let limit = deadline(wait);
         let shared = &self.shared;
         let peer = to.ip();
-        let mac = shared.resolve(peer)?;
-        let local = shared.local_for(peer)?;
-        let request = |source_port| Connect {
-            local,
-            remote: peer,
-            service: ServiceId::of(PortSpace::Tcp, to.port()),
-            source_port,
-            queue_pair: pair.number(),
-            shared_receive_queue: false,
-            responder_resources: settings.inbound_reads.min(shared.reads.0),
-            initiator_depth: settings.outbound_reads.min(shared.reads.1),
-            flow_control: true,
-            retry_count: settings.retries,
-            rnr_retry_count: settings.receiver_not_ready_retries,
-            path_mtu: settings.path_mtu.map_or(shared.path_mtu, pair::mtu_code),
-            traffic_class: settings.traffic_class,
-            ack_timeout: settings.acknowledge_timeout,
-            private_data: settings.private_data.clone(),
+        settings.check()?;
+        shared.with(|state, now| state.check_pair(now, &pair))?;
+        let hop = shared.resolve(peer, limit, wait)?;
+        let local = match settings.local_address {
+            Some(local) => local,
+            None => shared.local_for(peer, &hop)?,
         };
         let id = shared.with(|state, now| {
             state.check(now)?;
-            let port = state.take_port();
-            let id = state.manager.connect(now, &request(port))?;
+            let path = Path {
+                local,
+                to,
+                source_port: state.take_port(),
+            };
+            let request = request(shared, &pair, path, settings);
+            let id = state.manager.connect(now, &request)?;
             state.events.insert(id, VecDeque::new());
             Ok::<_, ConnectError>(id)
         })?;
@@ -189,7 +210,8 @@ impl ConnectionManager {
                 other => refused(other, peer)?,
             }
         };
-        let pair = match pair::set(pair, &agreed, mac) {
+        let vlan = shared.with(|state, _| state.vlan_of(local));
+        let pair = match pair::set(pair, &agreed, hop.mac, vlan) {
             Ok(pair) => pair,
             Err(error) => {
                 let because = Refused::because(Reason::CONSUMER);

@@ -3,7 +3,10 @@
 use crate::error::ConnectError;
 use ringside_cm::{Parameters, gsi};
 use ringside_pmd::rdma::address::MacAddress;
-use ringside_pmd::rdma::{Connected, Destination, QueuePair, ReceiveAttributes, SendAttributes};
+use ringside_pmd::rdma::{
+    Connected, Destination, QueuePair, RdmaError, ReceiveAttributes, SendAttributes,
+};
+use std::net::IpAddr;
 
 /// The parameters that one side requests of a connection.
 #[derive(Clone, Debug)]
@@ -27,6 +30,9 @@ pub struct Settings {
     /// Least time without an answer before a request is repeated, instead of what the connection
     /// manager computes: 4.096 us times 2 to the power of this, 0..=31. The side that asks decides it.
     pub acknowledge_timeout: Option<u8>,
+    /// Own address to connect from, instead of the one in the network of the peer or of the router to
+    /// it. The side that accepts answers from the address that was asked.
+    pub local_address: Option<IpAddr>,
 }
 
 impl Default for Settings {
@@ -41,6 +47,7 @@ impl Default for Settings {
             traffic_class: 0,
             path_mtu: None,
             acknowledge_timeout: None,
+            local_address: None,
         }
     }
 }
@@ -54,6 +61,43 @@ impl Settings {
             ..Self::default()
         }
     }
+
+    /// Refuses values that a connection cannot have.
+    pub(crate) fn check(&self) -> Result<(), RdmaError> {
+        within("the retry count", self.retries, 7)?;
+        let not_ready = self.receiver_not_ready_retries;
+        within("the receiver-not-ready retry count", not_ready, 7)?;
+        let timeout = self.acknowledge_timeout.unwrap_or(0);
+        within("the acknowledge timeout", timeout, 31)?;
+        match self.path_mtu {
+            None | Some(256 | 512 | 1024 | 2048 | 4096) => Ok(()),
+            Some(given) => Err(RdmaError::Mtu { given }),
+        }
+    }
+}
+
+/// Errors: `given` is more than `most`.
+fn within(what: &'static str, given: u8, most: u8) -> Result<(), RdmaError> {
+    if given <= most {
+        return Ok(());
+    }
+    Err(RdmaError::OutOfRange {
+        what,
+        given: given.into(),
+        least: 0,
+        most: most.into(),
+    })
+}
+
+/// The tag of a queue pair that sends from an address on `vlan`, with the priority of the tag that it
+/// was made with. Without a VLAN a tag stays only if it carries nothing but a priority.
+fn tag(own: Option<u16>, vlan: Option<u16>) -> Option<u16> {
+    const NUMBER: u16 = 0xFFF;
+    let own = own.unwrap_or(0);
+    match vlan {
+        Some(vlan) => Some(own & !NUMBER | vlan & NUMBER),
+        None => Some(own).filter(|own| own & NUMBER == 0 && *own != 0),
+    }
 }
 
 /// The code of a path MTU.
@@ -61,14 +105,17 @@ pub(crate) fn mtu_code(bytes: u32) -> u8 {
     u8::try_from(bytes.clamp(256, 4096).ilog2() - 7).unwrap_or(1)
 }
 
-/// Brings a queue pair from its making to sending, with what both sides agreed on.
+/// Brings a queue pair from its making to sending, with what both sides agreed on; `vlan` is that of
+/// the own address.
 pub(crate) fn set(
     pair: QueuePair,
     agreed: &Parameters,
     mac: MacAddress,
+    vlan: Option<u16>,
 ) -> Result<QueuePair<Connected>, ConnectError> {
     let path = Destination {
         local_address: Some(agreed.local.address()),
+        vlan_tag: tag(pair.vlan_tag(), vlan),
         traffic_class: agreed.traffic_class,
         flow_label: agreed.flow_label,
         hop_limit: gsi::HOP_LIMIT,

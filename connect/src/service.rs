@@ -1,5 +1,6 @@
 //! The general service interface: queue pair 1 of the device.
 
+use crate::lookup::Lookup;
 use ringside_cm::mad::MAD_BYTES;
 use ringside_cm::{Arrived, Gid, OutgoingMad, gsi};
 use ringside_pmd::Device;
@@ -30,24 +31,6 @@ const MAX_WAITING: usize = 64;
 /// The longest wait of a message for that: longer than a neighbour is asked for.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// The result of a look for a peer's MAC address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lookup {
-    /// It is this one.
-    Found(MacAddress),
-    /// The peer is being asked for it: look again later.
-    Asked,
-    /// There is none: no route, or no answer.
-    Unknown,
-}
-
-impl From<Option<MacAddress>> for Lookup {
-    /// For tables, which send no requests.
-    fn from(found: Option<MacAddress>) -> Self {
-        found.map_or(Self::Unknown, Self::Found)
-    }
-}
-
 /// Looks for the MAC address of a peer, without waiting for an answer.
 pub type Neighbour<'a> = dyn Fn(IpAddr) -> Lookup + 'a;
 
@@ -65,8 +48,8 @@ impl From<&'static str> for Unsent {
     }
 }
 
-/// A way: own address, the peer's, traffic class.
-type Way = (Gid, Gid, u8);
+/// A way: own address and its VLAN, the peer's address, traffic class.
+type Way = (Gid, Option<u16>, Gid, u8);
 
 /// Queue pair 1 and its memory.
 #[derive(Debug)]
@@ -136,6 +119,16 @@ impl Service {
         self.idle.len() < SENDS
     }
 
+    /// The VLAN of an own address, by the GID table; `None` for untagged frames.
+    pub(crate) fn vlan_of(&self, own: IpAddr) -> Option<u16> {
+        self.domain.gid_of(own)?.address.vlan
+    }
+
+    /// The protection domain of queue pair 1.
+    pub(crate) const fn domain(&self) -> &ProtectionDomain {
+        &self.domain
+    }
+
     /// The cause for which the device failed, and queue pair 1 with it; `None` while it is in service.
     pub(crate) fn failure(&self) -> Option<FailureCause> {
         match self.watch.has_failed() {
@@ -198,7 +191,8 @@ impl Service {
     }
 
     fn try_send(&mut self, mad: &OutgoingMad, neighbour: &Neighbour<'_>) -> Result<(), Unsent> {
-        let way = (mad.source, mad.destination, mad.traffic_class);
+        let vlan = self.vlan_of(mad.source.address());
+        let way = (mad.source, vlan, mad.destination, mad.traffic_class);
         self.prepare(neighbour, way)?;
         let place = self.idle.pop().ok_or("too many messages under way")?;
         let begin = RECEIVES * RECEIVE_BYTES + place * MAD_BYTES;
@@ -236,7 +230,7 @@ impl Service {
 
     /// Makes an address handle for a way, unless there is one to the peer's present MAC address.
     fn prepare(&mut self, neighbour: &Neighbour<'_>, way: Way) -> Result<(), Unsent> {
-        let (local, remote, traffic_class) = way;
+        let (local, vlan_tag, remote, traffic_class) = way;
         let address = remote.address();
         let known = self.handles.get(&way).map(|(mac, _)| *mac);
         let mac = match (neighbour(address), known) {
@@ -259,6 +253,7 @@ impl Service {
         }
         let destination = Destination {
             local_address: Some(local.address()),
+            vlan_tag,
             traffic_class,
             hop_limit: gsi::HOP_LIMIT,
             ..Destination::new(address, mac)

@@ -1,12 +1,14 @@
 //! State shared by the calls, the connections and the thread of a connection manager.
 
-use crate::error::{ConnectError, End};
+use crate::addresses::Addresses;
+use crate::error::{Closed, ConnectError, End};
+use crate::lookup::{Lookup, NextHop};
 use crate::pair::Settings;
-use crate::service::{LONGEST_WAIT, Lookup, Service};
+use crate::service::{LONGEST_WAIT, Service};
 use ringside_cm::{
     Accept, Action, ConnectionId, Event, EventKind, ListenerId, Manager, OutgoingMad, Parameters,
 };
-use ringside_pmd::rdma::address::MacAddress;
+use ringside_pmd::rdma::{ProtectionDomain, QueuePair};
 use ringside_pmd::recovery::FailureCause;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -25,8 +27,16 @@ const MAX_KEPT: usize = ringside_cm::MAX_CONNECTIONS;
 /// Ports of programs that connect.
 const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
 
-/// The resolver of a manager: looks for the MAC address of an IP address.
-pub(crate) type Resolver = dyn Fn(IpAddr) -> Lookup + Send + Sync;
+/// Longest wait of a call: the clock cannot count to the end of [`Duration::MAX`].
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// The resolver of a manager: looks for the next hop to an IP address.
+pub(crate) type Resolver = dyn Fn(IpAddr) -> Lookup<NextHop> + Send + Sync;
+
+/// The time at which a call that waits for `wait` from now on returns.
+pub(crate) fn deadline(wait: Duration) -> Instant {
+    Instant::now() + wait.min(FOREVER)
+}
 
 /// A request that was not answered yet.
 pub(crate) struct Waiting {
@@ -42,6 +52,8 @@ pub(crate) enum News {
     Event(EventKind),
     /// the device failed, and the connection with it
     Lost(FailureCause),
+    /// the manager is closed, and the connection with it
+    Closed(Closed),
 }
 
 /// Queue pair 1, or the reason why there is none.
@@ -51,7 +63,11 @@ enum Gsi {
     Lost {
         cause: FailureCause,
         kept: VecDeque<OutgoingMad>,
+        /// of the failed device: shows if it is shut down
+        domain: ProtectionDomain,
     },
+    /// there will be none again
+    Closed(Closed),
 }
 
 /// State that calls and the thread change.
@@ -61,6 +77,7 @@ pub(crate) struct State {
     /// messages from before a recovery, which are sent as there is room
     kept: VecDeque<OutgoingMad>,
     resolve: Arc<Resolver>,
+    addresses: Addresses,
     /// unread news of each connection
     pub(crate) events: HashMap<ConnectionId, VecDeque<News>>,
     /// unread requests of each listener
@@ -74,7 +91,6 @@ pub(crate) struct State {
 pub(crate) struct Parts {
     pub(crate) manager: Manager,
     pub(crate) service: Service,
-    pub(crate) addresses: Vec<IpAddr>,
     pub(crate) path_mtu: u8,
     /// reads that the device answers, and that it has under way
     pub(crate) reads: (u8, u8),
@@ -86,7 +102,6 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     is_ending: AtomicBool,
-    pub(crate) addresses: Vec<IpAddr>,
     pub(crate) path_mtu: u8,
     /// reads that the device answers, and that it has under way
     pub(crate) reads: (u8, u8),
@@ -106,6 +121,7 @@ pub(crate) fn refused(news: News, peer: IpAddr) -> Result<(), ConnectError> {
         News::Event(EventKind::Unreachable) => Err(ConnectError::Unreachable { peer }),
         News::Event(EventKind::Disconnected { .. }) => Err(ConnectError::Ended { peer }),
         News::Lost(cause) => Err(ConnectError::DeviceFailed { cause }),
+        News::Closed(closed) => Err(closed.into()),
         News::Event(_) => Ok(()),
     }
 }
@@ -119,6 +135,7 @@ pub(crate) const fn end_of(news: &News) -> Option<End> {
         }
         News::Event(EventKind::Rejected { reason, .. }) => Some(End::Rejected(*reason)),
         News::Lost(cause) => Some(End::DeviceFailed(*cause)),
+        News::Closed(closed) => Some(End::Closed(*closed)),
         News::Event(_) => None,
     }
 }
@@ -166,25 +183,60 @@ impl State {
         self.events.get_mut(&id)?.pop_front()
     }
 
-    /// Errors: the device has failed, and the manager was not restored.
+    /// Errors: the device has failed, and the manager was not restored; or the manager is closed.
     pub(crate) fn check(&mut self, now: Duration) -> Result<(), ConnectError> {
-        self.notice_failure(now);
+        self.notice_end(now);
         match self.gsi {
             Gsi::InService(_) => Ok(()),
             Gsi::Lost { cause, .. } => Err(ConnectError::DeviceFailed { cause }),
+            Gsi::Closed(closed) => Err(closed.into()),
         }
     }
 
-    /// Takes queue pair 1 out of use if the device failed: its connections are over.
-    fn notice_failure(&mut self, now: Duration) {
-        let Gsi::InService(service) = &self.gsi else {
-            return;
+    /// Errors: as of [`Self::check`], and the queue pair is none of the manager's device.
+    pub(crate) fn check_pair(
+        &mut self,
+        now: Duration,
+        pair: &QueuePair,
+    ) -> Result<(), ConnectError> {
+        self.check(now)?;
+        match &self.gsi {
+            Gsi::InService(service) if !pair.protection_domain().is_beside(service.domain()) => {
+                let queue_pair = pair.number();
+                Err(ConnectError::ForeignQueuePair { queue_pair })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Errors: there will be no queue pair 1 again.
+    pub(crate) fn check_open(&mut self, now: Duration) -> Result<(), Closed> {
+        self.notice_end(now);
+        match self.gsi {
+            Gsi::Closed(closed) => Err(closed),
+            Gsi::InService(_) | Gsi::Lost { .. } => Ok(()),
+        }
+    }
+
+    /// Takes queue pair 1 out of use if the device failed or is shut down: its connections are over.
+    fn notice_end(&mut self, now: Duration) {
+        let (failure, domain) = match &self.gsi {
+            Gsi::InService(service) => (service.failure(), service.domain()),
+            Gsi::Lost { domain, .. } => (None, domain),
+            Gsi::Closed(_) => return,
         };
-        let Some(cause) = service.failure() else {
-            return;
+        self.gsi = match failure {
+            Some(cause) => Gsi::Lost {
+                cause,
+                kept: std::mem::take(&mut self.kept),
+                domain: domain.clone(),
+            },
+            None if domain.is_shut_down() => {
+                self.requests.clear();
+                Gsi::Closed(Closed::ShutDown)
+            }
+            None => return,
         };
-        let kept = std::mem::take(&mut self.kept);
-        self.gsi = Gsi::Lost { cause, kept };
         self.manager.lose_device();
         self.act(now);
     }
@@ -196,17 +248,37 @@ impl State {
         }
         self.gsi = Gsi::InService(Box::new(service));
         self.resolve = resolve;
+        self.addresses.look_again();
+        self.follow_addresses();
+    }
+
+    /// Takes addresses into account that were added to the device or removed from it.
+    fn follow_addresses(&mut self) {
+        if let Gsi::InService(service) = &self.gsi {
+            self.addresses.follow(service.domain(), &mut self.manager);
+        }
+    }
+
+    /// The VLAN of an own address.
+    pub(crate) fn vlan_of(&self, own: IpAddr) -> Option<u16> {
+        match &self.gsi {
+            Gsi::InService(service) => service.vlan_of(own),
+            Gsi::Lost { .. } | Gsi::Closed(_) => None,
+        }
     }
 
     /// Does what the manager wants.
     fn act(&mut self, now: Duration) {
         while let Some(action) = self.manager.next_action() {
             match (action, &mut self.gsi) {
-                (Action::Send(mad), Gsi::InService(service)) => service.send(mad, &*self.resolve),
+                (Action::Send(mad), Gsi::InService(service)) => {
+                    let resolve = &self.resolve;
+                    service.send(mad, &|peer| resolve(peer).mac());
+                }
                 (Action::Send(mad), Gsi::Lost { kept, .. }) if kept.len() < MAX_KEPT => {
                     kept.push_back(mad);
                 }
-                (Action::Send(mad), Gsi::Lost { .. }) => {
+                (Action::Send(mad), Gsi::Lost { .. } | Gsi::Closed(_)) => {
                     let to = mad.destination.address();
                     tracing::debug!(%to, "a peer is not told of the end of a connection");
                 }
@@ -217,6 +289,7 @@ impl State {
 
     /// Takes the messages that arrived, and sends those that waited.
     fn serve(&mut self, now: Duration) {
+        self.follow_addresses();
         let Gsi::InService(service) = &mut self.gsi else {
             return;
         };
@@ -227,9 +300,9 @@ impl State {
             }
         });
         // While messages wait, each turn looks whether their peers have answered.
-        service.retry(&*self.resolve);
+        let resolve = &self.resolve;
+        service.retry(&|peer| resolve(peer).mac());
         self.send_kept();
-        self.notice_failure(now);
     }
 
     /// Sends messages from before a recovery, as many as there is room for.
@@ -240,7 +313,25 @@ impl State {
         while service.has_room()
             && let Some(mad) = self.kept.pop_front()
         {
-            service.send(mad, &*self.resolve);
+            let resolve = &self.resolve;
+            service.send(mad, &|peer| resolve(peer).mac());
+        }
+    }
+
+    /// Waits until the messages that are left were sent.
+    fn send_last(&mut self) {
+        let limit = Instant::now() + FAREWELL;
+        while Instant::now() < limit {
+            self.send_kept();
+            let left = !self.kept.is_empty();
+            let Gsi::InService(service) = &mut self.gsi else {
+                return;
+            };
+            if !left && !service.is_sending() {
+                return;
+            }
+            service.poll(|_| {});
+            std::thread::yield_now();
         }
     }
 
@@ -264,10 +355,13 @@ impl State {
                 });
             }
             EventKind::DeviceFailed => {
-                if let Gsi::Lost { cause, .. } = self.gsi
-                    && let Some(events) = self.events.get_mut(&event.id)
-                {
-                    events.push_back(News::Lost(cause));
+                let news = match self.gsi {
+                    Gsi::InService(_) => return,
+                    Gsi::Lost { cause, .. } => News::Lost(cause),
+                    Gsi::Closed(closed) => News::Closed(closed),
+                };
+                if let Some(events) = self.events.get_mut(&event.id) {
+                    events.push_back(news);
                 }
             }
             kind => {
@@ -286,21 +380,23 @@ impl State {
 impl Shared {
     pub(crate) fn new(parts: Parts, resolve: Arc<Resolver>, seed: u64) -> Self {
         let span = u64::from(EPHEMERAL.end - EPHEMERAL.start);
+        let mut state = State {
+            manager: parts.manager,
+            gsi: Gsi::InService(Box::new(parts.service)),
+            kept: VecDeque::new(),
+            resolve,
+            addresses: Addresses::default(),
+            events: HashMap::new(),
+            requests: HashMap::new(),
+            next_port: EPHEMERAL.start + (seed % span) as u16,
+            waiting: 0,
+        };
+        state.follow_addresses();
         Self {
             began: Instant::now(),
-            state: Mutex::new(State {
-                manager: parts.manager,
-                gsi: Gsi::InService(Box::new(parts.service)),
-                kept: VecDeque::new(),
-                resolve,
-                events: HashMap::new(),
-                requests: HashMap::new(),
-                next_port: EPHEMERAL.start + (seed % span) as u16,
-                waiting: 0,
-            }),
+            state: Mutex::new(state),
             changed: Condvar::new(),
             is_ending: AtomicBool::new(false),
-            addresses: parts.addresses,
             path_mtu: parts.path_mtu,
             reads: parts.reads,
         }
@@ -320,6 +416,7 @@ impl Shared {
     pub(crate) fn with<T>(&self, call: impl FnOnce(&mut State, Duration) -> T) -> T {
         let mut state = self.lock();
         let now = self.began.elapsed();
+        state.follow_addresses();
         let result = call(&mut state, now);
         state.act(now);
         drop(state);
@@ -335,7 +432,7 @@ impl Shared {
         });
     }
 
-    /// Waits until `take` gives something; nothing at the limit.
+    /// Waits until `take` gives something; nothing at the limit, or once the manager is closed.
     pub(crate) fn wait<T>(
         &self,
         limit: Instant,
@@ -349,7 +446,7 @@ impl Shared {
                 break Some(found);
             }
             let left = limit.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || matches!(state.gsi, Gsi::Closed(_)) {
                 break None;
             }
             let waited = self.changed.wait_timeout(state, left);
@@ -367,21 +464,34 @@ impl Shared {
         limit: Instant,
         waited: Duration,
     ) -> Result<News, ConnectError> {
-        self.wait(limit, |state| state.next_event(id))
-            .ok_or(ConnectError::Deadline { peer, waited })
+        if let Some(news) = self.wait(limit, |state| state.next_event(id)) {
+            return Ok(news);
+        }
+        self.with(|state, now| state.check_open(now))?;
+        Err(ConnectError::Deadline { peer, waited })
     }
 
-    /// The MAC address of a peer; waits while the peer is being asked for it.
-    pub(crate) fn resolve(&self, peer: IpAddr) -> Result<MacAddress, ConnectError> {
-        let limit = Instant::now() + LONGEST_WAIT;
+    /// The next hop to a peer; waits up to `limit` while the peer is being asked for it.
+    pub(crate) fn resolve(
+        &self,
+        peer: IpAddr,
+        limit: Instant,
+        waited: Duration,
+    ) -> Result<NextHop, ConnectError> {
+        let patience = Instant::now() + LONGEST_WAIT;
         loop {
             let resolve = self.with(|state, now| {
                 state.check(now)?;
                 Ok::<_, ConnectError>(Arc::clone(&state.resolve))
             })?;
-            match resolve(peer) {
-                Lookup::Found(mac) => return Ok(mac),
-                Lookup::Asked if Instant::now() < limit => std::thread::sleep(BUSY),
+            let found = resolve(peer);
+            let now = Instant::now();
+            match found {
+                Lookup::Found(hop) => return Ok(hop),
+                Lookup::Asked if now >= limit => {
+                    return Err(ConnectError::Deadline { peer, waited });
+                }
+                Lookup::Asked if now < patience => std::thread::sleep(BUSY),
                 Lookup::Asked | Lookup::Unknown => {
                     // The stack ends with the device.
                     self.with(|state, now| state.check(now))?;
@@ -412,13 +522,15 @@ impl Shared {
         }
     }
 
-    /// The own address that reaches a peer: of its family, and link-local if the peer's is.
-    pub(crate) fn local_for(&self, peer: IpAddr) -> Result<IpAddr, ConnectError> {
-        let narrow = |ip: &IpAddr| matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
-        let own = self.addresses.iter().copied();
-        let mut same = own.filter(|own| own.is_ipv4() == peer.is_ipv4());
-        let fitting = same.clone().find(|own| narrow(own) == narrow(&peer));
-        let found = fitting.or_else(|| same.next());
+    /// The addresses that it listens on and connects from.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        self.with(|state, _| state.addresses.list())
+    }
+
+    /// The own address to connect to a peer from: the one of the next hop's network.
+    pub(crate) fn local_for(&self, peer: IpAddr, hop: &NextHop) -> Result<IpAddr, ConnectError> {
+        let known = hop.local_address;
+        let found = known.or_else(|| self.with(|state, _| state.addresses.towards(peer)));
         found.ok_or(ConnectError::NoAddress { peer })
     }
 
@@ -428,6 +540,7 @@ impl Shared {
             let mut state = self.lock();
             let now = self.began.elapsed();
             state.serve(now);
+            state.notice_end(now);
             state.manager.tick(now);
             state.act(now);
             let rest = if state.waiting > 0 { BUSY } else { IDLE };
@@ -440,27 +553,25 @@ impl Shared {
         self.take_leave();
     }
 
-    /// Tells the peers of what is left, and waits until the messages have left, not for answers.
+    /// Tells the peers of what is left, waits until the messages have left, not for answers, and gives
+    /// queue pair 1 back.
     fn take_leave(&self) {
         let mut state = self.lock();
         let now = self.began.elapsed();
-        let left: Vec<ConnectionId> = state.events.drain().map(|(id, _)| id).collect();
+        let left: Vec<ConnectionId> = state.events.keys().copied().collect();
         for id in left {
             state.manager.destroy(now, id);
         }
         state.act(now);
-        let limit = Instant::now() + FAREWELL;
-        while Instant::now() < limit {
-            state.send_kept();
-            let left = !state.kept.is_empty();
-            let Gsi::InService(service) = &mut state.gsi else {
-                return;
-            };
-            if !left && !service.is_sending() {
-                return;
+        state.send_last();
+        if state.check_open(now).is_ok() {
+            state.gsi = Gsi::Closed(Closed::Dropped);
+            state.requests.clear();
+            for events in state.events.values_mut() {
+                events.push_back(News::Closed(Closed::Dropped));
             }
-            service.poll(|_| {});
-            std::thread::yield_now();
         }
+        drop(state);
+        self.changed.notify_all();
     }
 }

@@ -72,7 +72,7 @@ fn messages_wait_until_the_peer_has_told_its_mac_address() {
         let manager = ConnectionManager::start(device, move |_| {
             match counted.fetch_add(1, Ordering::Relaxed) {
                 0..LOOKS => Lookup::Asked,
-                _ => Lookup::Found(peer),
+                _ => Lookup::Found(peer.into()),
             }
         });
         (manager.unwrap(), looks)
@@ -106,10 +106,11 @@ fn a_peer_that_does_not_tell_its_mac_address_delays_no_other_connection() {
     let (_model, [client, server]) = devices();
     let (silent, told) = (address(&client, true), address(&client, false));
     let (to_client, to_server) = (mac(&client), mac(&server));
-    let of_client = ConnectionManager::start(&client, move |_| Lookup::Found(to_server)).unwrap();
+    let of_client =
+        ConnectionManager::start(&client, move |_| Lookup::Found(to_server.into())).unwrap();
     let of_server = ConnectionManager::start(&server, move |peer| match peer == silent {
         true => Lookup::Asked,
-        false => Lookup::Found(to_client),
+        false => Lookup::Found(to_client.into()),
     });
     let of_server = of_server.unwrap();
     let listener = listen(&of_server);
@@ -149,10 +150,11 @@ fn a_peer_with_a_new_mac_address_is_reached_again() {
     let told = Arc::new(Mutex::new([0x02, 0, 0, 0, 0, 0x99]));
     let present = Arc::clone(&told);
     let of_client =
-        ConnectionManager::start(&client, move |_| Lookup::Found(*present.lock().unwrap()));
+        ConnectionManager::start(&client, move |_| Some(*present.lock().unwrap()).into());
     let of_client = of_client.unwrap();
     let to_client = mac(&client);
-    let of_server = ConnectionManager::start(&server, move |_| Lookup::Found(to_client)).unwrap();
+    let of_server =
+        ConnectionManager::start(&server, move |_| Lookup::Found(to_client.into())).unwrap();
     let listener = listen(&of_server);
     let to = SocketAddr::new(address(&server, true), PORT);
     let (pair, _queue) = queue_pair(&client);

@@ -30,7 +30,8 @@ struct Side {
 
 impl Side {
     fn new(device: Device, peer: MacAddress) -> Self {
-        let manager = ConnectionManager::start(&device, move |_| Lookup::Found(peer)).unwrap();
+        let manager =
+            ConnectionManager::start(&device, move |_| Lookup::Found(peer.into())).unwrap();
         Self {
             device,
             manager,
@@ -68,7 +69,7 @@ impl Side {
     fn restore(&self) -> Result<(), StartError> {
         let peer = self.peer;
         self.manager
-            .restore(&self.device, move |_| Lookup::Found(peer))
+            .restore(&self.device, move |_| Lookup::Found(peer.into()))
     }
 
     /// The device fails, is brought up again, and the manager is restored.

@@ -16,7 +16,7 @@ use ringside_pmd::rdma::{
 use ringside_pmd::recovery::{
     FailureCause, RecoverError, RecoveryReport, Supervised, Supervision, Watch,
 };
-use ringside_stack::ResolveError;
+use ringside_stack::StackError;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -242,18 +242,19 @@ impl Device {
     /// opens the port for itself runs [`ringside_stack::Stack`] on a queue of its own instead. After
     /// a recovery of the device the next call starts another stack.
     ///
-    /// Control path: takes at most the time of three requests, one second apart. Errors:
-    /// [`NetworkError`].
+    /// Control path: takes at most the time of three requests, one second apart. Other calls do not
+    /// wait for that. Errors: [`NetworkError`].
     pub fn resolve(&self, address: IpAddr) -> Result<Destination, NetworkError> {
-        let mut network = self.network()?;
-        if let Some(running) = network.as_ref() {
-            match running.resolve(address) {
-                Err(ResolveError::OutOfService | ResolveError::Ended) => *network = None,
-                other => return Ok(other?),
+        let asker = {
+            let mut network = self.network()?;
+            // The stack ends with a failure of the device, before the next period of service.
+            if network.as_ref().is_some_and(Network::has_ended) {
+                *network = None;
             }
-        }
-        let started = self.start_network()?;
-        Ok(network.insert(started).resolve(address)?)
+            self.ensure_network(&mut network)?.asker()
+        };
+        // Other calls need the network while the neighbour is asked.
+        Ok(asker.resolve(address)?)
     }
 
     /// Starts the IP stack that [`Device::resolve`] uses, so that the port answers before this side
@@ -270,14 +271,19 @@ impl Device {
         &self,
         network: &'a mut Option<Network>,
     ) -> Result<&'a Network, NetworkError> {
-        let life = self.life();
-        if network.as_ref().is_some_and(|found| found.life() != life) {
-            *network = None;
-        }
+        self.drop_former(network);
         Ok(match network {
             Some(running) => running,
             None => network.insert(self.start_network()?),
         })
+    }
+
+    /// Drops the stack of a former period of service.
+    fn drop_former(&self, network: &mut Option<Network>) {
+        let life = self.life();
+        if network.as_ref().is_some_and(|found| found.life() != life) {
+            *network = None;
+        }
     }
 
     fn start_network(&self) -> Result<Network, NetworkError> {
@@ -411,29 +417,45 @@ impl Device {
     ///
     /// Errors: [`NetworkError`]; the address table is then unchanged.
     pub fn add_address(&self, address: LocalAddress) -> Result<Gid, NetworkError> {
-        let network = self.network()?;
+        let mut network = self.network()?;
+        self.drop_former(&mut network);
         let gid = self.driver().add_address(address)?;
-        if let Some(running) = network.as_ref()
-            && let Err(error) = running.add(address)
-        {
-            self.driver()
-                .remove_address(address.address, address.vlan)?;
-            return Err(error.into());
+        let added = network.as_ref().map(|running| running.add(address));
+        match added.unwrap_or(Ok(())) {
+            Ok(()) => Ok(gid),
+            // The next stack takes the address from the table.
+            Err(StackError::Ended) => {
+                *network = None;
+                Ok(gid)
+            }
+            Err(error) => {
+                let (ip, vlan) = (address.address, address.vlan);
+                self.driver().remove_address(ip, vlan)?;
+                Err(error.into())
+            }
         }
-        Ok(gid)
     }
 
     /// Removes an address: see [`ringside_pmd::Device::remove_address`]. A running IP stack no
-    /// longer answers for it.
+    /// longer answers for it, if it did: it has room for eight addresses.
     ///
-    /// Errors: [`NetworkError`].
+    /// Errors: [`NetworkError`]; the address table is then unchanged.
     pub fn remove_address(&self, address: IpAddr, vlan: Option<u16>) -> Result<Gid, NetworkError> {
-        let network = self.network()?;
+        let mut network = self.network()?;
+        self.drop_former(&mut network);
         let gid = self.driver().remove_address(address, vlan)?;
-        if let Some(running) = network.as_ref() {
-            running.remove(address)?;
+        let removed = network.as_ref().map(|running| running.remove(address));
+        match removed.unwrap_or(Ok(())) {
+            Ok(()) | Err(StackError::Unknown(_)) => Ok(gid),
+            Err(StackError::Ended) => {
+                *network = None;
+                Ok(gid)
+            }
+            Err(error) => {
+                self.driver().add_address(gid.address)?;
+                Err(error.into())
+            }
         }
-        Ok(gid)
     }
 
     /// The cause of the device's failure; `None` while it is in service. Sends no command.

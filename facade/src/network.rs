@@ -3,10 +3,10 @@
 
 use ringside_bus::Clock;
 use ringside_config::{Config, LocalAddress};
-use ringside_connect::{Lookup, StartError};
+use ringside_connect::{Lookup, NextHop, StartError};
 use ringside_pmd::lan::{PortError, PortSettings};
 use ringside_pmd::rdma::{Destination, RdmaError};
-use ringside_stack::{ResolveError, Stack, StackError, StackSettings, StackThread};
+use ringside_stack::{ResolveError, Resolver, Stack, StackError, StackSettings, StackThread};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -36,6 +36,19 @@ pub(crate) struct Network {
     clock: Arc<dyn Clock>,
     /// the period of service of the device that it belongs to
     life: u32,
+}
+
+/// Resolves addresses by a stack that others may use, or end, at the same time.
+pub(crate) struct Asker {
+    resolver: Resolver,
+    clock: Arc<dyn Clock>,
+}
+
+impl Asker {
+    /// Resolves an address; waits for the neighbour's answer.
+    pub(crate) fn resolve(&self, address: IpAddr) -> Result<Destination, ResolveError> {
+        self.resolver.resolve(address, &self.clock)
+    }
 }
 
 impl Network {
@@ -71,20 +84,37 @@ impl Network {
         self.life
     }
 
-    /// Resolves an address; waits for the neighbour's answer.
-    pub(crate) fn resolve(&self, address: IpAddr) -> Result<Destination, ResolveError> {
-        self.thread.resolver().resolve(address, &self.clock)
+    /// A handle that resolves addresses while the stack runs.
+    pub(crate) fn asker(&self) -> Asker {
+        Asker {
+            resolver: self.thread.resolver(),
+            clock: Arc::clone(&self.clock),
+        }
     }
 
-    /// Returns a lookup of MAC addresses for the connection manager. It works from any thread while
+    /// True if the stack resolves nothing more: its thread or its queues have ended. Does not wait
+    /// for a neighbour: no host has the address.
+    pub(crate) fn has_ended(&self) -> bool {
+        let nobody = IpAddr::from([0, 0, 0, 0]);
+        matches!(
+            self.thread.resolver().lookup(nobody, &self.clock),
+            Err(ResolveError::OutOfService | ResolveError::Ended)
+        )
+    }
+
+    /// Returns a lookup of next hops for the connection manager. It works from any thread while
     /// the stack runs, and does not wait for answers.
-    pub(crate) fn finder(&self) -> impl Fn(IpAddr) -> Lookup + Send + Sync + 'static {
+    pub(crate) fn finder(&self) -> impl Fn(IpAddr) -> Lookup<NextHop> + Send + Sync + 'static {
         let (resolver, clock) = (self.thread.resolver(), Arc::clone(&self.clock));
         move |address| match resolver.lookup(address, &clock) {
-            Ok(Some(found)) => Lookup::Found(found.mac),
-            Ok(None) => Lookup::Asked,
+            Ok(Some(found)) => Lookup::Found(NextHop {
+                mac: found.mac,
+                local_address: found.local_address,
+            }),
+            // There is room for a question again once another one is answered.
+            Ok(None) | Err(ResolveError::Busy { .. }) => Lookup::Asked,
             Err(error) => {
-                tracing::debug!(%address, %error, "no MAC address for the connection manager");
+                tracing::debug!(%address, %error, "no next hop for the connection manager");
                 Lookup::Unknown
             }
         }

@@ -86,7 +86,7 @@ impl Device {
         })
     }
 
-    /// A completion queue for that many completions, 1..=262143. It may hold more.
+    /// A completion queue for that many completions, 1..=524287. It may hold more.
     ///
     /// It reports to completion event queue 0. [`Device::completion_queue_on`] chooses another.
     pub fn completion_queue(&self, completions: u32) -> Result<CompletionQueue, RdmaError> {

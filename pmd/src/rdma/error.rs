@@ -271,6 +271,15 @@ pub enum RdmaError {
     /// The protection domain belongs to another device.
     #[error("the protection domain belongs to another device")]
     ForeignDomain,
+    /// The queue pair is in another protection domain than the shared receive queue.
+    #[error(
+        "queue pair {queue_pair} is in another protection domain than the shared receive queue: make \
+         both in one domain"
+    )]
+    OtherDomain {
+        /// Number of the queue pair.
+        queue_pair: u32,
+    },
     /// The object no longer exists: a shutdown or an earlier failure removed it.
     #[error("{what} {number} does not exist any more")]
     Gone {

@@ -3,28 +3,29 @@
 use super::RdmaError;
 use super::engine::Engine;
 use super::event::Event;
-use super::gids::Gid;
+use super::gids::{Gid, Gids};
 use ringside_config::LocalAddress;
 use std::net::IpAddr;
 
 impl Engine {
     /// Adds an address, and reports it.
     pub(crate) fn add_gid(&self, address: LocalAddress) -> Result<Gid, RdmaError> {
-        let gid = self.gids().add(address)?;
-        self.tell_gid_change(gid)?;
-        Ok(gid)
+        self.change_gids(|gids| gids.add(address))
     }
 
     /// Removes an address, and reports it.
     pub(crate) fn remove_gid(&self, address: IpAddr, vlan: Option<u16>) -> Result<Gid, RdmaError> {
-        let gid = self.gids().remove(address, vlan)?;
-        self.tell_gid_change(gid)?;
-        Ok(gid)
+        self.change_gids(|gids| gids.remove(address, vlan))
     }
 
-    /// Reports a change of the table, and resumes the thread that takes events.
-    fn tell_gid_change(&self, gid: Gid) -> Result<(), RdmaError> {
+    /// Changes the table, reports the change, and resumes the thread that takes events. A device out
+    /// of service refuses, and the table is unchanged.
+    fn change_gids(
+        &self,
+        change: impl FnOnce(&mut Gids) -> Result<Gid, RdmaError>,
+    ) -> Result<Gid, RdmaError> {
         let mut state = self.open_state()?;
+        let gid = change(&mut self.gids())?;
         state.service.pending_events.push(Event::GidChange {
             index: gid.index,
             address: gid.address.address,
@@ -32,6 +33,6 @@ impl Engine {
         for interrupt in &state.service.interrupts {
             interrupt.wake();
         }
-        Ok(())
+        Ok(gid)
     }
 }

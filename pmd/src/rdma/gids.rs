@@ -37,12 +37,15 @@ impl Gid {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gids {
     entries: Vec<Option<LocalAddress>>,
+    /// counts additions and removals
+    changes: u64,
 }
 
 impl Gids {
     pub(crate) fn new(addresses: &[LocalAddress]) -> Self {
         Self {
             entries: addresses.iter().copied().map(Some).collect(),
+            changes: 0,
         }
     }
 
@@ -58,6 +61,16 @@ impl Gids {
     /// The addresses, in the order of their indexes.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         self.iter().map(|gid| gid.address.address).collect()
+    }
+
+    /// The number of additions and removals until now.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The first entry with this address.
+    pub(crate) fn of(&self, address: IpAddr) -> Option<Gid> {
+        self.iter().find(|gid| gid.address.address == address)
     }
 
     /// The entry that is used where none is chosen.
@@ -105,6 +118,7 @@ impl Gids {
         if let Some(entry) = self.entries.get_mut(place) {
             *entry = Some(address);
         }
+        self.changes += 1;
         let index = place as u16;
         Ok(Gid { index, address })
     }
@@ -116,6 +130,7 @@ impl Gids {
         if let Some(entry) = self.entries.get_mut(usize::from(gid.index)) {
             *entry = None;
         }
+        self.changes += 1;
         Ok(gid)
     }
 }

@@ -1,8 +1,9 @@
 //! Protection domains: objects that may be used together, and quotas of their numbers.
 
-use super::RdmaError;
 use super::engine::Engine;
+use super::{Gid, RdmaError};
 use crate::failure::FailureCause;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -117,6 +118,40 @@ impl ProtectionDomain {
     #[must_use]
     pub fn failure(&self) -> Option<FailureCause> {
         self.0.engine.state().service.end.cause
+    }
+
+    /// True once the device is shut down. Sends no command and does not wait: while a thread makes or
+    /// destroys an object it may return false.
+    #[must_use]
+    pub fn is_shut_down(&self) -> bool {
+        let state = self.0.engine.state.try_lock();
+        state.is_some_and(|state| state.service.closed)
+    }
+
+    /// True if both belong to the same device and the same period of service of it: their objects may
+    /// be used together.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0.engine, &other.0.engine)
+    }
+
+    /// The GID table of the device: see [`Device::gids`](crate::Device::gids).
+    #[must_use]
+    pub fn gids(&self) -> Vec<Gid> {
+        self.0.engine.gids().all()
+    }
+
+    /// The first entry of the GID table with this address.
+    #[must_use]
+    pub fn gid_of(&self, address: IpAddr) -> Option<Gid> {
+        self.0.engine.gids().of(address)
+    }
+
+    /// The number of changes of the GID table until now: a thread that follows the table compares it
+    /// with the number at its last look.
+    #[must_use]
+    pub fn gid_changes(&self) -> u64 {
+        self.0.engine.gids().changes()
     }
 
     /// True if both are one domain of one device. Devices have domains of the same numbers.

@@ -187,6 +187,12 @@ impl<S> QueuePair<S> {
         &self.inner.domain
     }
 
+    /// The VLAN tag of its packets: priority in bits 13 to 15, number in bits 0 to 11.
+    #[must_use]
+    pub fn vlan_tag(&self) -> Option<u16> {
+        self.inner.attributes.vlan_tag
+    }
+
     /// Receives posted and not completed; 0 if a shared receive queue feeds it.
     #[must_use]
     pub fn receives_outstanding(&self) -> u32 {

@@ -85,8 +85,12 @@ impl SharedReceiveQueue {
     pub fn attach<S>(&mut self, queue_pair: &mut QueuePair<S>) -> Result<(), RdmaError> {
         drop(self.domain.engine().open_state()?);
         let number = queue_pair.number();
-        if !self.domain.is(queue_pair.protection_domain()) {
+        let domain = queue_pair.protection_domain();
+        if !self.domain.is_beside(domain) {
             return Err(RdmaError::ForeignDomain);
+        }
+        if !self.domain.is(domain) {
+            return Err(RdmaError::OtherDomain { queue_pair: number });
         }
         let Some(queue) = queue_pair.take_receive_queue() else {
             let receives = 0;

@@ -267,6 +267,11 @@ fn a_domain_of_another_device_is_another_domain_though_its_number_is_the_same() 
     let mut foreign = of_b.queue_pair(pair.b.config()).unwrap();
     let refused = shared.attach(&mut foreign).unwrap_err();
     assert_eq!(refused, RdmaError::ForeignDomain);
+    let beside = pair.a.device.protection_domain().unwrap();
+    let mut other = beside.queue_pair(pair.a.config()).unwrap();
+    let queue_pair = other.number();
+    let refused = shared.attach(&mut other).unwrap_err();
+    assert_eq!(refused, RdmaError::OtherDomain { queue_pair });
     // Windows and fast regions.
     let peer = pair.b.queue_pair(pair.b.config());
     let queue_pair = of_a.queue_pair(pair.a.config()).unwrap();

@@ -91,8 +91,16 @@ impl Pages {
             return Ok(self);
         };
         let page = self.size.bytes().unwrap_or(SMALLEST_PAGE);
-        let wraps = address.checked_add(self.length).is_none();
-        if wraps || address % page != self.address % page {
+        let most = u64::MAX - self.length;
+        if address > most {
+            return Err(RdmaError::OutOfRange {
+                what: "the address by which requests name the memory (its end is beyond 64 bits)",
+                given: address,
+                least: 0,
+                most,
+            });
+        }
+        if address % page != self.address % page {
             return Err(RdmaError::Misaligned {
                 index: 0,
                 address,

@@ -62,3 +62,14 @@ fn remote_write_includes_local_write() {
     assert!(!Access::LOCAL_WRITE.is_remote());
     assert!(Access::REMOTE_READ.is_remote());
 }
+
+#[test]
+fn an_address_that_wraps_is_refused_as_that() {
+    let plan = || Pages::of_pieces(&[(0x1000, 4096)]).unwrap();
+    let last = u64::MAX - 4095;
+    let error = plan().check_base(Base::Named(last)).unwrap_err();
+    assert!(matches!(error, RdmaError::OutOfRange { .. }), "{error}");
+    plan().check_base(Base::Named(last - 4096)).unwrap();
+    let error = plan().check_base(Base::Named(8)).unwrap_err();
+    assert!(matches!(error, RdmaError::Misaligned { .. }), "{error}");
+}

@@ -1,0 +1,72 @@
+//! The own addresses of a connection manager: those of the device's GID table, as it changes.
+
+use ringside_cm::Manager;
+use ringside_pmd::rdma::{Gid, ProtectionDomain};
+use std::net::IpAddr;
+
+/// The GID table as it was at the last look.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses {
+    gids: Vec<Gid>,
+    /// the table's count of changes then
+    changes: Option<u64>,
+}
+
+impl Addresses {
+    /// Reads the table if it has changed, and tells the manager of the difference.
+    pub(crate) fn follow(&mut self, domain: &ProtectionDomain, manager: &mut Manager) {
+        // Counted first: a change in between is seen at the next look.
+        let changes = Some(domain.gid_changes());
+        if changes == self.changes {
+            return;
+        }
+        let former = std::mem::replace(&mut self.gids, domain.gids());
+        self.changes = changes;
+        for gid in former {
+            let address = gid.address.address;
+            if !self.has(address) {
+                manager.remove_address(address);
+            }
+        }
+        for gid in &self.gids {
+            manager.add_address(gid.address.address);
+        }
+    }
+
+    /// A recovered device has a table of its own: the next look reads it.
+    pub(crate) fn look_again(&mut self) {
+        self.changes = None;
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        self.gids.iter().any(|gid| gid.address.address == address)
+    }
+
+    /// The addresses, each of them once.
+    pub(crate) fn list(&self) -> Vec<IpAddr> {
+        let mut list = Vec::with_capacity(self.gids.len());
+        for gid in &self.gids {
+            if !list.contains(&gid.address.address) {
+                list.push(gid.address.address);
+            }
+        }
+        list
+    }
+
+    /// The own address that reaches a peer, where no route says which: the one of the longest prefix
+    /// that holds the peer, else one of its family, link-local if the peer's is.
+    pub(crate) fn towards(&self, peer: IpAddr) -> Option<IpAddr> {
+        let near = self
+            .gids
+            .iter()
+            .filter(|gid| gid.address.is_neighbour(peer));
+        if let Some(gid) = near.max_by_key(|gid| gid.address.prefix_bits) {
+            return Some(gid.address.address);
+        }
+        let narrow = |ip: &IpAddr| matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
+        let own = self.gids.iter().map(|gid| gid.address.address);
+        let mut same = own.filter(|own| own.is_ipv4() == peer.is_ipv4());
+        let fitting = same.clone().find(|own| narrow(own) == narrow(&peer));
+        fitting.or_else(|| same.next())
+    }
+}

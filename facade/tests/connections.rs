@@ -1,0 +1,264 @@
+//! The connection manager of an opened device, and the network beneath it: addresses, VLANs, waits.
+
+use ringside::connect::{Connection, ConnectionManager, Settings};
+use ringside::prelude::*;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const WAIT: Duration = Duration::from_secs(20);
+const PORT: u16 = 7471;
+
+/// Opens a function of the model with these addresses. Each test has functions and networks of its
+/// own.
+fn open(index: u16, addresses: &[&str]) -> Device {
+    let mut config = Config::default();
+    config.model.functions = 16;
+    let parsed = addresses.iter().map(|one| one.parse().unwrap());
+    config.network.addresses = parsed.collect();
+    ringside::open(&format!("model:{index}"), &config).unwrap()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn pair(device: &Device) -> (QueuePair, CompletionQueue) {
+    let completions = device.completion_queue(16).unwrap();
+    let domain = device.protection_domain().unwrap();
+    let made = domain.queue_pair(QueuePairConfig::reliable(&completions));
+    (made.unwrap(), completions)
+}
+
+/// One side: its device and its manager.
+type Side<'d> = (&'d Device, &'d ConnectionManager);
+
+/// Connects two sides, and returns both ends with the client's completion queue.
+fn connect(
+    (near, client): Side<'_>,
+    (far, server): Side<'_>,
+    to: IpAddr,
+) -> ([Connection; 2], CompletionQueue) {
+    let to = SocketAddr::new(to, PORT);
+    let listener = server.listen(to, 4).unwrap();
+    let (one, completions) = pair(near);
+    std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| {
+            let request = listener.next(WAIT).expect("a request");
+            request.accept(pair(far).0, &Settings::default(), WAIT)
+        });
+        let one = client.connect(one, to, &Settings::default(), WAIT);
+        let one = one.unwrap_or_else(|error| panic!("{to}: {error}"));
+        let other = accepting.join().unwrap().unwrap();
+        ([one, other], completions)
+    })
+}
+
+/// A send without payload, and its completion.
+fn write(connection: &mut Connection, completions: &mut CompletionQueue) -> Status {
+    let posted = connection.queue_pair.no_operation(1, Flags::SIGNALLED);
+    posted.unwrap();
+    connection.queue_pair.ring();
+    let (end, mut batch) = (Instant::now() + WAIT, [Completion::EMPTY; 4]);
+    loop {
+        if let Some(done) = completions.poll(&mut batch).first() {
+            return done.status();
+        }
+        assert!(Instant::now() < end, "no completion");
+    }
+}
+
+#[test]
+fn a_peer_is_connected_to_from_the_address_in_its_network() {
+    let near = open(0, &["10.1.0.1/24", "10.2.0.1/24", "2001:db8::1/64"]);
+    let far = open(1, &["10.2.0.2/24", "2001:db8::2/64"]);
+    let managers = [&near, &far].map(|device| device.connection_manager().unwrap());
+    for (to, from) in [("10.2.0.2", "10.2.0.1"), ("2001:db8::2", "2001:db8::1")] {
+        let ([mut one, other], mut completions) =
+            connect((&near, &managers[0]), (&far, &managers[1]), ip(to));
+        assert_eq!(other.peer().ip(), ip(from));
+        assert_eq!(one.queue_pair.query().unwrap().local_address, ip(from));
+        assert_eq!(write(&mut one, &mut completions), Status::Success);
+    }
+}
+
+#[test]
+fn an_address_that_the_program_names_is_connected_from() {
+    let near = open(2, &["10.3.0.1/24", "10.3.0.3/24"]);
+    let far = open(3, &["10.3.0.2/24"]);
+    let managers = [&near, &far].map(|device| device.connection_manager().unwrap());
+    let to = SocketAddr::new(ip("10.3.0.2"), PORT);
+    let listener = managers[1].listen(to, 4).unwrap();
+    for from in ["10.3.0.1", "10.3.0.3"] {
+        let settings = Settings {
+            local_address: Some(ip(from)),
+            ..Settings::default()
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let request = listener.next(WAIT).expect("a request");
+                assert_eq!(request.peer().map(|peer| peer.ip()), Some(ip(from)));
+            });
+            let refused = managers[0].connect(pair(&near).0, to, &settings, WAIT);
+            refused.expect_err("a refusal");
+        });
+    }
+    let settings = Settings {
+        local_address: Some(ip("10.3.0.4")),
+        ..Settings::default()
+    };
+    let refused = managers[0].connect(pair(&near).0, to, &settings, WAIT);
+    let message = refused.expect_err("no address of the device").to_string();
+    assert!(message.contains("10.3.0.4"), "{message}");
+}
+
+/// The VLAN of a frame of RoCEv2 over IPv4, tagged or not; nothing of other frames.
+fn vlan_of_roce(frame: &[u8]) -> Option<Option<u16>> {
+    let word = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
+    let (vlan, header) = match word(12)? {
+        0x8100 => (Some(word(14)? & 0xFFF), 18),
+        _ => (None, 14),
+    };
+    let is_roce = word(header - 2)? == 0x0800 && word(header + 22)? == 4791;
+    is_roce.then_some(vlan)
+}
+
+#[test]
+fn messages_and_connections_from_an_address_of_a_vlan_are_tagged() {
+    let near = open(4, &["10.4.0.1/24@100"]);
+    let far = open(5, &["10.4.0.2/24@100"]);
+    let managers = [&near, &far].map(|device| device.connection_manager().unwrap());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let into = Arc::clone(&seen);
+    near.model().unwrap().with(move |world| {
+        let tap = move |_at, port: usize, frame: &[u8]| {
+            if let Some(vlan) = vlan_of_roce(frame) {
+                into.lock().unwrap().push((port, vlan));
+            }
+        };
+        world.switch().set_tap(Some(Box::new(tap)));
+    });
+    let (mut ends, mut completions) =
+        connect((&near, &managers[0]), (&far, &managers[1]), ip("10.4.0.2"));
+    for end in &ends {
+        assert_eq!(end.queue_pair.query().unwrap().vlan_tag, Some(100));
+    }
+    assert_eq!(write(&mut ends[0], &mut completions), Status::Success);
+    drop(ends);
+    near.model()
+        .unwrap()
+        .with(|world| world.switch().set_tap(None));
+    let seen = seen.lock().unwrap();
+    for port in [4, 5] {
+        let of_port = seen.iter().filter(|(from, _)| *from == port);
+        let vlans: Vec<_> = of_port.map(|(_, vlan)| *vlan).collect();
+        assert!(vlans.len() >= 2, "port {port} sent {vlans:?}");
+        assert!(vlans.iter().all(|vlan| *vlan == Some(100)), "{vlans:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_answer_delays_no_other_call() {
+    /// Three requests, one second apart.
+    const ASKED: Duration = Duration::from_millis(2500);
+    const AT_ONCE: Duration = Duration::from_millis(1500);
+    let near = open(6, &["10.5.0.1/24"]);
+    let far = open(7, &["10.5.0.2/24"]);
+    far.serve_network().unwrap();
+    near.resolve(ip("10.5.0.2")).unwrap();
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for last in 50..54 {
+            let near = &near;
+            scope.spawn(move || {
+                let absent = IpAddr::from([10, 5, 0, last]);
+                near.resolve(absent).expect_err("no answer");
+                let took = begin.elapsed();
+                assert!(took > ASKED && took < 2 * ASKED, "{absent}: {took:?}");
+            });
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        near.resolve(ip("10.5.0.2")).unwrap();
+        near.add_address("10.5.1.1/24".parse().unwrap()).unwrap();
+        near.connection_manager().unwrap();
+        let took = begin.elapsed();
+        assert!(took < AT_ONCE, "they waited: {took:?}");
+    });
+}
+
+#[test]
+fn addresses_that_are_added_and_removed_are_those_of_the_manager() {
+    let near = open(8, &["10.6.0.1/24"]);
+    let far = open(9, &["10.6.0.2/24"]);
+    let managers = [&near, &far].map(|device| device.connection_manager().unwrap());
+    let added = ip("10.6.0.3");
+    let at = SocketAddr::new(added, PORT);
+    managers[1].listen(at, 4).expect_err("not there yet");
+    far.add_address("10.6.0.3/24".parse().unwrap()).unwrap();
+    let (ends, _queue) = connect((&near, &managers[0]), (&far, &managers[1]), added);
+    assert!(managers[1].addresses().contains(&added));
+
+    far.remove_address(added, None).unwrap();
+    assert!(!managers[1].addresses().contains(&added));
+    managers[1].listen(at, 4).expect_err("not there any more");
+    let [mut one, _other] = ends;
+    assert!(!one.wait_for_end(Duration::from_millis(50)), "it stays");
+}
+
+#[test]
+fn a_connection_is_not_waited_for_longer_than_the_program_wants() {
+    let near = open(10, &["10.7.0.1/24"]);
+    let manager = near.connection_manager().unwrap();
+    let absent = SocketAddr::new(ip("10.7.0.9"), PORT);
+    let wait = Duration::from_millis(300);
+    let begin = Instant::now();
+    let refused = manager.connect(pair(&near).0, absent, &Settings::default(), wait);
+    let took = begin.elapsed();
+    let message = refused.expect_err("no answer").to_string();
+    assert!(took < Duration::from_secs(2), "{took:?}: {message}");
+    assert!(message.contains("300ms"), "{message}");
+}
+
+#[test]
+fn an_address_that_the_stack_does_not_have_can_be_removed() {
+    let nine: Vec<String> = (1..9).map(|last| format!("10.8.0.{last}/24")).collect();
+    let nine: Vec<&str> = nine.iter().map(String::as_str).collect();
+    let near = open(11, &nine);
+    near.serve_network().unwrap();
+    // The stack takes eight addresses, and the link-local one is the ninth.
+    let last = near.gids().unwrap().pop().unwrap().address;
+    near.remove_address(last.address, None).unwrap();
+    near.remove_address(last.address, None)
+        .expect_err("removed before");
+}
+
+#[test]
+fn addresses_change_after_a_recovery_that_ended_the_stack() {
+    let near = open(12, &["10.9.0.1/24"]);
+    near.serve_network().unwrap();
+    near.recover().unwrap();
+    // The stack lets frames to the group of an IPv6 address in, by a port that is gone.
+    let added = ip("2001:db8:9::2");
+    let gid = near.add_address("2001:db8:9::2/64".parse().unwrap());
+    assert_eq!(gid.unwrap().address.address, added);
+    near.serve_network().unwrap();
+    near.recover().unwrap();
+    near.remove_address(added, None).unwrap();
+    assert!(!near.local_addresses().unwrap().contains(&added));
+}
+
+#[test]
+fn a_device_out_of_service_changes_no_address() {
+    let mut config = Config::default();
+    config.model.functions = 16;
+    config.housekeeping.thread = false;
+    let near = ringside::open("model:13", &config).unwrap();
+    let before = near.gids().unwrap();
+    near.driver().give_up().unwrap();
+    let refused = near.add_address("10.10.0.1/24".parse().unwrap());
+    refused.expect_err("out of service");
+    let present = before[0].address;
+    near.remove_address(present.address, present.vlan)
+        .expect_err("out of service");
+    assert_eq!(near.gids().unwrap(), before);
+}
