@@ -60,7 +60,8 @@ impl Addresses {
             .gids
             .iter()
             .filter(|gid| gid.address.is_neighbour(peer));
-        if let Some(gid) = near.max_by_key(|gid| gid.address.prefix_bits) {
+        // Of those with equal prefixes the first.
+        if let Some(gid) = near.rev().max_by_key(|gid| gid.address.prefix_bits) {
             return Some(gid.address.address);
         }
         let narrow = |ip: &IpAddr| matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
