@@ -1,6 +1,6 @@
 //! Limits of the device for packets that it sends.
 
-use crate::packet::Packet;
+use crate::packet::{MAX_PAYLOAD, Packet};
 use ringside_spec::lan::receive::MAX_FRAME_BYTES;
 use ringside_spec::lan::transmit::{FRAME_BYTES_MIN, MAX_BUFFER_BYTES, MAX_DESCRIPTORS_PER_PACKET};
 
@@ -18,6 +18,8 @@ pub(super) enum Refused {
     TooLong,
     TooManySegments,
     NoBuffers,
+    /// it stays in the burst
+    RingFull,
 }
 
 /// Limits of the device.
@@ -27,6 +29,9 @@ pub(super) fn check(packet: &Packet) -> Result<(), Refused> {
     let overhead = tags * TAG_BYTES + CHECK_BYTES;
     if u64::from(packet.total()) < FRAME_BYTES_MIN || packet.segments().any(|one| one.length == 0) {
         return Err(Refused::TooShort);
+    }
+    if flags.segmentation() {
+        check_cut(packet)?;
     }
     let frame = if flags.segmentation() {
         u32::from(packet.header_bytes()) + u32::from(packet.cut_bytes())
@@ -43,6 +48,19 @@ pub(super) fn check(packet: &Packet) -> Result<(), Refused> {
         return Err(Refused::TooManySegments);
     }
     Ok(())
+}
+
+/// Refuses a packet to be cut whose bytes are no longer those that [`Packet::offload`] saw.
+fn check_cut(packet: &Packet) -> Result<(), Refused> {
+    let header_bytes = packet.header_bytes();
+    let payload = packet.total().saturating_sub(header_bytes.into());
+    if payload == 0 || header_bytes > packet.first_bytes() {
+        return Err(Refused::TooShort);
+    }
+    match payload > MAX_PAYLOAD {
+        true => Err(Refused::TooLong),
+        false => Ok(()),
+    }
 }
 
 /// Returns true if each frame that the device cuts is gathered from at most eight buffers, that of
