@@ -431,7 +431,7 @@ impl Device {
         let network = self.network()?;
         let gid = self.driver().remove_address(address, vlan)?;
         if let Some(running) = network.as_ref() {
-            running.remove(address)?;
+            running.remove(address, vlan)?;
         }
         Ok(gid)
     }
