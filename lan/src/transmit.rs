@@ -57,8 +57,8 @@ pub struct TransmitCounters {
     pub ring_full: u64,
     /// Packets of another pool, which were copied.
     pub copied: u64,
-    /// Packets dropped: shorter than 17 bytes, or to be cut into segments without the payload or the
-    /// headers that they had when that was requested.
+    /// Packets dropped: shorter than 17 bytes, or without the headers or the payload that they had
+    /// when checksums or segmentation were requested.
     pub too_short: u64,
     /// Packets dropped: longer than the device sends, or a segment longer than a descriptor takes.
     pub too_long: u64,

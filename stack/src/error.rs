@@ -45,7 +45,9 @@ pub enum StackError {
 }
 
 fn name(vlan: Option<u16>) -> String {
-    vlan.map_or("frames without a tag".to_owned(), |vlan| format!("VLAN {vlan}"))
+    vlan.map_or("frames without a tag".to_owned(), |vlan| {
+        format!("VLAN {vlan}")
+    })
 }
 
 /// The reason why an address has no MAC address.

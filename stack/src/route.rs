@@ -35,9 +35,10 @@ mod tests {
     use super::*;
 
     fn next(destination: &str) -> Option<(String, String)> {
-        let addresses: Vec<LocalAddress> = ["10.0.0.1/8", "10.1.0.1/16@7", "10.1.0.1/16@8", "fd00::1/64"]
-            .map(|one| one.parse().unwrap())
-            .into();
+        let addresses: Vec<LocalAddress> =
+            ["10.0.0.1/8", "10.1.0.1/16@7", "10.1.0.1/16@8", "fd00::1/64"]
+                .map(|one| one.parse().unwrap())
+                .into();
         let gateways = ["10.0.0.254".parse().unwrap()];
         let hop = hop(&addresses, &gateways, destination.parse().unwrap())?;
         Some((hop.next.to_string(), hop.own.to_string()))

@@ -263,11 +263,7 @@ impl Stack {
     }
 
     /// Answers for an address of a VLAN no more. Control path.
-    pub fn remove_address(
-        &mut self,
-        address: IpAddr,
-        vlan: Option<u16>,
-    ) -> Result<(), StackError> {
+    pub fn remove_address(&mut self, address: IpAddr, vlan: Option<u16>) -> Result<(), StackError> {
         let place = self.place(address, vlan);
         let place = place.ok_or(StackError::Unknown { address, vlan })?;
         let removed = self.addresses.remove(place);

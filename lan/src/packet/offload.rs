@@ -193,8 +193,8 @@ impl Packet {
     /// sum of the pseudo header, and zeroes what differs from segment to segment.
     ///
     /// The request is for the packet as it is: bytes that are added or removed afterwards need a new
-    /// one. A packet to be cut that has lost its payload or part of its headers is dropped by
-    /// [`TransmitQueue::send`](crate::TransmitQueue::send), and counted as `too_short`.
+    /// one. A packet that has lost part of its headers, or all of the payload that was to be cut, is
+    /// dropped by [`TransmitQueue::send`](crate::TransmitQueue::send) and counted as `too_short`.
     ///
     /// Errors: [`OffloadError`], by name; nothing was changed.
     pub fn offload(&mut self, wanted: TransmitRequest) -> Result<(), OffloadError> {

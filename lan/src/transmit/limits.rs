@@ -30,6 +30,9 @@ pub(super) fn check(packet: &Packet) -> Result<(), Refused> {
     if u64::from(packet.total()) < FRAME_BYTES_MIN || packet.segments().any(|one| one.length == 0) {
         return Err(Refused::TooShort);
     }
+    if !has_headers(packet) {
+        return Err(Refused::TooShort);
+    }
     if flags.segmentation() {
         check_cut(packet)?;
     }
@@ -50,16 +53,20 @@ pub(super) fn check(packet: &Packet) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Refuses a packet to be cut whose bytes are no longer those that [`Packet::offload`] saw.
-fn check_cut(packet: &Packet) -> Result<(), Refused> {
-    let header_bytes = packet.header_bytes();
-    let payload = packet.total().saturating_sub(header_bytes.into());
-    if payload == 0 || header_bytes > packet.first_bytes() {
-        return Err(Refused::TooShort);
-    }
-    match payload > MAX_PAYLOAD {
-        true => Err(Refused::TooLong),
-        false => Ok(()),
+/// True unless the packet was shortened after [`Packet::offload`] had found its headers.
+#[inline(always)]
+pub(super) const fn has_headers(packet: &Packet) -> bool {
+    packet.command == 0 || packet.header_bytes() <= packet.first_bytes()
+}
+
+/// Refuses a packet to be cut whose payload is no longer one that [`Packet::offload`] takes.
+const fn check_cut(packet: &Packet) -> Result<(), Refused> {
+    // It has its headers.
+    let payload = packet.total() - packet.header_bytes() as u32;
+    match payload {
+        0 => Err(Refused::TooShort),
+        1..=MAX_PAYLOAD => Ok(()),
+        _ => Err(Refused::TooLong),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Descriptors of single packets: those that the paths of the module `vector` do not take, too.
 
-use super::limits::{MAX_PLAIN_BYTES, Refused, check};
+use super::limits::{MAX_PLAIN_BYTES, Refused, check, has_headers};
 use super::{REPORT_EVERY, SHARED, TransmitQueue, WORDS};
 use crate::packet::{COMMAND_SHIFT, Packet};
 use crate::shared::{Link, NO_BUFFER};
@@ -22,7 +22,8 @@ impl TransmitQueue {
         let plain = packet.next == NO_BUFFER
             && !flags.shared()
             && !flags.segmentation()
-            && !flags.outer_vlan();
+            && !flags.outer_vlan()
+            && has_headers(packet);
         let length = packet.total();
         let shortest = FRAME_BYTES_MIN as u32;
         let fits = length.wrapping_sub(shortest) <= MAX_PLAIN_BYTES - shortest;

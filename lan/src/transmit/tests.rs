@@ -349,11 +349,20 @@ fn a_packet_to_be_cut_that_lost_payload_or_headers_is_dropped_as_too_short() {
         assert_eq!(rig.send([packet]).0, 1);
         assert_eq!(rig.queue.drops().too_short, before + 1, "{kept} bytes");
     }
+    let mut summed = to_be_cut(&rig, 1000);
+    let wanted = crate::TransmitRequest {
+        layer_4_checksum: true,
+        ..crate::TransmitRequest::default()
+    };
+    summed.offload(wanted).unwrap();
+    summed.truncate(53).unwrap();
+    assert_eq!(rig.send([summed]).0, 1);
+    assert_eq!(rig.queue.drops().too_short, 4, "no header to sum");
     let mut split = to_be_cut(&rig, 1);
     split.remove_front(20).unwrap();
     split.chain(rig.packet(100)).unwrap();
     assert_eq!(rig.send([split]).0, 1);
-    assert_eq!(rig.queue.drops().too_short, 4, "headers in two segments");
+    assert_eq!(rig.queue.drops().too_short, 5, "headers in two segments");
     assert_eq!(rig.queue.counters().packets, 0);
     let mut shorter = to_be_cut(&rig, 1000);
     shorter.truncate(55).unwrap();

@@ -315,7 +315,10 @@ fn a_stack_that_ends_or_does_not_start_removes_its_filters_and_no_others() {
     // A duplicate is found after the groups of the first were opened.
     let twice = own(&["2001:db8::77/64", "2001:db8::77/65"]);
     let error = Stack::new(port.clone(), (receive, transmit), &twice, now).unwrap_err();
-    assert_eq!(error, StackError::Duplicate("2001:db8::77/65".parse().unwrap()));
+    assert_eq!(
+        error,
+        StackError::Duplicate("2001:db8::77/65".parse().unwrap())
+    );
     assert_eq!(rules(), with_stack - 2);
     assert_eq!(port.remove_address(nodes), Ok(true));
     assert_eq!(rules(), with_stack - 3);
