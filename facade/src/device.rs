@@ -444,9 +444,11 @@ impl Device {
         let mut network = self.network()?;
         self.drop_former(&mut network);
         let gid = self.driver().remove_address(address, vlan)?;
-        let removed = network.as_ref().map(|running| running.remove(address));
+        let removed = network
+            .as_ref()
+            .map(|running| running.remove(address, vlan));
         match removed.unwrap_or(Ok(())) {
-            Ok(()) | Err(StackError::Unknown(_)) => Ok(gid),
+            Ok(()) | Err(StackError::Unknown { .. }) => Ok(gid),
             Err(StackError::Ended) => {
                 *network = None;
                 Ok(gid)

@@ -133,9 +133,9 @@ impl Network {
         resolver.with(move |stack| stack.add_address(address, now))?
     }
 
-    /// Removes an address that the stack answers for.
-    pub(crate) fn remove(&self, address: IpAddr) -> Result<(), StackError> {
+    /// Removes an address that the stack answers for on a VLAN.
+    pub(crate) fn remove(&self, address: IpAddr, vlan: Option<u16>) -> Result<(), StackError> {
         let resolver = self.thread.resolver();
-        resolver.with(move |stack| stack.remove_address(address))?
+        resolver.with(move |stack| stack.remove_address(address, vlan))?
     }
 }

@@ -19,12 +19,14 @@ pub struct Drops {
     /// Receive: the packet had arrived when the queue stopped. Receive until nothing arrives, then
     /// stop.
     pub unread: u64,
-    /// Transmit: shorter than 17 bytes. A fault of the caller.
+    /// Transmit: shorter than 17 bytes, or shortened after checksums or segmentation were requested.
+    /// A fault of the caller.
     pub too_short: u64,
     /// Transmit: longer than the device sends, or a segment longer than a descriptor takes. Request
     /// segmentation, or send less.
     pub too_long: u64,
-    /// Transmit: a frame of more than eight buffers. Copy it into fewer.
+    /// Transmit: a frame of more than eight buffers, or more than the ring has descriptors. Copy it
+    /// into fewer.
     pub too_many_segments: u64,
     /// Transmit: of another pool, and the queue's own had no buffers for a copy. Make the pool larger,
     /// or send from the queue's own.

@@ -57,11 +57,13 @@ pub struct TransmitCounters {
     pub ring_full: u64,
     /// Packets of another pool, which were copied.
     pub copied: u64,
-    /// Packets dropped: shorter than 17 bytes.
+    /// Packets dropped: shorter than 17 bytes, or without the headers or the payload that they had
+    /// when checksums or segmentation were requested.
     pub too_short: u64,
     /// Packets dropped: longer than the device sends, or a segment longer than a descriptor takes.
     pub too_long: u64,
-    /// Packets dropped: a frame from more than eight buffers.
+    /// Packets dropped: a frame from more than eight buffers, or more buffers than the ring has
+    /// descriptors.
     pub too_many_segments: u64,
     /// Packets dropped: of another pool, and this one had no buffers for a copy.
     pub no_buffers: u64,
@@ -375,12 +377,15 @@ impl TransmitQueue {
             }
             single -= 1;
             let packet = &mut burst.packets[taken];
-            if usize::from(self.free) < packet.segment_count() + 1 {
-                self.counters.ring_full += 1;
-                break;
-            }
-            if let Err(refused) = self.place(packet, end) {
+            let placed = match usize::from(self.free) > packet.segment_count() {
+                true => self.place(packet, end),
+                false => self.find_room(packet.segment_count()),
+            };
+            if let Err(refused) = placed {
                 self.count(refused);
+                if matches!(refused, Refused::RingFull) {
+                    break;
+                }
             }
             taken += 1;
         }
@@ -472,6 +477,7 @@ impl TransmitQueue {
             Refused::TooLong => self.counters.too_long += 1,
             Refused::TooManySegments => self.counters.too_many_segments += 1,
             Refused::NoBuffers => self.counters.no_buffers += 1,
+            Refused::RingFull => self.counters.ring_full += 1,
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) mod switching;
 mod transmit;
 pub(crate) mod words;
 
-pub(crate) use counters::LanCounters;
+pub(crate) use counters::{LanCounters, VsiCounters};
 pub(crate) use frame::SentFrame;
 pub(crate) use rss::Spreading;
 

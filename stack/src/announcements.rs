@@ -34,9 +34,10 @@ impl Announcements {
         });
     }
 
-    /// The port no longer has an address.
-    pub(crate) fn remove(&mut self, address: IpAddr) {
-        self.planned.retain(|one| one.address.address != address);
+    /// The port no longer has an address on a VLAN.
+    pub(crate) fn remove(&mut self, address: IpAddr, vlan: Option<u16>) {
+        let is_same = |own: &LocalAddress| own.address == address && own.vlan == vlan;
+        self.planned.retain(|one| !is_same(&one.address));
     }
 
     /// The address of the next announcement that is to be sent now.
@@ -70,7 +71,8 @@ mod tests {
         assert_eq!(announcements.due(begin), Some(first));
         assert_eq!(announcements.due(begin), Some(second));
         assert_eq!(announcements.due(begin), None);
-        announcements.remove(first.address);
+        announcements.remove(second.address, None);
+        announcements.remove(first.address, None);
         let again = begin.plus(INTERVAL);
         assert_eq!(announcements.due(Instant(again.0 - 1)), None);
         assert_eq!(announcements.due(again), Some(second));

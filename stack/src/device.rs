@@ -13,7 +13,7 @@ const DESCRIPTORS: u16 = 9;
 /// One receive and one transmit queue as a device of smoltcp.
 ///
 /// Frames without a VLAN tag only: those whose tag the device has removed are dropped. Checksums are
-/// smoltcp's.
+/// smoltcp's. While the transmit ring is full, received frames wait in the receive queue.
 #[derive(Debug)]
 pub struct QueueDevice {
     queues: Queues,
@@ -60,16 +60,31 @@ impl Queues {
         capabilities
     }
 
-    /// Permission to send one frame; `None` while the ring is full.
-    pub(crate) fn sending(&mut self, vlan: Option<u16>) -> Option<Sending<'_>> {
+    /// True if one more frame can be sent. Asked before a packet is taken from the receive queue: its
+    /// answer needs the room, and smoltcp does not give a packet back.
+    pub(crate) fn has_room(&mut self) -> bool {
         if self.transmit.room() < DESCRIPTORS {
             self.transmit.reclaim();
         }
-        (self.transmit.room() >= DESCRIPTORS).then_some(Sending {
+        self.transmit.room() >= DESCRIPTORS
+    }
+
+    /// Permission to send one frame; `None` while the ring is full.
+    pub(crate) fn sending(&mut self, vlan: Option<u16>) -> Option<Sending<'_>> {
+        self.has_room().then_some(Sending {
             queues: self,
             vlan,
             is_muted: false,
         })
+    }
+
+    /// Takes one frame and drops it, for a frame that was sent already.
+    pub(crate) const fn muted(&mut self) -> Sending<'_> {
+        Sending {
+            queues: self,
+            vlan: None,
+            is_muted: true,
+        }
     }
 
     /// Sends one frame.
@@ -107,13 +122,14 @@ impl Device for QueueDevice {
     type TxToken<'a> = Sending<'a>;
 
     fn receive(&mut self, _: Instant) -> Option<(Received, Sending<'_>)> {
+        if !self.queues.has_room() {
+            return None;
+        }
         loop {
             let packet = self.queues.next()?;
             if packet.vlan().is_none() && packet.outer_vlan().is_none() {
-                return self
-                    .queues
-                    .sending(None)
-                    .map(|sending| (Received(packet), sending));
+                let sending = self.queues.sending(None)?;
+                return Some((Received(packet), sending));
             }
         }
     }
@@ -146,7 +162,7 @@ pub struct Sending<'a> {
     queues: &'a mut Queues,
     vlan: Option<u16>,
     /// the frame is dropped: it was sent already
-    pub(crate) is_muted: bool,
+    is_muted: bool,
 }
 
 impl TxToken for Sending<'_> {

@@ -11,15 +11,20 @@ pub enum StackError {
     /// The port did not take a filter.
     #[error("the port does not let frames for the stack in: {0}")]
     Port(#[from] PortError),
-    /// The stack has the address.
+    /// The stack has the address on that VLAN.
     #[error("the stack has the address {0} already")]
-    Duplicate(IpAddr),
+    Duplicate(LocalAddress),
     /// An address that no station can have.
     #[error("{0} is no address of a station: add a unicast address")]
     NotUnicast(IpAddr),
-    /// The stack has no such address.
-    #[error("the stack has no address {0}: nothing to remove")]
-    Unknown(IpAddr),
+    /// The stack has no such address on that VLAN.
+    #[error("the stack has no address {address} on {}: nothing to remove", name(*.vlan))]
+    Unknown {
+        /// The address.
+        address: IpAddr,
+        /// The VLAN; `None` for frames without a tag.
+        vlan: Option<u16>,
+    },
     /// One more address than an interface takes.
     #[error("no room for {address}: {limit} addresses of a VLAN are possible; remove one first")]
     TooMany {
@@ -37,6 +42,12 @@ pub enum StackError {
     /// The stack's thread has ended.
     #[error("the stack's thread has ended: start another one")]
     Ended,
+}
+
+fn name(vlan: Option<u16>) -> String {
+    vlan.map_or("frames without a tag".to_owned(), |vlan| {
+        format!("VLAN {vlan}")
+    })
 }
 
 /// The reason why an address has no MAC address.

@@ -172,8 +172,10 @@ impl Device for LinkDevice<'_> {
 
     fn receive(&mut self, _: Instant) -> Option<(Received, Sending<'_>)> {
         let packet = self.packet.take()?;
-        let mut sending = self.queues.sending(self.vlan)?;
-        sending.is_muted = self.is_answered;
+        let sending = match self.is_answered {
+            true => self.queues.muted(),
+            false => self.queues.sending(self.vlan)?,
+        };
         Some((Received(packet), sending))
     }
 

@@ -10,8 +10,8 @@ pub(crate) struct Hop {
     pub(crate) own: LocalAddress,
 }
 
-/// The way to `destination`: straight where a network of ours holds it, the longest prefix first;
-/// else through the gateway of its IP version.
+/// The way to `destination`: straight where a network of ours holds it, the longest prefix first, and
+/// of several equal ones, such as one network on two VLANs, that of the first address; else through the gateway of its IP version.
 pub(crate) fn hop(
     addresses: &[LocalAddress],
     gateways: &[IpAddr],
@@ -19,7 +19,8 @@ pub(crate) fn hop(
 ) -> Option<Hop> {
     let near = |next: IpAddr| {
         let of_network = addresses.iter().filter(|own| own.is_neighbour(next));
-        let own = of_network.max_by_key(|own| own.prefix_bits)?;
+        // The last of the largest, so the first in the order of the addresses.
+        let own = of_network.rev().max_by_key(|own| own.prefix_bits)?;
         Some(Hop { next, own: *own })
     };
     near(destination).or_else(|| {
@@ -34,16 +35,17 @@ mod tests {
     use super::*;
 
     fn next(destination: &str) -> Option<(String, String)> {
-        let addresses: Vec<LocalAddress> = ["10.0.0.1/8", "10.1.0.1/16@7", "fd00::1/64"]
-            .map(|one| one.parse().unwrap())
-            .into();
+        let addresses: Vec<LocalAddress> =
+            ["10.0.0.1/8", "10.1.0.1/16@7", "10.1.0.1/16@8", "fd00::1/64"]
+                .map(|one| one.parse().unwrap())
+                .into();
         let gateways = ["10.0.0.254".parse().unwrap()];
         let hop = hop(&addresses, &gateways, destination.parse().unwrap())?;
         Some((hop.next.to_string(), hop.own.to_string()))
     }
 
     #[test]
-    fn the_longest_prefix_wins_and_the_rest_goes_to_the_gateway() {
+    fn the_longest_prefix_wins_then_the_first_address_and_the_rest_goes_to_the_gateway() {
         let of = |next: &str, own: &str| Some((next.to_owned(), own.to_owned()));
         assert_eq!(next("10.2.0.9"), of("10.2.0.9", "10.0.0.1/8"));
         assert_eq!(next("10.1.0.9"), of("10.1.0.9", "10.1.0.1/16@7"));

@@ -221,16 +221,17 @@ impl Stack {
     }
 
     /// Answers for one more address from now on, and announces it twice in [`Stack::poll`]: stations
-    /// that knew it by another MAC address take the present one. Control path.
+    /// that knew it by another MAC address take the present one.
+    ///
+    /// An address is one of a VLAN: each of several VLANs may have the same one. Control path.
     pub fn add_address(&mut self, address: LocalAddress, now: Instant) -> Result<(), StackError> {
         // smoltcp panics at addresses that no station can have.
         let unicast = !address.address.is_unspecified() && !address.address.is_multicast();
         if !unicast || is_broadcast(address.address) {
             return Err(StackError::NotUnicast(address.address));
         }
-        let is_same = |own: &LocalAddress| own.address == address.address;
-        if self.addresses.iter().any(is_same) {
-            return Err(StackError::Duplicate(address.address));
+        if self.place(address.address, address.vlan).is_some() {
+            return Err(StackError::Duplicate(address));
         }
         let of_vlan = self.addresses.iter().filter(|own| own.vlan == address.vlan);
         if of_vlan.count() >= ADDRESSES {
@@ -251,22 +252,24 @@ impl Stack {
     /// may have missed the announcements. Control path.
     pub fn announce_again(&mut self, now: Instant) {
         for address in &self.addresses {
-            self.announcements.remove(address.address);
+            self.announcements.remove(address.address, address.vlan);
             self.announcements.add(*address, now);
         }
     }
 
-    /// Answers for an address no more. Control path.
-    pub fn remove_address(&mut self, address: IpAddr) -> Result<(), StackError> {
-        let place = self.addresses.iter().position(|own| own.address == address);
-        let place = place.ok_or(StackError::Unknown(address))?;
-        self.addresses.remove(place);
+    fn place(&self, address: IpAddr, vlan: Option<u16>) -> Option<usize> {
+        let is_same = |own: &LocalAddress| own.address == address && own.vlan == vlan;
+        self.addresses.iter().position(is_same)
+    }
+
+    /// Answers for an address of a VLAN no more. Control path.
+    pub fn remove_address(&mut self, address: IpAddr, vlan: Option<u16>) -> Result<(), StackError> {
+        let place = self.place(address, vlan);
+        let place = place.ok_or(StackError::Unknown { address, vlan })?;
+        let removed = self.addresses.remove(place);
         self.filters.remove_address(address);
-        self.announcements.remove(address);
-        if self
-            .leased()
-            .is_some_and(|leased| leased.address == address)
-        {
+        self.announcements.remove(address, vlan);
+        if self.leased() == Some(removed) {
             self.lease = None;
             self.drop_leased_gateway();
         }
@@ -342,6 +345,7 @@ impl Stack {
     pub fn poll(&mut self, now: Instant) -> usize {
         let mut count = 0;
         while count < MAX_BURST
+            && self.queues.has_room()
             && let Some(packet) = self.queues.next()
         {
             count += 1;
@@ -412,7 +416,7 @@ impl Stack {
     fn apply_lease(&mut self, change: DhcpChange, now: Instant) {
         let former = self.leased();
         if let Some(former) = former
-            && let Err(error) = self.remove_address(former.address)
+            && let Err(error) = self.remove_address(former.address, former.vlan)
         {
             tracing::warn!(%error, "an address of a DHCP server was removed already");
         }

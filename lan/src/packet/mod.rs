@@ -3,7 +3,7 @@
 mod bytes;
 mod offload;
 
-pub(crate) use offload::COMMAND_SHIFT;
+pub(crate) use offload::{COMMAND_SHIFT, MAX_PAYLOAD};
 pub use offload::{Layer4, OffloadError, TransmitRequest};
 
 use crate::raw::PoolReference;

@@ -10,7 +10,7 @@ const TAG_BYTES: usize = 4;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86DD;
 /// Most bytes of payload of a packet that the device cuts: 18 bits.
-const MAX_PAYLOAD: usize = (1 << 18) - 1;
+pub(crate) const MAX_PAYLOAD: u32 = (1 << 18) - 1;
 /// [`DataCommand`] from this bit on goes into [`Packet::command`]: header lengths and kinds.
 pub(crate) const COMMAND_SHIFT: u32 = 4;
 
@@ -192,6 +192,10 @@ impl Packet {
     /// Asks the device for checksums and segmentation, and prepares the headers for that: writes the
     /// sum of the pseudo header, and zeroes what differs from segment to segment.
     ///
+    /// The request is for the packet as it is: bytes that are added or removed afterwards need a new
+    /// one. A packet that has lost part of its headers, or all of the payload that was to be cut, is
+    /// dropped by [`TransmitQueue::send`](crate::TransmitQueue::send) and counted as `too_short`.
+    ///
     /// Errors: [`OffloadError`], by name; nothing was changed.
     pub fn offload(&mut self, wanted: TransmitRequest) -> Result<(), OffloadError> {
         if wanted == TransmitRequest::default() {
@@ -296,7 +300,7 @@ fn check_cut(cut: u16, kind: Layer4, payload: usize) -> Result<(), OffloadError>
     if kind == Layer4::Sctp {
         return Err(OffloadError::NotSegmentable(kind));
     }
-    if !(1..=MAX_PAYLOAD).contains(&payload) {
+    if !(1..=MAX_PAYLOAD as usize).contains(&payload) {
         return Err(OffloadError::Payload(payload));
     }
     Ok(())

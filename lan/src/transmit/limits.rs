@@ -1,6 +1,6 @@
 //! Limits of the device for packets that it sends.
 
-use crate::packet::Packet;
+use crate::packet::{MAX_PAYLOAD, Packet};
 use ringside_spec::lan::receive::MAX_FRAME_BYTES;
 use ringside_spec::lan::transmit::{FRAME_BYTES_MIN, MAX_BUFFER_BYTES, MAX_DESCRIPTORS_PER_PACKET};
 
@@ -18,6 +18,8 @@ pub(super) enum Refused {
     TooLong,
     TooManySegments,
     NoBuffers,
+    /// it stays in the burst
+    RingFull,
 }
 
 /// Limits of the device.
@@ -27,6 +29,12 @@ pub(super) fn check(packet: &Packet) -> Result<(), Refused> {
     let overhead = tags * TAG_BYTES + CHECK_BYTES;
     if u64::from(packet.total()) < FRAME_BYTES_MIN || packet.segments().any(|one| one.length == 0) {
         return Err(Refused::TooShort);
+    }
+    if !has_headers(packet) {
+        return Err(Refused::TooShort);
+    }
+    if flags.segmentation() {
+        check_cut(packet)?;
     }
     let frame = if flags.segmentation() {
         u32::from(packet.header_bytes()) + u32::from(packet.cut_bytes())
@@ -43,6 +51,23 @@ pub(super) fn check(packet: &Packet) -> Result<(), Refused> {
         return Err(Refused::TooManySegments);
     }
     Ok(())
+}
+
+/// True unless the packet was shortened after [`Packet::offload`] had found its headers.
+#[inline(always)]
+pub(super) const fn has_headers(packet: &Packet) -> bool {
+    packet.command == 0 || packet.header_bytes() <= packet.first_bytes()
+}
+
+/// Refuses a packet to be cut whose payload is no longer one that [`Packet::offload`] takes.
+const fn check_cut(packet: &Packet) -> Result<(), Refused> {
+    // It has its headers.
+    let payload = packet.total() - packet.header_bytes() as u32;
+    match payload {
+        0 => Err(Refused::TooShort),
+        1..=MAX_PAYLOAD => Ok(()),
+        _ => Err(Refused::TooLong),
+    }
 }
 
 /// Returns true if each frame that the device cuts is gathered from at most eight buffers, that of

@@ -1,6 +1,6 @@
 //! Descriptors of single packets: those that the paths of the module `vector` do not take, too.
 
-use super::limits::{MAX_PLAIN_BYTES, Refused, check};
+use super::limits::{MAX_PLAIN_BYTES, Refused, check, has_headers};
 use super::{REPORT_EVERY, SHARED, TransmitQueue, WORDS};
 use crate::packet::{COMMAND_SHIFT, Packet};
 use crate::shared::{Link, NO_BUFFER};
@@ -22,7 +22,8 @@ impl TransmitQueue {
         let plain = packet.next == NO_BUFFER
             && !flags.shared()
             && !flags.segmentation()
-            && !flags.outer_vlan();
+            && !flags.outer_vlan()
+            && has_headers(packet);
         let length = packet.total();
         let shortest = FRAME_BYTES_MIN as u32;
         let fits = length.wrapping_sub(shortest) <= MAX_PLAIN_BYTES - shortest;
@@ -94,9 +95,14 @@ impl TransmitQueue {
         }
     }
 
-    /// A packet of another pool: its bytes are copied into this queue's.
+    /// A packet of another pool: its bytes are copied into this queue's. Without room in the ring the
+    /// packet stays as it is.
     #[cold]
     fn copy(&mut self, packet: &mut Packet) -> Result<(), Refused> {
+        let piece_bytes = usize::from(self.pool.settings().buffer_bytes);
+        let pieces = |bytes: usize| bytes.div_ceil(piece_bytes).max(1);
+        let count: usize = packet.segments().map(|one| pieces(one.length())).sum();
+        self.find_room(count)?;
         let mut copy: Option<Packet> = None;
         for segment in packet.segments() {
             let piece = self.pool.packet_with(packet.segment_bytes(segment));
@@ -114,10 +120,21 @@ impl TransmitQueue {
         copy.set_first_bytes(first_bytes);
         *packet = copy;
         self.counters.copied += 1;
-        if usize::from(self.free) < packet.segment_count() + 1 {
-            return Err(Refused::NoBuffers);
-        }
         Ok(())
+    }
+
+    /// Looks for descriptors for a packet of so many segments, offloads included.
+    #[cold]
+    pub(super) fn find_room(&self, segments: usize) -> Result<(), Refused> {
+        let needed = segments + 1;
+        if needed <= usize::from(self.free) {
+            Ok(())
+        } else if needed < usize::from(self.ring.length) {
+            Err(Refused::RingFull)
+        } else {
+            // More than the ring ever has: the packet would stay at the front of each burst.
+            Err(Refused::TooManySegments)
+        }
     }
 
     /// Packets of several buffers or with several handles, with a context descriptor, or that cannot
@@ -131,9 +148,9 @@ impl TransmitQueue {
         check(packet)?;
         let flags = packet.own;
         if flags.segmentation() || flags.outer_vlan() {
-            let payload = packet.total() - u32::from(packet.header_bytes());
             let mut context = ContextCommand::ZERO.with_kind(kind::CONTEXT);
             if flags.segmentation() {
+                let payload = packet.total() - u32::from(packet.header_bytes());
                 context = context
                     .with_segmentation(true)
                     .with_payload_bytes(payload.into())

@@ -138,6 +138,46 @@ fn a_packet_of_another_pool_is_copied() {
 }
 
 #[test]
+fn a_packet_of_another_pool_stays_in_the_burst_while_the_ring_is_full() {
+    let mut rig = Rig::new();
+    let large = crate::PoolSettings {
+        buffers: 32,
+        buffer_bytes: 9088,
+        headroom_bytes: 128,
+    };
+    let other = PacketPool::new(&rig.bench.dma, large).unwrap();
+    // Of one segment each; their copies take five descriptors, of which the ring has 63.
+    let long = vec![9; 9000];
+    let packets: Vec<_> = (0..13).map(|_| other.packet_with(&long).unwrap()).collect();
+    let (sent, mut burst) = rig.send(packets);
+    assert_eq!((sent, burst.len()), (12, 1));
+    assert_eq!(rig.pool.usage().in_use, 60, "no buffer was taken for it");
+    assert_eq!(rig.queue.drops().packets(), 0);
+    assert_eq!(rig.queue.counters().ring_full, 1);
+    rig.complete();
+    assert_eq!(rig.queue.send(&mut burst), 1);
+    assert_eq!(rig.queue.counters().copied, 13);
+}
+
+/// Else it would stay at the front of the burst, and nothing behind it would be sent.
+#[test]
+fn a_packet_of_more_segments_than_the_ring_has_is_dropped() {
+    let mut rig = Rig::new();
+    let pool = rig.pool.clone();
+    let chained = |pieces: usize| {
+        let mut packet = pool.packet_with(&[1; 30]).unwrap();
+        for _ in 1..pieces {
+            packet.chain(pool.packet_with(&[1; 30]).unwrap()).unwrap();
+        }
+        packet
+    };
+    let (sent, burst) = rig.send([chained(63), rig.packet(60)]);
+    assert_eq!((sent, burst.len()), (2, 0));
+    assert_eq!(rig.queue.drops().too_many_segments, 1);
+    assert_eq!(rig.queue.counters().packets, 1);
+}
+
+#[test]
 fn stop_gives_back_what_was_not_reported() {
     let mut rig = Rig::new();
     for _ in 0..3 {
@@ -283,6 +323,73 @@ fn inserted_tags_count_for_the_longest_frame() {
     assert_eq!(sends(9721, Some(1), None), 1);
     assert_eq!(sends(9716, Some(1), Some(2)), 1);
     assert_eq!(sends(9717, Some(1), Some(2)), 2);
+}
+
+/// Headers of TCP over IPv4, to be cut, with a payload of so many bytes.
+fn to_be_cut(rig: &Rig, payload: usize) -> Packet {
+    let mut packet = rig.packet(54 + payload);
+    let bytes = packet.bytes_mut().unwrap();
+    bytes[..54].fill(0);
+    bytes[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+    bytes[23] = 6;
+    bytes[46] = 5 << 4;
+    let wanted = crate::TransmitRequest {
+        ip_checksum: true,
+        layer_4_checksum: true,
+        segment_bytes: Some(100),
+    };
+    packet.offload(wanted).unwrap();
+    packet
+}
+
+#[test]
+fn a_packet_to_be_cut_that_lost_payload_or_headers_is_dropped_as_too_short() {
+    let mut rig = Rig::new();
+    for kept in [20, 53, 54] {
+        let mut packet = to_be_cut(&rig, 1000);
+        packet.truncate(kept).unwrap();
+        let before = rig.queue.drops().too_short;
+        assert_eq!(rig.send([packet]).0, 1);
+        assert_eq!(rig.queue.drops().too_short, before + 1, "{kept} bytes");
+    }
+    let mut summed = to_be_cut(&rig, 1000);
+    let wanted = crate::TransmitRequest {
+        layer_4_checksum: true,
+        ..crate::TransmitRequest::default()
+    };
+    summed.offload(wanted).unwrap();
+    summed.truncate(53).unwrap();
+    assert_eq!(rig.send([summed]).0, 1);
+    assert_eq!(rig.queue.drops().too_short, 4, "no header to sum");
+    let mut split = to_be_cut(&rig, 1);
+    split.remove_front(20).unwrap();
+    split.chain(rig.packet(100)).unwrap();
+    assert_eq!(rig.send([split]).0, 1);
+    assert_eq!(rig.queue.drops().too_short, 5, "headers in two segments");
+    assert_eq!(rig.queue.counters().packets, 0);
+    let mut shorter = to_be_cut(&rig, 1000);
+    shorter.truncate(55).unwrap();
+    rig.send([shorter]);
+    assert_eq!(ContextCommand(rig.ring.load(1)).payload_bytes(), 1);
+}
+
+#[test]
+fn a_packet_to_be_cut_that_grew_beyond_what_the_device_cuts_is_dropped() {
+    let mut rig = Rig::new();
+    let large = crate::PoolSettings {
+        buffers: 32,
+        buffer_bytes: 16256,
+        headroom_bytes: 128,
+    };
+    rig.pool = PacketPool::new(&rig.bench.dma, large).unwrap();
+    (rig.queue, rig.ring) = rig.bench.transmitter(64, rig.pool.clone(), None);
+    let mut packet = to_be_cut(&rig, 1000);
+    // The field of the payload's length has 18 bits.
+    for _ in 0..17 {
+        packet.chain(rig.packet(16000)).unwrap();
+    }
+    assert_eq!(rig.send([packet]).0, 1);
+    assert_eq!(rig.queue.drops().too_long, 1);
 }
 
 /// A frame that the device cuts is gathered from eight buffers at most, that of the headers among

@@ -1,7 +1,7 @@
 //! Counters of the port and of the function's VSI.
 
 use crate::chip::Traffic;
-use crate::lan::LanCounters;
+use crate::lan::{LanCounters, VsiCounters};
 
 use ringside_spec::lan::registers::statistics as registers;
 use ringside_spec::lan::registers::statistics::Counter;
@@ -103,8 +103,11 @@ impl Statistics {
             (registers::VSI_RECEIVE_UNICAST, all.received.unicast),
             (registers::VSI_RECEIVE_MULTICAST, all.received.multicast),
             (registers::VSI_RECEIVE_BROADCAST, all.received.broadcast),
-            (registers::VSI_RECEIVE_DROPPED, all.dropped),
-            (registers::VSI_RECEIVE_ERRORS, all.receive_errors),
+            (
+                registers::VSI_RECEIVE_DROPPED,
+                all.dropped + all.receive_errors,
+            ),
+            (registers::VSI_RECEIVE_ERRORS, causes(&all)),
             (registers::VSI_TRANSMIT_BYTES, all.sent.bytes),
             (registers::VSI_TRANSMIT_UNICAST, all.sent.unicast),
             (registers::VSI_TRANSMIT_MULTICAST, all.sent.multicast),
@@ -113,6 +116,12 @@ impl Statistics {
         ];
         pick(&values, counter)
     }
+}
+
+/// Both causes of dropped frames. No driver that runs on the model clears them.
+fn causes(counters: &VsiCounters) -> u64 {
+    let most = u64::from(u16::MAX);
+    counters.dropped.min(most) | counters.receive_errors.min(most) << 16
 }
 
 fn pick(values: &[(Counter, u64)], wanted: &Counter) -> u64 {

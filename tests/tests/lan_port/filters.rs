@@ -2,6 +2,7 @@
 
 use crate::rig::{Rig, plain_frame, settings};
 use ringside_pmd::lan::PortSettings;
+use ringside_pmd::lan::port::PortSetup;
 use ringside_pmd::rdma::QueuePairConfig;
 
 const STRANGER: [u8; 6] = [0x02, 1, 2, 3, 4, 5];
@@ -48,7 +49,59 @@ fn unicast_multicast_and_promiscuous_frames_arrive_as_configured() {
     try_address(&mut rig, STRANGER, true);
     rig.b.open.port.set_promiscuous(false).expect("set");
     try_address(&mut rig, STRANGER, false);
+    try_address(&mut rig, GROUP, true);
+    rig.b.open.port.set_all_multicast(false).expect("set");
     try_address(&mut rig, GROUP, false);
+    rig.finish();
+}
+
+#[test]
+fn promiscuous_mode_and_all_groups_are_independent_requests() {
+    let mut rig = Rig::new();
+    let port = rig.b.open.port.clone();
+    let setup = |promiscuous, all_multicast| {
+        let now = port.setup().vsi;
+        assert_eq!(
+            (now.promiscuous, now.all_multicast),
+            (promiscuous, all_multicast)
+        );
+        now
+    };
+    port.set_promiscuous(true).expect("set");
+    setup(true, false);
+    try_address(&mut rig, GROUP, true);
+    port.set_all_multicast(true).expect("set");
+    port.set_all_multicast(false).expect("set");
+    try_address(&mut rig, GROUP, true);
+    port.set_all_multicast(true).expect("set");
+    let both = setup(true, true);
+    port.set_promiscuous(false).expect("set");
+    let groups = setup(false, true);
+    try_address(&mut rig, STRANGER, false);
+    try_address(&mut rig, GROUP, true);
+    // After a recovery the port asks for what it had.
+    port.restore(&PortSetup::default()).expect("restored");
+    try_address(&mut rig, GROUP, false);
+    for (vsi, strangers) in [(groups, false), (both, true)] {
+        let before = PortSetup { vsi, address: None };
+        port.restore(&before).expect("restored");
+        try_address(&mut rig, STRANGER, strangers);
+        try_address(&mut rig, GROUP, true);
+        port.set_promiscuous(false).expect("set");
+        try_address(&mut rig, STRANGER, false);
+        try_address(&mut rig, GROUP, true);
+    }
+    drop(port);
+    rig.finish();
+}
+
+#[test]
+fn the_zero_address_is_refused() {
+    let rig = Rig::new();
+    let error = rig.b.open.port.add_address([0; 6]).expect_err("refused");
+    let text = "MAC address 00:00:00:00:00:00: choose the address of a station or of a group";
+    assert_eq!(error.to_string(), text);
+    assert_eq!(rig.b.open.port.setup().vsi.addresses, [[0; 6]; 0]);
     rig.finish();
 }
 

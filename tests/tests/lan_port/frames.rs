@@ -103,6 +103,9 @@ fn a_frame_longer_than_the_receiver_takes_is_dropped_and_counted() {
     let found = rig.wait_b(1);
     assert_eq!(found[0].1.to_vec(), fits);
     drop(found);
+    let statistics = rig.b.open.port.statistics().expect("statistics");
+    let dropped = statistics.iter().find(|one| one.name == "rx_dropped");
+    assert_eq!(dropped.map(|one| one.value), Some(1));
     rig.finish();
 }
 

@@ -4,7 +4,7 @@
 use crate::rig::{Flow, Rig, ip_frame, settings};
 use ringside_lan::{SymmetricToeplitz, Toeplitz};
 use ringside_pmd::lan::PortSettings;
-use ringside_pmd::lan::port::{DEFAULT_KEY, FlowKind, HashField};
+use ringside_pmd::lan::port::{DEFAULT_KEY, FlowKind, HashField, Spreading};
 
 const QUEUES: usize = 4;
 
@@ -111,6 +111,27 @@ fn a_field_that_a_kind_does_not_have_is_refused_by_name() {
         let text = error.unwrap_err().to_string();
         assert!(text.contains("SourcePort of"), "{text}");
     }
+    rig.finish();
+}
+
+#[test]
+fn a_table_longer_than_the_devices_is_refused_with_the_sizes_that_are_possible() {
+    let rig = rig();
+    let port = &rig.b.open.port;
+    let entries = port.hash_table_entries();
+    let spreading = |count: usize| Spreading {
+        key: DEFAULT_KEY,
+        table: vec![0; count],
+    };
+    for wrong in [entries + 1, 5000] {
+        let error = port.spread(&spreading(wrong)).expect_err("refused");
+        let text = format!(
+            "hash table of {wrong} entries: choose 1 to {entries} entries, which are repeated"
+        );
+        assert_eq!(error.to_string(), text);
+        assert_eq!(port.setup().vsi.spreading, None);
+    }
+    port.spread(&spreading(entries)).expect("all entries");
     rig.finish();
 }
 

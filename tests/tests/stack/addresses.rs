@@ -78,6 +78,40 @@ fn neighbours_are_resolved_by_arp_and_by_discovery_also_on_a_vlan() {
     bed.finish([device_a, device_b]);
 }
 
+/// The GID table of RDMA accepts it: the VLAN is part of an address.
+#[test]
+fn one_address_on_two_vlans_is_answered_for_on_each_until_it_is_removed_there() {
+    let bed = Bed::new();
+    let twice = ["192.0.2.1/24@5", "192.0.2.1/24@6"];
+    let (device_b, mut b) = bed.stack(1, &config(&twice));
+    let own = ip("192.0.2.1");
+    let mac = b.port().mac();
+    let asks = |b: &mut Stack, vlan: u16, wanted: bool| {
+        let far = format!("192.0.2.2/24@{vlan}");
+        let (device_a, mut a) = bed.stack(0, &config(&[&far]));
+        let found = resolve(&bed, &mut a, b, own);
+        assert_eq!(found.is_ok_and(|found| found == mac), wanted, "VLAN {vlan}");
+        drop(a);
+        let report = device_a.shutdown();
+        assert!(report.failures.is_empty(), "{:#?}", report.failures);
+    };
+    asks(&mut b, 5, true);
+    asks(&mut b, 6, true);
+    let now = bed.world.clock().now();
+    let again = "192.0.2.1/24@6".parse().unwrap();
+    assert_eq!(b.add_address(again, now), Err(StackError::Duplicate(again)));
+    b.remove_address(own, Some(6)).unwrap();
+    let unknown = StackError::Unknown {
+        address: own,
+        vlan: Some(6),
+    };
+    assert_eq!(b.remove_address(own, Some(6)), Err(unknown));
+    asks(&mut b, 5, true);
+    asks(&mut b, 6, false);
+    drop(b);
+    bed.finish([device_b]);
+}
+
 #[test]
 fn an_address_without_host_fails_after_all_requests_and_one_without_way_at_once() {
     let bed = Bed::new();
@@ -126,14 +160,18 @@ fn addresses_come_and_go_at_run_time_with_their_filters() {
     assert!(a.forget(added, None));
     assert_eq!(resolve(&bed, &mut a, &mut b, added), Ok(b.port().mac()));
     let again = "2001:db8::77:8899/64".parse().unwrap();
-    assert_eq!(b.add_address(again, now), Err(StackError::Duplicate(added)));
+    assert_eq!(b.add_address(again, now), Err(StackError::Duplicate(again)));
     // The announcement of the address is under way.
     for _ in 0..10 {
         a.poll(bed.world.clock().now());
         bed.pass();
     }
-    b.remove_address(added).unwrap();
-    assert_eq!(b.remove_address(added), Err(StackError::Unknown(added)));
+    b.remove_address(added, None).unwrap();
+    let unknown = StackError::Unknown {
+        address: added,
+        vlan: None,
+    };
+    assert_eq!(b.remove_address(added, None), Err(unknown));
     assert!(a.forget(added, None));
     assert!(resolve(&bed, &mut a, &mut b, added).is_err());
     drop((a, b));
@@ -277,7 +315,10 @@ fn a_stack_that_ends_or_does_not_start_removes_its_filters_and_no_others() {
     // A duplicate is found after the groups of the first were opened.
     let twice = own(&["2001:db8::77/64", "2001:db8::77/65"]);
     let error = Stack::new(port.clone(), (receive, transmit), &twice, now).unwrap_err();
-    assert_eq!(error, StackError::Duplicate(ip("2001:db8::77")));
+    assert_eq!(
+        error,
+        StackError::Duplicate("2001:db8::77/65".parse().unwrap())
+    );
     assert_eq!(rules(), with_stack - 2);
     assert_eq!(port.remove_address(nodes), Ok(true));
     assert_eq!(rules(), with_stack - 3);

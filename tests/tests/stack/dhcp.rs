@@ -147,7 +147,9 @@ fn a_lease_hides_the_configured_router_and_its_end_brings_that_one_back() {
     assert_eq!(stack.gateways(), [configured]);
     lease(&bed, &mut stack, &mut server);
     assert_eq!(stack.gateways(), [IpAddr::V4(SERVER), configured]);
-    stack.remove_address(IpAddr::V4(OFFERED)).expect("leased");
+    stack
+        .remove_address(IpAddr::V4(OFFERED), None)
+        .expect("leased");
     assert_eq!(stack.leased(), None);
     assert_eq!(stack.gateways(), [configured]);
     drop(stack);

@@ -4,5 +4,6 @@
 mod addresses;
 mod bed;
 mod dhcp;
+mod full;
 mod ping;
 mod rdma;

@@ -24,6 +24,22 @@ pub enum PortError {
     /// No memory for rings.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// Receive queues would start without buffers: those before them take all.
+    #[error(
+        "a pool of {buffers} buffers is too small for {queues} receive queues of {descriptors} \
+         descriptors: set PortSettings::pool.buffers to {needed} or more, or choose fewer \
+         receive_queues or receive_descriptors"
+    )]
+    PoolTooSmall {
+        /// Buffers of the pool.
+        buffers: u32,
+        /// Receive queues.
+        queues: usize,
+        /// Descriptors of each.
+        descriptors: u16,
+        /// Buffers that their rings hold.
+        needed: u32,
+    },
     /// No pool.
     #[error(transparent)]
     Pool(#[from] PoolError),

@@ -1,9 +1,10 @@
 //! Filters of received packets: addresses, VLANs, promiscuous mode.
 
-use super::shared::{Held, PortShared};
+use super::shared::{Configured, Held, Modes, PortShared};
+use super::station::check_not_zero;
 use super::tags::VlanStripping;
 use super::{PortError, Vsi};
-use crate::admin::{Loopback, RulePackets};
+use crate::admin::{AdminQueue, Loopback, RulePackets};
 use crate::lan::vsi::switch_flags;
 use ringside_spec::lan::admin::vsi::{
     InnerVlanFlags, SwitchFlags2, VsiProperties, VsiSections, vlan_receive, vlan_transmit,
@@ -15,21 +16,24 @@ const MAX_VLAN: u16 = 4094;
 
 impl Vsi {
     /// Delivers all unicast packets of the wire, and all to groups, or only those that other rules
-    /// let in.
+    /// and [`Vsi::set_all_multicast`] let in.
     pub fn set_promiscuous(&self, wanted: bool) -> Result<(), PortError> {
-        self.shared.set_all(false, wanted)?;
-        self.shared.set_all(true, wanted)
+        self.shared.set_modes(|modes| modes.promiscuous = wanted)
     }
 
-    /// Delivers all packets to groups, or only those that other rules let in.
+    /// Delivers all packets to groups, or only those that other rules let in. Independent of
+    /// [`Vsi::set_promiscuous`], during which all of them are delivered in any case.
     pub fn set_all_multicast(&self, wanted: bool) -> Result<(), PortError> {
-        self.shared.set_all(true, wanted)
+        self.shared.set_modes(|modes| modes.all_multicast = wanted)
     }
 
     /// Lets packets to one more address in; its own and broadcast are in anyway.
     ///
     /// The address of a single station belongs to one VSI of a function; those of groups do not.
+    ///
+    /// Control path. Errors: [`PortError::Invalid`], the zero address; a refusal of the firmware.
     pub fn add_address(&self, mac: [u8; 6]) -> Result<(), PortError> {
+        check_not_zero(mac)?;
         self.shared.admin()?;
         let mut configured = self.shared.configured();
         if let Some(held) = configured.held.get_mut(&mac) {
@@ -183,9 +187,30 @@ impl PortShared {
         }
     }
 
-    fn set_all(&self, groups: bool, wanted: bool) -> Result<(), PortError> {
+    /// Changes the requested modes, and the rules that they need. They stay as they were if a rule
+    /// fails.
+    fn set_modes(&self, change: impl FnOnce(&mut Modes)) -> Result<(), PortError> {
         let admin = self.admin()?;
         let mut configured = self.configured();
+        let mut modes = configured.modes;
+        change(&mut modes);
+        let Modes {
+            promiscuous,
+            all_multicast,
+        } = modes;
+        self.set_all(admin, &mut configured, false, promiscuous)?;
+        self.set_all(admin, &mut configured, true, promiscuous || all_multicast)?;
+        configured.modes = modes;
+        Ok(())
+    }
+
+    fn set_all(
+        &self,
+        admin: &AdminQueue,
+        configured: &mut Configured,
+        groups: bool,
+        wanted: bool,
+    ) -> Result<(), PortError> {
         match (configured.promiscuous.get(&groups).copied(), wanted) {
             (None, true) => {
                 let port = self.port;
@@ -217,6 +242,7 @@ impl PortShared {
         rules.append(&mut configured.own_rules);
         let had_vlans = !configured.vlans.is_empty();
         configured.promiscuous.clear();
+        configured.modes = Modes::default();
         configured.addresses.clear();
         configured.held.clear();
         configured.vlans.clear();

@@ -22,6 +22,7 @@ mod registry;
 mod restore;
 mod rules;
 mod shared;
+mod sizes;
 mod spread;
 mod stamps;
 mod station;
@@ -41,6 +42,7 @@ pub(crate) use registry::PortRegistry;
 pub use restore::{PortSetup, VsiSetup};
 pub use rules::{FlowMatch, FlowRule, FlowTarget, RuleKind, RuleNumber};
 pub(crate) use shared::{GroupPlace, PortParts};
+pub(crate) use sizes::check;
 pub use statistics::PortStatistic;
 pub use tags::VlanStripping;
 pub use vsi::{MAX_VSI_RECEIVE_QUEUES, OpenVsi, Vsi, VsiSettings};
@@ -74,9 +76,12 @@ pub struct PortSettings {
     pub receive_descriptors: u16,
     /// The same of a transmit ring.
     pub transmit_descriptors: u16,
-    /// Largest payload of a frame, [`MTU_MIN`]..=[`MAX_MTU`].
+    /// Largest payload of a frame with two VLAN tags, [`MTU_MIN`]..=[`MAX_MTU`]. The device does not
+    /// look for tags: the payload of a frame with fewer may be longer by 4 bytes for each.
     pub mtu: u16,
-    /// The pool of all queues.
+    /// The pool of all queues. A number of buffers other than the default one must not be less than
+    /// the receive rings hold, [`PortSettings::receive_queues`] times
+    /// [`PortSettings::receive_descriptors`]; the default one grows where all rings need more.
     pub pool: PoolSettings,
     /// Tags of received packets.
     pub vlan_stripping: VlanStripping,
@@ -163,7 +168,7 @@ struct Queues {
 impl Queues {
     /// Makes and starts them, and sets the spreading over them.
     fn open(shared: &Arc<PortShared>, settings: &PortSettings) -> Result<Self, PortError> {
-        let pool = PacketPool::new(&shared.pool, settings.pool)?;
+        let pool = PacketPool::new(&shared.pool, sizes::pool(settings))?;
         if settings.time_stamps {
             shared.stamp_packets(shared.capabilities.timers.as_ref(), &pool)?;
         }
@@ -200,31 +205,6 @@ impl Queues {
             pool,
         })
     }
-}
-
-/// Refuses settings that no device takes.
-pub(crate) fn check(settings: &PortSettings) -> Result<(), PortError> {
-    let counts = [
-        ("receive queues", settings.receive_queues),
-        ("transmit queues", settings.transmit_queues),
-    ];
-    for (what, wanted) in counts {
-        if !(1..=MAX_QUEUES).contains(&wanted) {
-            return Err(PortError::TooMany {
-                what,
-                wanted,
-                limit: MAX_QUEUES,
-            });
-        }
-    }
-    if !(MTU_MIN..=MAX_MTU).contains(&settings.mtu) {
-        return Err(PortError::Invalid {
-            what: "MTU",
-            value: settings.mtu.to_string(),
-            remedy: "choose 68 to 9702 bytes",
-        });
-    }
-    Ok(())
 }
 
 impl Port {

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 /// The frames that a VSI accepts, and their spreading over its queues.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct VsiSetup {
-    /// All packets to single stations.
+    /// All packets of the wire: [`Vsi::set_promiscuous`].
     pub promiscuous: bool,
-    /// All packets to groups.
+    /// All packets to groups, whether promiscuous or not: [`Vsi::set_all_multicast`].
     pub all_multicast: bool,
     /// Further addresses.
     pub addresses: Vec<[u8; 6]>,
@@ -46,8 +46,8 @@ impl Vsi {
         let asked = |mac: &&[u8; 6]| configured.held.get(*mac).is_none_or(|held| !held.alone);
         let chosen = hashes.filter(|(kind, one)| one.fields != kind.fields());
         VsiSetup {
-            promiscuous: configured.promiscuous.contains_key(&false),
-            all_multicast: configured.promiscuous.contains_key(&true),
+            promiscuous: configured.modes.promiscuous,
+            all_multicast: configured.modes.all_multicast,
             addresses: configured.addresses.keys().filter(asked).copied().collect(),
             vlans: configured
                 .vlans

@@ -90,6 +90,15 @@ pub(super) struct Held {
     pub(super) alone: bool,
 }
 
+/// The packets that a VSI lets in beside those to its addresses, as the program requested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Modes {
+    /// all packets of the wire
+    pub(super) promiscuous: bool,
+    /// all packets to groups
+    pub(super) all_multicast: bool,
+}
+
 /// The configuration that a shutdown removes.
 #[derive(Debug, Default)]
 pub(super) struct Configured {
@@ -99,6 +108,8 @@ pub(super) struct Configured {
     pub(super) running: BTreeSet<(QueueKind, u16)>,
     /// receive queues whose contexts were written
     pub(super) contexts: BTreeSet<u16>,
+    /// requests that the next two rules follow from
+    pub(super) modes: Modes,
     /// rules for all frames to single stations, and to groups
     pub(super) promiscuous: BTreeMap<bool, u16>,
     /// rules for further addresses

@@ -14,7 +14,7 @@ impl Vsi {
 
     /// Sets key and table.
     ///
-    /// Control path. Errors: an empty table, a queue that does not exist, or a refusal of the
+    /// Control path. Errors: an empty table or more than [`Vsi::hash_table_entries`], a queue that does not exist, or a refusal of the
     /// firmware.
     pub fn spread(&self, spreading: &Spreading) -> Result<(), PortError> {
         self.shared.write_spreading(spreading)?;
@@ -46,6 +46,19 @@ impl PortShared {
                 remedy: "name at least one queue",
             });
         }
+        let (given, entries) = (spreading.table.len(), self.spreading_entries());
+        if given > entries {
+            return Err(PortError::Invalid {
+                what: "hash table",
+                value: format!("of {given} entries"),
+                remedy: match entries {
+                    table::VSI_ENTRIES => "choose 1 to 64 entries, which are repeated",
+                    128 => "choose 1 to 128 entries, which are repeated",
+                    table::GLOBAL_ENTRIES => "choose 1 to 512 entries, which are repeated",
+                    _ => "choose 1 to 2048 entries, which are repeated",
+                },
+            });
+        }
         let beyond = |queue: &&u8| usize::from(**queue) >= self.queues.0;
         if let Some(queue) = spreading.table.iter().find(beyond) {
             return Err(PortError::Invalid {
@@ -56,7 +69,7 @@ impl PortShared {
         }
         let admin = self.admin()?;
         let table = spreading.table.iter().copied().cycle();
-        let table: Vec<u8> = table.take(self.spreading_entries()).collect();
+        let table: Vec<u8> = table.take(entries).collect();
         admin.set_hash_key(self.vsi, &spreading.key)?;
         let kind = match self.further {
             Some(_) => table::VSI,

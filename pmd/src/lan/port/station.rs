@@ -18,6 +18,18 @@ pub(super) fn check_station(mac: [u8; 6]) -> Result<(), PortError> {
     Ok(())
 }
 
+/// Refuses the address that no station and no group has.
+pub(super) fn check_not_zero(mac: [u8; 6]) -> Result<(), PortError> {
+    if mac == [0; 6] {
+        return Err(PortError::Invalid {
+            what: "MAC address",
+            value: text(mac),
+            remedy: "choose the address of a station or of a group",
+        });
+    }
+    Ok(())
+}
+
 pub(super) fn text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }

@@ -83,8 +83,6 @@ impl Port {
     /// [`AdminError::AddressTaken`](crate::admin::AdminError::AddressTaken), another VSI has the
     /// address; others of [`PortError`]. The VSI has been removed then.
     pub fn add_vsi(&self, settings: &VsiSettings) -> Result<OpenVsi, PortError> {
-        check(&settings.queues)?;
-        check_station(settings.mac)?;
         let wanted = settings.queues.receive_queues;
         if wanted > MAX_VSI_RECEIVE_QUEUES {
             return Err(PortError::TooMany {
@@ -93,6 +91,8 @@ impl Port {
                 limit: MAX_VSI_RECEIVE_QUEUES,
             });
         }
+        check(&settings.queues)?;
+        check_station(settings.mac)?;
         let VsiSettings { mac, loopback, .. } = *settings;
         let shared = self.shared.add_vsi(mac, loopback, &settings.queues)?;
         let queues = Queues::open(&shared, &settings.queues)?;

@@ -115,7 +115,9 @@ impl Station {
         let to = frame.to;
         let by_address = match to[0] & 1 != 0 {
             _ if to == ALL => true,
-            true => self.all_groups || self.has(to) || self.held.contains_key(&to),
+            true => {
+                self.all_groups || self.all_unicast || self.has(to) || self.held.contains_key(&to)
+            }
             false => self.all_unicast || self.has(to),
         };
         let by_vlan = match frame.vlan {

@@ -138,7 +138,6 @@ impl Run {
         let mut expected = Station::new(mac, count, open.vsi.hash_table_entries());
         expected.strips = strips;
         expected.all_unicast = settings.queues.promiscuous;
-        expected.all_groups = settings.queues.promiscuous;
         self.further.push(Further {
             open,
             settings,
@@ -236,12 +235,10 @@ impl Run {
             false => vsi.set_promiscuous(wanted),
         });
         let expected = self.expected(station);
-        expected.all_groups = wanted;
-        expected.all_unicast = if groups_only {
-            expected.all_unicast
-        } else {
-            wanted
-        };
+        match groups_only {
+            true => expected.all_groups = wanted,
+            false => expected.all_unicast = wanted,
+        }
     }
 
     fn spread(&mut self, station: usize) {

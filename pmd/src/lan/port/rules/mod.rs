@@ -41,7 +41,9 @@ pub struct FlowMatch {
     pub vlan: Option<u16>,
     /// Type of the payload; for [`RuleKind::Ethernet`].
     pub ether_type: Option<u16>,
-    /// Protocol of IP; for [`FlowKind::OtherV4`] and [`FlowKind::OtherV6`].
+    /// Protocol of IP; for [`FlowKind::OtherV4`] and [`FlowKind::OtherV6`]. Those that are kinds of
+    /// their own (TCP, UDP, SCTP, fragments of IPv6), and extension headers of IPv6 that the device
+    /// looks behind, are refused.
     pub protocol: Option<u8>,
     /// Source address.
     pub source: Option<IpAddr>,
@@ -280,6 +282,7 @@ impl FlowMatch {
             }
         }
         if let RuleKind::Flow(kind) = self.kind {
+            check_protocol(kind, self.protocol)?;
             let mut given = [self.source, self.destination].into_iter().flatten();
             if let Some(address) = given.find(|address| address.is_ipv4() != kind.is_v4()) {
                 let text = format!("{address} of {kind:?}");
@@ -289,6 +292,29 @@ impl FlowMatch {
         }
         Ok(())
     }
+}
+
+/// Refuses protocols of IP whose packets the device puts into another kind: it would find no profile
+/// for the rule, or the rule would never match.
+fn check_protocol(kind: FlowKind, protocol: Option<u8>) -> Result<(), PortError> {
+    let Some(protocol) = protocol else {
+        return Ok(());
+    };
+    let remedy = match (protocol, kind.is_v4()) {
+        (6, true) => "choose FlowKind::TcpV4 without a protocol",
+        (6, false) => "choose FlowKind::TcpV6 without a protocol",
+        (17, true) => "choose FlowKind::UdpV4 without a protocol",
+        (17, false) => "choose FlowKind::UdpV6 without a protocol",
+        (132, true) => "choose FlowKind::SctpV4 without a protocol",
+        (132, false) => "choose FlowKind::SctpV6 without a protocol",
+        (44, false) => "choose FlowKind::FragmentV6 without a protocol",
+        // Hop-by-hop options, routing, destination options: RFC 8200, section 4.
+        (0 | 43 | 60, false) => {
+            "the device looks behind this extension header: name the protocol there, or its kind"
+        }
+        _ => return Ok(()),
+    };
+    wrong("protocol", format!("{protocol} of {kind:?}"), remedy)
 }
 
 impl FlowRule {
@@ -314,8 +340,9 @@ impl FlowRule {
             }
             FlowTarget::Spread => (0, 0),
         };
-        if u32::from(first) + u32::from(count) > queues.into() {
-            let text = format!("{first} to {} of {queues}", u32::from(first + count) - 1);
+        let end = u32::from(first) + u32::from(count);
+        if end > queues.into() {
+            let text = format!("{first} to {} of {queues}", end - 1);
             let remedy = "choose receive queues that the port has";
             return wrong("queue", text, remedy);
         }

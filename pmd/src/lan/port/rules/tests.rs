@@ -213,3 +213,66 @@ fn rules_that_no_device_can_do_are_refused_by_name() {
     rule(&port, group(2, 2)).check(4).expect("possible");
     rule(&port, FlowTarget::Drop).check(4).expect("possible");
 }
+
+fn refusal(packets: FlowMatch, target: FlowTarget) -> String {
+    let rule = FlowRule {
+        packets,
+        target,
+        mark: None,
+        count: false,
+    };
+    let queues = 4;
+    rule.check(queues)
+        .map_or_else(|error| error.to_string(), |()| "taken".to_owned())
+}
+
+#[test]
+fn queues_that_the_port_does_not_have_are_refused_up_to_the_highest_number() {
+    let packets = || FlowMatch {
+        vlan: Some(1),
+        ..FlowMatch::of(RuleKind::All)
+    };
+    let group = |first, count| FlowTarget::Group { first, count };
+    for (target, text) in [
+        (FlowTarget::Queue(3), None),
+        (FlowTarget::Queue(4), Some("4 to 4 of 4")),
+        (FlowTarget::Queue(65535), Some("65535 to 65535 of 4")),
+        (group(0, 4), None),
+        (group(2, 4), Some("2 to 5 of 4")),
+        (group(65530, 64), Some("65530 to 65593 of 4")),
+    ] {
+        let found = refusal(packets(), target);
+        let wanted = text.map_or("taken".to_owned(), |text| {
+            format!("queue {text}: choose receive queues that the port has")
+        });
+        assert_eq!(found, wanted, "{target:?}");
+    }
+}
+
+#[test]
+fn a_protocol_that_is_a_kind_of_its_own_is_refused_with_the_name_of_that_kind() {
+    let (v4, v6) = (FlowKind::OtherV4, FlowKind::OtherV6);
+    for (kind, protocol, remedy) in [
+        (v4, 6, "FlowKind::TcpV4"),
+        (v4, 17, "FlowKind::UdpV4"),
+        (v4, 132, "FlowKind::SctpV4"),
+        (v6, 6, "FlowKind::TcpV6"),
+        (v6, 17, "FlowKind::UdpV6"),
+        (v6, 132, "FlowKind::SctpV6"),
+        (v6, 44, "FlowKind::FragmentV6"),
+        (v6, 0, "extension header"),
+        (v6, 43, "extension header"),
+        (v6, 60, "extension header"),
+        (v4, 0, "taken"),
+        (v4, 1, "taken"),
+        (v4, 44, "taken"),
+        (v6, 58, "taken"),
+    ] {
+        let packets = FlowMatch {
+            protocol: Some(protocol),
+            ..FlowMatch::of(RuleKind::Flow(kind))
+        };
+        let found = refusal(packets, FlowTarget::Queue(0));
+        assert!(found.contains(remedy), "{kind:?} {protocol}: {found}");
+    }
+}

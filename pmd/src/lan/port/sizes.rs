@@ -1,0 +1,96 @@
+//! Sizes of a port: those that no device takes are refused, and the pool is made to fit.
+
+use super::{MAX_MTU, MAX_QUEUES, MTU_MIN, PortError, PortSettings};
+use ringside_lan::PoolSettings;
+
+/// Descriptors of a ring.
+const DESCRIPTORS_MIN: u16 = 64;
+const DESCRIPTORS_MAX: u16 = 8160;
+const DESCRIPTORS_MULTIPLE: u16 = 32;
+/// Buffers that the cache of a thread holds.
+const CACHE: u32 = 128;
+/// Buffers of packets that the program holds.
+const UNDER_WAY: u32 = 1024;
+
+/// Refuses settings that no device takes.
+pub(crate) fn check(settings: &PortSettings) -> Result<(), PortError> {
+    let counts = [
+        ("receive queues", settings.receive_queues),
+        ("transmit queues", settings.transmit_queues),
+    ];
+    for (what, wanted) in counts {
+        if wanted > MAX_QUEUES {
+            return Err(PortError::TooMany {
+                what,
+                wanted,
+                limit: MAX_QUEUES,
+            });
+        }
+        if wanted == 0 {
+            return invalid(what, 0, "choose 1 to 64");
+        }
+    }
+    let rings = [
+        ("receive descriptors", settings.receive_descriptors),
+        ("transmit descriptors", settings.transmit_descriptors),
+    ];
+    for (what, wanted) in rings {
+        let fits = (DESCRIPTORS_MIN..=DESCRIPTORS_MAX).contains(&wanted);
+        if !fits || !wanted.is_multiple_of(DESCRIPTORS_MULTIPLE) {
+            return invalid(what, wanted, "choose a multiple of 32, 64 to 8160");
+        }
+    }
+    if !(MTU_MIN..=MAX_MTU).contains(&settings.mtu) {
+        return invalid("MTU", settings.mtu, "choose 68 to 9702 bytes");
+    }
+    let needed = in_rings(settings.receive_queues, settings.receive_descriptors);
+    if is_chosen(settings) && settings.pool.buffers < needed {
+        return Err(PortError::PoolTooSmall {
+            buffers: settings.pool.buffers,
+            queues: settings.receive_queues,
+            descriptors: settings.receive_descriptors,
+            needed,
+        });
+    }
+    Ok(())
+}
+
+/// The settings of the pool. A default number of buffers that leaves the threads of the queues and
+/// the program too few beside the receive rings grows to what all rings and those need.
+pub(super) fn pool(settings: &PortSettings) -> PoolSettings {
+    let receive = in_rings(settings.receive_queues, settings.receive_descriptors);
+    let caches = settings.receive_queues as u32 * CACHE;
+    if is_chosen(settings) || settings.pool.buffers >= receive + caches {
+        return settings.pool;
+    }
+    let transmit = in_rings(settings.transmit_queues, settings.transmit_descriptors);
+    PoolSettings {
+        buffers: receive + transmit + caches + UNDER_WAY,
+        ..settings.pool
+    }
+}
+
+/// True if the caller set the number of buffers.
+fn is_chosen(settings: &PortSettings) -> bool {
+    settings.pool.buffers != PoolSettings::default().buffers
+}
+
+/// Buffers that rings hold: sizes that were checked, or that are refused later.
+fn in_rings(queues: usize, descriptors: u16) -> u32 {
+    (queues as u32).saturating_mul(descriptors.into())
+}
+
+fn invalid(
+    what: &'static str,
+    value: impl ToString,
+    remedy: &'static str,
+) -> Result<(), PortError> {
+    Err(PortError::Invalid {
+        what,
+        value: value.to_string(),
+        remedy,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+use super::*;
+
+fn with(queues: usize, descriptors: u16, buffers: u32) -> PortSettings {
+    PortSettings {
+        receive_queues: queues,
+        receive_descriptors: descriptors,
+        pool: PoolSettings {
+            buffers,
+            ..PoolSettings::default()
+        },
+        ..PortSettings::default()
+    }
+}
+
+fn refusal(settings: &PortSettings) -> String {
+    check(settings).expect_err("refused").to_string()
+}
+
+#[test]
+fn a_pool_smaller_than_the_receive_rings_is_refused_with_what_it_takes() {
+    assert_eq!(check(&with(4, 64, 256)), Ok(()));
+    assert_eq!(
+        refusal(&with(4, 64, 255)),
+        "a pool of 255 buffers is too small for 4 receive queues of 64 descriptors: set \
+         PortSettings::pool.buffers to 256 or more, or choose fewer receive_queues or \
+         receive_descriptors"
+    );
+    assert!(refusal(&with(1, 64, 5)).contains("to 64 or more"));
+}
+
+#[test]
+fn the_default_pool_grows_with_the_rings_and_one_that_was_chosen_does_not() {
+    let default = PoolSettings::default();
+    let few = PortSettings::default();
+    assert_eq!(pool(&few), default);
+    let many = PortSettings {
+        receive_queues: 16,
+        transmit_queues: 16,
+        ..PortSettings::default()
+    };
+    assert_eq!(check(&many), Ok(()));
+    assert_eq!(pool(&many).buffers, 2 * 16 * 1024 + 16 * 128 + 1024);
+    assert_eq!(pool(&with(4, 64, 300)).buffers, 300);
+}
+
+#[test]
+fn sizes_out_of_range_are_named_with_their_range() {
+    let none = PortSettings {
+        receive_queues: 0,
+        ..PortSettings::default()
+    };
+    assert_eq!(refusal(&none), "receive queues 0: choose 1 to 64");
+    for wrong in [0, 32, 65, 8192] {
+        let settings = PortSettings {
+            transmit_descriptors: wrong,
+            ..PortSettings::default()
+        };
+        let text = format!("transmit descriptors {wrong}: choose a multiple of 32, 64 to 8160");
+        assert_eq!(refusal(&settings), text);
+        assert!(refusal(&with(1, wrong, 8192)).starts_with("receive descriptors"));
+    }
+}
