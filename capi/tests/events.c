@@ -64,7 +64,9 @@ static void once(struct ibv_pd *pd, struct ibv_qp **pairs, struct ibv_send_wr *w
     struct ibv_recv_wr receive = { .wr_id = 5 }, *bad_receive;
     struct pollfd ready = { .fd = channels[0]->fd, .events = POLLIN };
     struct ibv_send_wr *bad;
-    CHECK(failed && !ibv_modify_qp(failed, &error, IBV_QP_STATE));
+    CHECK(failed);
+    to_init(failed, 0);
+    CHECK(!ibv_modify_qp(failed, &error, IBV_QP_STATE));
     CHECK(!ibv_req_notify_cq(queues[0], 0) && !ibv_post_recv(failed, &receive, &bad_receive));
     wait_for(0);
     struct ibv_wc wc = next(queues[0]);
