@@ -103,7 +103,7 @@ counters! { VSI, VSI_ARRAYS, VSIS;
     // The second one tells apart the causes of what the first one counts, in two halves that stay at
     // 0xFFFF until a write clears the register. Source: FreeBSD `ice_common.c`, ice_stat_update_repc.
     VSI_RECEIVE_DROPPED "GLV_RDPC" 0x29_4C04 32 4 "packets that receive queues dropped";
-    VSI_RECEIVE_ERRORS "GLV_REPC" 0x29_5804 32 4 "these: [15:0] no descriptor, [31:16] errors";
+    VSI_RECEIVE_ERRORS "GLV_REPC" 0x29_5804 32 4 "these: bits 15:0 no descriptor, bits 31:16 errors";
     VSI_TRANSMIT_ERRORS "GLV_TEPC" 0x31_2000 32 4 "packets that were not sent because of errors";
 }
 
