@@ -158,6 +158,12 @@ impl ReceiveQueue {
     /// Control path. Errors: [`StopError`]; the queue is stopped, or lost if the device did not
     /// answer.
     pub fn start(&mut self) -> Result<(), StopError> {
+        self.start_with(u16::MAX)
+    }
+
+    /// The same, with so many buffers at first: a pool that does not fill the rings of several queues
+    /// is divided among them.
+    pub fn start_with(&mut self, most: u16) -> Result<(), StopError> {
         if !self.service.in_service() {
             return Err(StopError::OutOfService);
         }
@@ -174,7 +180,7 @@ impl ReceiveQueue {
         // and the device would use descriptors that have no address.
         self.tail.ring(0);
         self.state = QueueState::Running;
-        self.refill(1);
+        self.fill(most);
         let enabled = self.control.enable();
         if enabled.is_err() {
             // Stopped if the device refused or lets go of the ring, else lost: `stop` notes which.

@@ -21,6 +21,11 @@ impl ReceiveQueue {
         }
     }
 
+    /// Posts buffers into an empty ring, at most so many.
+    pub(super) fn fill(&mut self, most: u16) {
+        self.post((self.ring.length - TAIL_MULTIPLE).min(most));
+    }
+
     /// Posts a run of buffers; false, and nothing posted, if this thread's cache has none or the ring
     /// ends before.
     #[inline(always)]

@@ -253,3 +253,14 @@ fn statistics_have_the_names_of_ethtool_and_count_sent_packets() {
     assert_eq!(value(&rig.b, "rx_size_511.nic"), 7);
     rig.finish();
 }
+
+#[test]
+fn a_small_pool_is_divided_among_the_receive_queues() {
+    let mut small = settings();
+    small.receive_queues = 4;
+    small.pool.buffers = 256;
+    let rig = Rig::with(&settings(), &small);
+    let posted: Vec<u16> = rig.b.open.receive.iter().map(|one| one.posted()).collect();
+    assert_eq!(posted, [64; 4]);
+    rig.finish();
+}

@@ -24,20 +24,17 @@ pub enum PortError {
     /// No memory for rings.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// Receive queues would start without buffers: those before them take all.
+    /// Receive queues would receive little or nothing.
     #[error(
-        "a pool of {buffers} buffers is too small for {queues} receive queues of {descriptors} \
-         descriptors: set PortSettings::pool.buffers to {needed} or more, or choose fewer \
-         receive_queues or receive_descriptors"
+        "a pool of {buffers} buffers is too small for {queues} receive queues: set \
+         PortSettings::pool.buffers to {needed} or more, or choose fewer receive_queues"
     )]
     PoolTooSmall {
         /// Buffers of the pool.
         buffers: u32,
         /// Receive queues.
         queues: usize,
-        /// Descriptors of each.
-        descriptors: u16,
-        /// Buffers that their rings hold.
+        /// The fewest buffers for so many queues.
         needed: u32,
     },
     /// No pool.

@@ -79,9 +79,9 @@ pub struct PortSettings {
     /// Largest payload of a frame with two VLAN tags, [`MTU_MIN`]..=[`MAX_MTU`]. The device does not
     /// look for tags: the payload of a frame with fewer may be longer by 4 bytes for each.
     pub mtu: u16,
-    /// The pool of all queues. A number of buffers other than the default one must not be less than
-    /// the receive rings hold, [`PortSettings::receive_queues`] times
-    /// [`PortSettings::receive_descriptors`]; the default one grows where all rings need more.
+    /// The pool of all queues: 64 buffers or more for each receive queue. One that does not fill the
+    /// receive rings ([`PortSettings::receive_queues`] times [`PortSettings::receive_descriptors`]) is
+    /// divided among them at the start. The default number of buffers grows where all rings need more.
     pub pool: PoolSettings,
     /// Tags of received packets.
     pub vlan_stripping: VlanStripping,
@@ -189,7 +189,7 @@ impl Queues {
                 path: settings.packet_path,
             };
             let mut queue = shared.receive_queue(number, sizes, pool.clone())?;
-            queue.start()?;
+            queue.start_with(sizes::first_buffers(settings))?;
             receive.push(queue);
         }
         shared.write_spreading(&Spreading {

@@ -43,12 +43,12 @@ pub(crate) fn check(settings: &PortSettings) -> Result<(), PortError> {
     if !(MTU_MIN..=MAX_MTU).contains(&settings.mtu) {
         return invalid("MTU", settings.mtu, "choose 68 to 9702 bytes");
     }
-    let needed = in_rings(settings.receive_queues, settings.receive_descriptors);
+    // The smallest ring of each queue: with fewer, queues receive little or nothing.
+    let needed = in_rings(settings.receive_queues, DESCRIPTORS_MIN);
     if is_chosen(settings) && settings.pool.buffers < needed {
         return Err(PortError::PoolTooSmall {
             buffers: settings.pool.buffers,
             queues: settings.receive_queues,
-            descriptors: settings.receive_descriptors,
             needed,
         });
     }
@@ -68,6 +68,12 @@ pub(super) fn pool(settings: &PortSettings) -> PoolSettings {
         buffers: receive + transmit + caches + UNDER_WAY,
         ..settings.pool
     }
+}
+
+/// Buffers of a receive queue at its start: its share, if the pool does not fill all rings.
+pub(super) fn first_buffers(settings: &PortSettings) -> u16 {
+    let share = pool(settings).buffers / (settings.receive_queues as u32).max(1);
+    u16::try_from(share).unwrap_or(u16::MAX)
 }
 
 /// True if the caller set the number of buffers.

@@ -17,15 +17,20 @@ fn refusal(settings: &PortSettings) -> String {
 }
 
 #[test]
-fn a_pool_smaller_than_the_receive_rings_is_refused_with_what_it_takes() {
-    assert_eq!(check(&with(4, 64, 256)), Ok(()));
+fn a_pool_too_small_for_the_receive_queues_is_refused_with_what_it_takes() {
+    assert_eq!(check(&with(4, 1024, 256)), Ok(()));
     assert_eq!(
-        refusal(&with(4, 64, 255)),
-        "a pool of 255 buffers is too small for 4 receive queues of 64 descriptors: set \
-         PortSettings::pool.buffers to 256 or more, or choose fewer receive_queues or \
-         receive_descriptors"
+        refusal(&with(4, 1024, 255)),
+        "a pool of 255 buffers is too small for 4 receive queues: set PortSettings::pool.buffers to \
+         256 or more, or choose fewer receive_queues"
     );
     assert!(refusal(&with(1, 64, 5)).contains("to 64 or more"));
+}
+
+#[test]
+fn a_pool_that_does_not_fill_the_rings_is_divided_among_them() {
+    assert_eq!(first_buffers(&with(4, 1024, 300)), 75);
+    assert!(first_buffers(&PortSettings::default()) >= 1024);
 }
 
 #[test]
