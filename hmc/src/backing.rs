@@ -275,7 +275,7 @@ impl Backing {
         }
         let start = u64::from(segment) * SEGMENT_BYTES;
         let first = bytes.start.max(start);
-        let last = (bytes.end - 1).min(start + SEGMENT_BYTES - 1);
+        let last = bytes.end.min(start + SEGMENT_BYTES) - 1;
         let page = |address: u64| FpmAddress(address).location().page as u16;
         for page in page(first)..=page(last) {
             let there = matches!(present, Some(Present::Paged(pages)) if pages.contains(page));

@@ -105,6 +105,29 @@ fn a_page_list_in_use_takes_a_page_table_and_its_pages() {
 }
 
 #[test]
+fn a_page_list_takes_no_page_behind_its_end() {
+    let layout = with_many_pbles();
+    let backing = Backing::new(&layout, BackingPolicy::Sparse);
+    let last = backing.segments() as u16 - 1;
+    let first = layout
+        .pbles()
+        .index(FpmAddress(u64::from(last) * SEGMENT_BYTES))
+        .expect("page lists reach the last segment");
+    // A page holds 512 entries.
+    let whole = backing.missing(ObjectType::PageBufferList, first..first + 512);
+    let page = Missing::Page {
+        segment: last,
+        page: 0,
+    };
+    assert_eq!(whole, Ok(vec![Missing::PageTable { segment: last }, page]));
+}
+
+#[test]
+fn an_address_is_shown_as_a_number() {
+    assert_eq!(format!("{:?}", FpmAddress(0x20_0000)), "0x200000");
+}
+
+#[test]
 fn entries_name_the_memory_as_the_device_reads_it() {
     let segment = Missing::Segment { segment: 3 };
     let entry = segment.segment_entry(0x2_0060_0000).expect("has an entry");
