@@ -12,7 +12,7 @@ use super::translation::Tables;
 use crate::chip::Context;
 use crate::frame::Frame;
 use crate::rdma::regions::RegionTable;
-use completion_queue::{CompletionQueue, LateAcknowledgements, Written};
+use completion_queue::{CompletionQueue, LateAcknowledgements, LateArms, Written};
 use event_queues::{Event, EventQueue};
 
 use ringside_bus::DmaSpace;
@@ -27,6 +27,7 @@ pub(super) struct Objects {
     pub(super) regions: RegionTable,
     pub(super) completion_queues: Vec<Option<Box<CompletionQueue>>>,
     pub(super) late_acknowledgements: LateAcknowledgements,
+    pub(super) late_arms: LateArms,
     pub(super) completion_event_queues: Vec<Option<EventQueue>>,
     pub(super) asynchronous_events: Option<EventQueue>,
     /// Destination MAC addresses by index.
@@ -59,6 +60,7 @@ impl Objects {
             regions: RegionTable::new(0),
             completion_queues: Vec::new(),
             late_acknowledgements: LateAcknowledgements::default(),
+            late_arms: LateArms::default(),
             completion_event_queues: Vec::new(),
             asynchronous_events: None,
             arp: Vec::new(),
@@ -186,6 +188,7 @@ impl Objects {
                     self.tell(number, context);
                 }
             }
+            None if self.late_arms.take(number) => {}
             None => context
                 .ledger
                 .breach("doorbell of a completion queue that does not exist", || {

@@ -164,6 +164,7 @@ impl RdmaEngine {
             .get_mut(settings.number as usize)
         {
             *slot = Some(Box::new(queue));
+            self.objects.late_arms.forget(settings.number);
         }
         DONE
     }
@@ -238,6 +239,7 @@ impl RdmaEngine {
             }
             Some(queue) => {
                 self.objects.late_acknowledgements.expect(&queue);
+                self.objects.late_arms.expect(&queue);
                 DONE
             }
         }

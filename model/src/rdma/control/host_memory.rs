@@ -5,7 +5,7 @@ use crate::chip::Context;
 use crate::rdma::RdmaEngine;
 use crate::rdma::access::{aligned, reached};
 use crate::rdma::hmc::{capacity, lay_out};
-use crate::rdma::objects::completion_queue::LateAcknowledgements;
+use crate::rdma::objects::completion_queue::{LateAcknowledgements, LateArms};
 use crate::rdma::regions::RegionTable;
 use ringside_bus::Iova;
 use ringside_spec::rdma::commands::{CommitFpm, QueryFpm, StaticHmcPagesAllocated, UpdateSegments};
@@ -106,6 +106,7 @@ impl RdmaEngine {
         self.queue_pairs = empty(hmc.count(ObjectType::QueuePair));
         self.objects.completion_queues = empty(hmc.count(ObjectType::CompletionQueue));
         self.objects.late_acknowledgements = LateAcknowledgements::default();
+        self.objects.late_arms = LateArms::default();
         self.objects.completion_event_queues = empty(capacity().max_ceqs.into());
         self.objects.regions = RegionTable::new(hmc.count(ObjectType::MemoryRegion));
         let addresses = hmc.count(ObjectType::Arp).min(1 << 16);

@@ -10,7 +10,7 @@ use ringside_spec::rdma::events::{
 };
 use ringside_spec::rdma::limits::{COMPLETION_BYTES, SHADOW_BYTES};
 use ringside_spec::verbs::completion::{CompletionHeader, ExtensionHeader};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{Ordering, fence};
 
 const ELEMENT_WORDS: usize = COMPLETION_BYTES / 8;
@@ -329,6 +329,31 @@ impl CompletionQueue {
         self.event_outstanding = false;
         self.unacknowledged = self.unacknowledged.saturating_sub(1);
         std::mem::take(&mut self.event_waiting)
+    }
+}
+
+/// Completion queues that were destroyed after an event had used their request, and before a new one. Linux's
+/// handler of the event may run just after it was stopped for the destruction: it polls, and arms the queue
+/// once more. Source: Linux `drivers/infiniband/core/cq.c`, `ib_free_cq` and `ib_cq_completion_workqueue`.
+#[derive(Debug, Default)]
+pub(in crate::rdma) struct LateArms(BTreeSet<u32>);
+
+impl LateArms {
+    /// A queue is destroyed.
+    pub(in crate::rdma) fn expect(&mut self, queue: &CompletionQueue) {
+        if queue.was_armed && queue.armed == Armed::No {
+            self.0.insert(queue.settings.number);
+        }
+    }
+
+    /// A queue of this number is made.
+    pub(in crate::rdma) fn forget(&mut self, number: u32) {
+        self.0.remove(&number);
+    }
+
+    /// An arm doorbell for a queue that does not exist; false if none was to come.
+    pub(in crate::rdma) fn take(&mut self, number: u32) -> bool {
+        self.0.remove(&number)
     }
 }
 

@@ -817,10 +817,10 @@ fn a_window_opens_a_part_of_a_region_until_it_is_invalidated() {
     rig.assert_no_breach();
 }
 
-/// irdma's interrupt handler may take an event, lose the processor to the queue's destruction, and
-/// acknowledge afterwards.
+/// The driver's handler of an event may lose the processor to the queue's destruction, and acknowledge and
+/// arm afterwards.
 #[test]
-fn the_acknowledgement_of_an_event_may_come_after_its_queue_is_gone_but_once_only() {
+fn what_an_events_handler_writes_may_come_after_its_queue_is_gone_but_once_only() {
     let mut rig = Rig::new();
     let (mut qps, cqs) = rig.pair();
     let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
@@ -849,10 +849,15 @@ fn the_acknowledgement_of_an_event_may_come_after_its_queue_is_gone_but_once_onl
     };
     rig.done(0, destroy);
     rig.write(0, reg::CQ_ACKNOWLEDGE, 3);
+    rig.write(0, reg::CQ_ARM, 3);
     rig.assert_no_breach();
     rig.write(0, reg::CQ_ACKNOWLEDGE, 3);
+    rig.write(0, reg::CQ_ARM, 3);
     assert_eq!(
         rig.kinds(0),
-        ["acknowledge of a completion queue that does not exist"]
+        [
+            "acknowledge of a completion queue that does not exist",
+            "doorbell of a completion queue that does not exist",
+        ]
     );
 }
