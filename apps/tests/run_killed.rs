@@ -1,28 +1,14 @@
 //! `ringside run` that is killed: its program keeps the model, and the model ends with its last program.
 
+mod without_verbs;
+
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// The longest wait for a process to begin or end; the model looks once a second.
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// The folder of a model. A model that a failed test left there is ended.
-struct Folder(tempfile::TempDir);
+use std::time::Duration;
+use without_verbs::{Folder, until};
 
 impl Folder {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        // The program of these tests uses no verbs.
-        std::fs::write(folder.path().join("libibverbs.so.1"), "").expect("a library");
-        Self(folder)
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.0.path().join("ringside").join(name)
-    }
-
     fn model(&self) -> u32 {
         let text = std::fs::read_to_string(self.at("model.pid")).expect("the model's process");
         text.parse().expect("a number")
@@ -30,15 +16,15 @@ impl Folder {
 
     /// Runs a shell that makes its folder of files, tells its process, and sleeps.
     fn run(&self, port: &str) -> (Child, u32) {
-        let told = self.0.path().join(format!("told-{port}"));
+        let told = self.path().join(format!("told-{port}"));
         let script =
             "mkdir -p \"$2\" && echo $$ >\"$1.new\" && mv \"$1.new\" \"$1\" && exec sleep 300";
         let run = Command::new(env!("CARGO_BIN_EXE_ringside"))
             .args(["run", "--port", port, "--libraries"])
-            .arg(self.0.path())
+            .arg(self.path())
             .args(["--", "sh", "-c", script, "sh"])
             .args([&told, &self.at(&format!("{port}.files"))])
-            .env("XDG_RUNTIME_DIR", self.0.path())
+            .env("XDG_RUNTIME_DIR", self.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -46,22 +32,6 @@ impl Folder {
         until("the program has begun", || told.exists());
         let text = std::fs::read_to_string(told).expect("a process");
         (run, text.trim().parse().expect("a number"))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if let Ok(pid) = std::fs::read_to_string(self.at("model.pid")) {
-            let _ = Command::new("kill").arg(pid.trim()).status();
-        }
-    }
-}
-
-fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_true() {
-        assert!(begin.elapsed() < LIMIT, "{what}: not in {LIMIT:?}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -99,8 +69,8 @@ fn the_model_of_a_killed_command_lives_as_long_as_the_program_and_leaves_nothing
     let joined = |port: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ringside"));
         command.args(["run", "--port", port, "--libraries"]);
-        command.arg(folder.0.path()).args(["--", "true"]);
-        command.env("XDG_RUNTIME_DIR", folder.0.path());
+        command.arg(folder.path()).args(["--", "true"]);
+        command.env("XDG_RUNTIME_DIR", folder.path());
         command.output().expect("ringside")
     };
     let refused = joined("0");

@@ -1,31 +1,13 @@
 //! The surroundings of a program of `ringside run`: signals, libraries, files, and its model's failure.
 //! The programs of these tests use no verbs.
 
-use std::path::{Path, PathBuf};
+mod without_verbs;
+
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-/// The longest wait for a process to begin or end.
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// A folder of sockets. A model that a failed test left there is ended.
-struct Folder(tempfile::TempDir);
+use without_verbs::{Folder, until};
 
 impl Folder {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("libibverbs.so.1"), "").expect("a library");
-        Self(folder)
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.path().join("ringside").join(name)
-    }
-
     /// `ringside run` with these flags, a shell's script as its program, and $1 the folder.
     fn run(&self, flags: &[&str], script: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ringside"));
@@ -40,23 +22,6 @@ impl Folder {
         command.stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let pid = std::fs::read_to_string(self.at("model.pid")).unwrap_or_default();
-        if pid.trim().parse::<u32>().is_ok() {
-            let _ = Command::new("kill").arg(pid.trim()).status();
-        }
-    }
-}
-
-fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_true() {
-        assert!(begin.elapsed() < LIMIT, "{what}: not in {LIMIT:?}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

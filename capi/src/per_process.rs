@@ -30,7 +30,7 @@ impl<T> PerProcess<T> {
         }
     }
 
-    /// What is latest; true if it is of this process.
+    /// The latest one, and its value if it is of this process.
     fn latest(&self) -> (*mut Made<T>, Option<&'static Made<T>>) {
         let latest = self.latest.load(Ordering::Acquire);
         // SAFETY: null, or leaked by `here`.

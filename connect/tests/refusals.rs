@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const PORT: u16 = 7471;
 const WAIT: Duration = Duration::from_secs(30);
-/// What does not wait for a peer takes less.
+/// A call that does not wait for a peer takes less.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 /// Two devices with their managers: the client first.

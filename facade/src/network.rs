@@ -95,9 +95,9 @@ impl Network {
     /// True if the stack resolves nothing more: its thread or its queues have ended. Does not wait
     /// for a neighbour: no host has the address.
     pub(crate) fn has_ended(&self) -> bool {
-        let nobody = IpAddr::from([0, 0, 0, 0]);
+        let unspecified = IpAddr::from([0, 0, 0, 0]);
         matches!(
-            self.thread.resolver().lookup(nobody, &self.clock),
+            self.thread.resolver().lookup(unspecified, &self.clock),
             Err(ResolveError::OutOfService | ResolveError::Ended)
         )
     }
