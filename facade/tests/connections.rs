@@ -33,32 +33,34 @@ fn pair(device: &Device) -> (QueuePair, CompletionQueue) {
 /// One side: its device and its manager.
 type Side<'d> = (&'d Device, &'d ConnectionManager);
 
-/// Connects two sides, and returns both ends with the client's completion queue.
+/// Connects two sides, and returns both ends with their completion queues.
 fn connect(
     (near, client): Side<'_>,
     (far, server): Side<'_>,
     to: IpAddr,
-) -> ([Connection; 2], CompletionQueue) {
+) -> ([Connection; 2], [CompletionQueue; 2]) {
     let to = SocketAddr::new(to, PORT);
     let listener = server.listen(to, 4).unwrap();
     let (one, completions) = pair(near);
     std::thread::scope(|scope| {
         let accepting = scope.spawn(|| {
             let request = listener.next(WAIT).expect("a request");
-            request.accept(pair(far).0, &Settings::default(), WAIT)
+            let (other, completions) = pair(far);
+            let accepted = request.accept(other, &Settings::default(), WAIT);
+            (accepted, completions)
         });
         let one = client.connect(one, to, &Settings::default(), WAIT);
         let one = one.unwrap_or_else(|error| panic!("{to}: {error}"));
-        let other = accepting.join().unwrap().unwrap();
-        ([one, other], completions)
+        let (other, others) = accepting.join().unwrap();
+        ([one, other.unwrap()], [completions, others])
     })
 }
 
-/// A send without payload, and its completion.
-fn write(connection: &mut Connection, completions: &mut CompletionQueue) -> Status {
-    let posted = connection.queue_pair.no_operation(1, Flags::SIGNALLED);
-    posted.unwrap();
-    connection.queue_pair.ring();
+/// A send without payload to the other end, and its completion.
+fn send([from, to]: &mut [Connection; 2], [completions, _]: &mut [CompletionQueue; 2]) -> Status {
+    to.queue_pair.receive(2, &[]).unwrap();
+    from.queue_pair.send(1, &[], Flags::SIGNALLED).unwrap();
+    from.queue_pair.ring();
     let (end, mut batch) = (Instant::now() + WAIT, [Completion::EMPTY; 4]);
     loop {
         if let Some(done) = completions.poll(&mut batch).first() {
@@ -74,11 +76,12 @@ fn a_peer_is_connected_to_from_the_address_in_its_network() {
     let far = open(1, &["10.2.0.2/24", "2001:db8::2/64"]);
     let managers = [&near, &far].map(|device| device.connection_manager().unwrap());
     for (to, from) in [("10.2.0.2", "10.2.0.1"), ("2001:db8::2", "2001:db8::1")] {
-        let ([mut one, other], mut completions) =
+        let (mut ends, mut completions) =
             connect((&near, &managers[0]), (&far, &managers[1]), ip(to));
-        assert_eq!(other.peer().ip(), ip(from));
-        assert_eq!(one.queue_pair.query().unwrap().local_address, ip(from));
-        assert_eq!(write(&mut one, &mut completions), Status::Success);
+        assert_eq!(ends[1].peer().ip(), ip(from));
+        let local = ends[0].queue_pair.query().unwrap().local_address;
+        assert_eq!(local, ip(from));
+        assert_eq!(send(&mut ends, &mut completions), Status::Success);
     }
 }
 
@@ -143,7 +146,7 @@ fn messages_and_connections_from_an_address_of_a_vlan_are_tagged() {
     for end in &ends {
         assert_eq!(end.queue_pair.query().unwrap().vlan_tag, Some(100));
     }
-    assert_eq!(write(&mut ends[0], &mut completions), Status::Success);
+    assert_eq!(send(&mut ends, &mut completions), Status::Success);
     drop(ends);
     near.model()
         .unwrap()
@@ -152,6 +155,7 @@ fn messages_and_connections_from_an_address_of_a_vlan_are_tagged() {
     for port in [4, 5] {
         let of_port = seen.iter().filter(|(from, _)| *from == port);
         let vlans: Vec<_> = of_port.map(|(_, vlan)| *vlan).collect();
+        // A message of the manager, and a request or an acknowledgement of the connection.
         assert!(vlans.len() >= 2, "port {port} sent {vlans:?}");
         assert!(vlans.iter().all(|vlan| *vlan == Some(100)), "{vlans:?}");
     }
