@@ -648,6 +648,12 @@ static void step(struct thread *thread)
         break_pair(side);
 }
 
+static int has_done_enough(const struct thread *thread)
+{
+    return thread->completions > thread->steps / 4 && thread->batches > thread->steps / 20 &&
+        thread->refused > thread->steps / 40;
+}
+
 static void *run(void *given)
 {
     struct thread *thread = given;
@@ -677,7 +683,7 @@ static void *run(void *given)
     }
     for (int i = 0; i < SIDES; i += 2)
         make_pair(&thread->sides[i]);
-    for (thread->step = 0; thread->step < thread->steps; thread->step++)
+    for (thread->step = 0; has_steps(thread, has_done_enough(thread)); thread->step++)
         step(thread);
     for (int i = 0; i < SIDES; i += 2)
         settle(&thread->sides[i]);
@@ -701,8 +707,7 @@ int main(int count, char **words)
         threads[i].context = context;
     int number = run_threads(words + 1, run);
     for (int i = 0; i < number; i++)
-        CHECK(threads[i].completions > threads[i].steps / 4 && threads[i].batches > threads[i].steps / 20 &&
-            threads[i].refused > threads[i].steps / 40);
+        CHECK(has_done_enough(&threads[i]));
     CHECK(!ibv_close_device(context));
     puts("ok");
     return 0;

@@ -294,12 +294,17 @@ static void step(struct thread *thread)
         renew(thread, at);
 }
 
+static int has_done_enough(const struct thread *thread)
+{
+    return thread->sent > thread->steps / 4 && thread->received > thread->steps / 8;
+}
+
 static void *run(void *given)
 {
     struct thread *thread = given;
     for (int i = 0; i < SOCKETS; i++)
         make(thread, i);
-    for (thread->step = 0; thread->step < thread->steps; thread->step++)
+    for (thread->step = 0; has_steps(thread, has_done_enough(thread)); thread->step++)
         step(thread);
     settle(thread);
     for (int i = 0; i < SOCKETS; i++)
@@ -312,7 +317,7 @@ int main(int count, char **words)
     CHECK(count == 5 && inet_pton(AF_INET, words[1], &own) == 1);
     int number = run_threads(words + 2, run);
     for (int i = 0; i < number; i++)
-        CHECK(threads[i].sent > threads[i].steps / 4 && threads[i].received > threads[i].steps / 8);
+        CHECK(has_done_enough(&threads[i]));
     puts("ok");
     return 0;
 }

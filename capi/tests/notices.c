@@ -815,11 +815,16 @@ static void finish(struct thread *thread)
     WANT(thread, !ibv_close_device(thread->context));
 }
 
+static int has_done_enough(const struct thread *thread)
+{
+    return thread->completions > thread->steps / 8 && thread->events > thread->steps / 50;
+}
+
 static void *run(void *given)
 {
     struct thread *thread = given;
     begin(thread);
-    for (thread->step = 0; thread->step < thread->steps; thread->step++)
+    for (thread->step = 0; has_steps(thread, has_done_enough(thread)); thread->step++)
         step(thread);
     finish(thread);
     return NULL;
@@ -830,7 +835,7 @@ int main(int count, char **words)
     CHECK(count == 4);
     int number = run_threads(words + 1, run);
     for (int i = 0; i < number; i++)
-        CHECK(threads[i].completions > threads[i].steps / 8 && threads[i].events > threads[i].steps / 50);
+        CHECK(has_done_enough(&threads[i]));
     if (getenv("VERBOSE"))
         fprintf(stderr, "%lu completions, %lu events, %lu asynchronous\n", threads[0].completions, threads[0].events,
             threads[0].asynchronous);

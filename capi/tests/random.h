@@ -5,6 +5,7 @@
 #include "check.h"
 #include <pthread.h>
 #include <stdint.h>
+#include <time.h>
 
 /* Prints the condition that failed, its line and the seed, and ends the program. `side` is negative where there are none. */
 static inline void complain(const struct thread *thread, int line, int side, const char *what)
@@ -48,6 +49,16 @@ static inline void fill_numbered(unsigned char *to, uint32_t number, uint32_t le
     fill(to, number, length);
     for (uint32_t i = 0; i < length && i < 4; i++)
         to[i] = number >> 8 * i;
+}
+
+/* True while a thread has steps to take. On a busy machine the device answers late, and many steps find nothing to do:
+ * then there are more steps, until the thread has done what the program wants to see, or five minutes are over. */
+static inline int has_steps(const struct thread *thread, int has_done_enough)
+{
+    static _Thread_local time_t end;
+    if (!end)
+        end = time(NULL) + 300;
+    return thread->step < thread->steps || (!has_done_enough && time(NULL) < end);
 }
 
 enum { MAX_THREADS = 8 };

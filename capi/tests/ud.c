@@ -575,6 +575,11 @@ static void step(struct thread *thread)
         break_pair(pair);
 }
 
+static int has_done_enough(const struct thread *thread)
+{
+    return thread->sent > thread->steps / 4 && thread->received > thread->steps / 4;
+}
+
 static void *run(void *given)
 {
     struct thread *thread = given;
@@ -598,7 +603,7 @@ static void *run(void *given)
         thread->pairs[p].index = p;
         make_pair(&thread->pairs[p]);
     }
-    for (thread->step = 0; thread->step < thread->steps; thread->step++)
+    for (thread->step = 0; has_steps(thread, has_done_enough(thread)); thread->step++)
         step(thread);
     settle(thread);
     for (int p = 0; p < PAIRS; p++)
@@ -671,7 +676,7 @@ int main(int count, char **words)
         threads[i].context = context;
     int number = run_threads(words + 1, run);
     for (int i = 0; i < number; i++)
-        CHECK(threads[i].sent > threads[i].steps / 4 && threads[i].received > threads[i].steps / 4);
+        CHECK(has_done_enough(&threads[i]));
     CHECK(!ibv_close_device(context));
     puts("ok");
     return 0;
