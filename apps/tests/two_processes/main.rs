@@ -42,10 +42,10 @@ fn all_sizes_of_each_operation_arrive_whole_on_both_sides() {
 #[test]
 fn all_sizes_are_measured_by_each_operation() {
     let mut model = Model::serve();
-    let (client, server) = model.bench(&["-a", "-n", "20"]);
+    let (client, server) = model.bench(&["-a", "-n", "10"]);
     let rows = client.text.lines().filter(|line| {
         let mut words = line.split_whitespace();
-        words.next().is_some_and(|size| size.parse::<u64>().is_ok()) && words.next() == Some("20")
+        words.next().is_some_and(|size| size.parse::<u64>().is_ok()) && words.next() == Some("10")
     });
     assert_eq!(rows.count(), 6 * 23, "{}", client.text);
     assert_eq!(
