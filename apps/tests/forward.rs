@@ -297,3 +297,37 @@ fn further_vsis_of_a_port_are_shown_with_their_queues() {
         "{error}"
     );
 }
+
+/// The server of two functions of the model, and the sockets of both.
+fn serve(folder: &std::path::Path) -> (Child, [String; 2]) {
+    let sockets = ["a", "b"].map(|name| folder.join(name).to_str().unwrap().to_owned());
+    let [a, b] = &sockets;
+    let server = start(&format!("model serve --socket {a} --socket {b}"));
+    let end = Instant::now() + LIMIT;
+    while !sockets.iter().all(|one| std::path::Path::new(one).exists()) {
+        assert!(Instant::now() < end, "no sockets after {LIMIT:?}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    (server, sockets)
+}
+
+#[test]
+fn forwarding_ends_with_totals_when_no_device_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut server, [a, b]) = serve(folder.path());
+    let command = format!(
+        "forward --device vfio-user:{a} --device vfio-user:{b} --mode io --stats-period 1 --json"
+    );
+    let mut gone = start(&command);
+    let mut lines = BufReader::new(gone.stdout.take().unwrap()).lines();
+    lines.next().expect("a report").unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let last = lines.map_while(Result::ok).last().expect("totals");
+    let report: Value = serde_json::from_str(&last).unwrap();
+    assert_eq!(report["kind"], "total");
+    let output = end(gone);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the device is gone"), "{said}");
+}

@@ -49,7 +49,8 @@ one of port 0; with --json it is in \"vsis\". A port with further VSIs starts wi
 own address and its groups, because a promiscuous one would receive those of its VSIs as well, and \
 forward them a second time.
 
-A device that fails is recovered; its port is opened again with its VSIs, filters and rules.
+A device that fails is recovered; its port is opened again with its VSIs, filters and rules. One that \
+takes no reset for 5 s is gone: forwarding goes on with the others, and ends when none is left.
 
 The report of each port: packets and bits a second, packets that were dropped, and the share of polls \
 that found nothing. Near 0 % the thread is the bottleneck, near 100 % the wire. With --json each report \

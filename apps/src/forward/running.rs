@@ -36,7 +36,7 @@ impl<'a> Running<'a> {
     }
 
     /// Looks after the devices. Queues of a port that was opened again, and of its VSIs, go to the
-    /// threads that had those of before.
+    /// threads that had those of before. Errors: no device is left, or one reports no events any more.
     pub(super) fn supervise(&mut self) -> Result<(), Failure> {
         for (index, port) in self.ports.iter_mut().enumerate() {
             let Some(queues) = port.supervise()? else {
@@ -61,7 +61,10 @@ impl<'a> Running<'a> {
             self.report.reopened(index, &port.controls);
             self.shared.handovers.fetch_add(1, Ordering::Release);
         }
-        Ok(())
+        if self.ports.iter().any(|port| port.check_reachable().is_ok()) {
+            return Ok(());
+        }
+        self.ports.first().map_or(Ok(()), Brought::check_reachable)
     }
 
     #[cfg(test)]
