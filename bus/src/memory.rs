@@ -11,6 +11,7 @@ mod words;
 
 pub use foreign::{ForeignError, ForeignFile, is_event_descriptor};
 pub(crate) use hot_piece::HotPiece;
+pub(crate) use positional::own_space;
 pub use words::Words;
 
 use crate::process::Hidden;
@@ -144,7 +145,11 @@ enum Origin {
     /// The application, which frees it.
     Application,
     /// The application, which frees it; other processes access it through its address space.
-    Lent { space: Arc<OwnedFd>, address: u64 },
+    /// Without `space` the kernel refused its file: no other process can.
+    Lent {
+        space: Option<Arc<OwnedFd>>,
+        address: u64,
+    },
     /// Another process: accessed only by reading and writing its address space; `base` is never
     /// dereferenced.
     Peer { space: Arc<OwnedFd>, address: u64 },
@@ -401,12 +406,14 @@ impl Memory {
     }
 
     /// The file behind the memory, for another process to map. For lent memory it is the file of
-    /// the address space ([`Memory::is_positional`]). Other memory of the application has none.
+    /// the address space ([`Memory::is_positional`]), if the kernel lets the process open that. Other
+    /// memory of the application has none.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.0.origin {
             Origin::File { descriptor, .. } => Some(descriptor.as_fd()),
-            Origin::Lent { space, .. } | Origin::Peer { space, .. } => Some(space.as_fd()),
+            Origin::Lent { space, .. } => space.as_ref().map(|space| space.as_fd()),
+            Origin::Peer { space, .. } => Some(space.as_fd()),
             Origin::Owned | Origin::Application => None,
         }
     }

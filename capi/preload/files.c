@@ -3,8 +3,8 @@
  * Programs read /sys/class/infiniband, and some demand a character device in /dev/infiniband. This
  * object is loaded before them (LD_PRELOAD) and names other files to the C library: those that
  * ringside's libibverbs wrote into the folder of RINGSIDE_FILES, and /dev/null for the device. A file
- * that is not there keeps its name. No right, mount or namespace is needed. For a program that does not
- * use verbs, a helper process writes the files first (helper.c).
+ * that is not there keeps its name. No right, mount or namespace is needed. For a program that has
+ * not opened the device, a helper process writes the files first (helper.c).
  *
  * Functions that take a path are replaced. Nothing is allocated, and errno is left alone.
  */

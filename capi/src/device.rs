@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::ffi::{c_char, c_int};
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Takes a lock, also after a panic of its holder: every change under these locks is one
 /// assignment.
@@ -37,9 +37,20 @@ const MAX_VECTORS: u16 = 32;
 
 /// The device, in the form of the public headers.
 #[repr(C)]
-pub(crate) struct DeviceObject {
-    pub(crate) public: ibv_device,
+struct DeviceObject {
+    public: ibv_device,
     private: [u8; PRIVATE_BYTES],
+}
+
+// SAFETY: plain values; its pointers are never followed, and nothing changes it once it is made.
+unsafe impl Send for DeviceObject {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceObject {}
+
+/// Returns the device in the form of the public headers. A child of a fork has it at the same address.
+pub(crate) fn object() -> *mut ibv_device {
+    static OBJECT: OnceLock<DeviceObject> = OnceLock::new();
+    (&raw const OBJECT.get_or_init(device_object).public).cast_mut()
 }
 
 /// Objects by number, for events.
@@ -83,14 +94,7 @@ pub(crate) struct Port {
     pub(crate) has_failed: AtomicBool,
     /// the model in this process, where there is one
     _model: Option<Threaded>,
-    object: Box<DeviceObject>,
 }
-
-// SAFETY: everything in it is shared by design of its crates, but the C structure, whose pointers
-// are never followed and which nothing changes once it is made.
-unsafe impl Send for Port {}
-// SAFETY: as above.
-unsafe impl Sync for Port {}
 
 /// The reason why there is no device.
 pub(crate) struct Failure {
@@ -161,6 +165,38 @@ fn sized_for_programs() -> Config {
     config
 }
 
+/// The address that `name` is, and the configuration that the environment names.
+fn named(name: &str) -> Result<(DeviceAddress, Config), Failure> {
+    let invalid = |error: &dyn std::fmt::Display| Failure::of(libc::EINVAL, error);
+    let address = name.parse().map_err(|error| invalid(&error))?;
+    let config = match std::env::var_os("RINGSIDE_CONFIG") {
+        Some(path) => {
+            Config::load_over(path, &sized_for_programs()).map_err(|error| invalid(&error))?
+        }
+        None => sized_for_programs(),
+    };
+    Ok((address, config))
+}
+
+/// Looks whether there is a device of that name, and opens nothing.
+///
+/// A program that only looks for devices keeps no descriptor: it may close all it knows of, as
+/// daemons do, and open the device afterwards.
+pub(crate) fn look_for(name: &str) -> Result<(), Failure> {
+    let (address, config) = named(name)?;
+    let missing = |text: String| Err(Failure::of(libc::ENODEV, text));
+    match &address {
+        DeviceAddress::VfioUser(path) if !path.exists() => missing(format!(
+            "there is no socket at {}: start its server (ringside model serve)",
+            path.display()
+        )),
+        DeviceAddress::Model(index) if u32::from(*index) >= config.model.functions => {
+            missing(format!("the model has no function {index}"))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Port {
     #[cfg(test)]
     pub(crate) fn model(&self) -> Option<&Threaded> {
@@ -169,14 +205,7 @@ impl Port {
 
     /// Claims and brings up the device that `name` names.
     pub(crate) fn open(name: &str) -> Result<Arc<Self>, Failure> {
-        let invalid = |error: &dyn std::fmt::Display| Failure::of(libc::EINVAL, error);
-        let address: DeviceAddress = name.parse().map_err(|error| invalid(&error))?;
-        let config = match std::env::var_os("RINGSIDE_CONFIG") {
-            Some(path) => {
-                Config::load_over(path, &sized_for_programs()).map_err(|error| invalid(&error))?
-            }
-            None => sized_for_programs(),
-        };
+        let (address, config) = named(name)?;
         let (function, model) = claim(&address, &config)?;
         let options = BringUpOptions {
             fail_at: None,
@@ -209,13 +238,7 @@ impl Port {
             contexts: Mutex::default(),
             has_failed: AtomicBool::new(false),
             _model: model,
-            object: Box::new(device_object()),
         }))
-    }
-
-    /// Returns the device in the form of the public headers.
-    pub(crate) fn object(&self) -> *mut ibv_device {
-        (&raw const self.object.public).cast_mut()
     }
 
     /// GUID of the node in the byte order of the wire: the MAC address, stretched.

@@ -3,9 +3,10 @@
 use crate::abi::{ibv_context, ibv_device, verbs_context};
 use crate::channel::EventQueue;
 use crate::context_object::ContextObject;
-use crate::device::{Failure, Port, lock, start_log};
+use crate::device::{Failure, Port, lock, look_for, object, start_log};
 use crate::live::{self, Kind};
 use crate::per_process::PerProcess;
+use crate::signals::on_own_thread;
 use crate::{errno, events, files, verbs_table};
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
@@ -20,6 +21,22 @@ static PORT: PerProcess<Arc<Port>> = PerProcess::new();
 /// The failure that was explained last.
 static EXPLAINED: Mutex<String> = Mutex::new(String::new());
 
+/// The name of the device; none if no variable gives one.
+fn name() -> Option<String> {
+    let name = std::env::var_os("RINGSIDE_DEVICE")?;
+    Some(name.to_string_lossy().into_owned())
+}
+
+/// Explains a failure on standard error, once. Returns its errno value.
+fn explain(name: &str, failure: &Failure) -> c_int {
+    let mut explained = lock(&EXPLAINED);
+    if *explained != failure.text {
+        eprintln!("ringside: {name}: {}", failure.text);
+        explained.clone_from(&failure.text);
+    }
+    failure.errno
+}
+
 /// The device; none if no variable names one. An error is an errno value, and was explained on
 /// standard error; the next call tries again.
 ///
@@ -30,24 +47,32 @@ pub(crate) fn port() -> Result<Option<&'static Arc<Port>>, c_int> {
         return Ok(Some(port));
     }
     start_log();
-    let Some(name) = std::env::var_os("RINGSIDE_DEVICE") else {
+    let Some(name) = name() else {
         return Ok(None);
     };
-    let name = name.to_string_lossy();
     let opened = PORT.get_or_try_init(|| {
-        let port = open_when_free(&name)?;
-        events::start(&port).map_err(|error| Failure::of(libc::EIO, error))?;
-        files::write(&port);
-        Ok(port)
+        on_own_thread(|| {
+            let port = open_when_free(&name)?;
+            events::start(&port).map_err(|error| Failure::of(libc::EIO, error))?;
+            files::write(&port);
+            Ok(port)
+        })
     });
-    opened.map(Some).map_err(|failure: Failure| {
-        let mut explained = lock(&EXPLAINED);
-        if *explained != failure.text {
-            eprintln!("ringside: {name}: {}", failure.text);
-            explained.clone_from(&failure.text);
-        }
-        failure.errno
-    })
+    let explained = |failure: Failure| explain(&name, &failure);
+    opened.map(Some).map_err(explained)
+}
+
+/// Counts the devices, without opening one that is not open.
+fn count_devices() -> Result<usize, c_int> {
+    if PORT.get().is_some() {
+        return Ok(1);
+    }
+    start_log();
+    let Some(name) = name() else {
+        return Ok(0);
+    };
+    let found = look_for(&name).map_err(|failure| explain(&name, &failure));
+    found.map(|()| 1)
 }
 
 /// Opens the device. Waits a little while another process has it, where that may be the one that
@@ -76,17 +101,16 @@ pub extern "C" fn ringside_write_files() {
     let _ = port();
 }
 
-/// Lists the devices: one, or none where `RINGSIDE_DEVICE` names none.
+/// Lists the devices: one, or none where `RINGSIDE_DEVICE` names none. It is not opened yet.
 ///
 /// # Safety
 /// `count` is null or a place for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
-    let port = match port() {
-        Ok(port) => port,
+    let devices = match count_devices() {
+        Ok(devices) => devices,
         Err(error) => return errno::null(error),
     };
-    let devices = port.map_or(0, |_| 1);
     // SAFETY: room for one device and the end; zeroed.
     let list = unsafe { libc::calloc(2, size_of::<*mut ibv_device>()) }.cast::<*mut ibv_device>();
     if list.is_null() {
@@ -94,11 +118,11 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
     }
     // SAFETY: the list has two places; the caller promises `count`.
     unsafe {
-        if let Some(port) = port {
-            *list = port.object();
+        if devices > 0 {
+            *list = object();
         }
         if !count.is_null() {
-            *count = devices;
+            *count = devices as c_int;
         }
     }
     list

@@ -5,6 +5,7 @@ mod killed;
 mod link;
 mod random;
 mod sockets;
+mod surroundings;
 mod wires;
 
 use harness::*;

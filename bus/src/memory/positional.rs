@@ -3,7 +3,9 @@
 //! A device in this process, and the kernel, access it directly. A device in another process
 //! accesses it through the file of the address space, `/proc/self/mem`, whose descriptor is sent
 //! with the mapping. That works for memory of any kind, needs no right to trace the process, and
-//! refers to this address space even if the process id is used again.
+//! refers to this address space even if the process id is used again. The kernel lets a process open it
+//! that may be traced by its user: not one that has dropped its privileges, or that forbids core dumps. Such
+//! a process uses what it opened before.
 #![allow(unsafe_code)] // names memory that this crate did not map
 
 use super::{Mapping, Memory, MemoryError, Origin, PageSize, system};
@@ -18,9 +20,13 @@ const PIECE: usize = 64 << 10;
 /// Kind of the file system that `/proc/self/mem` is in. Source: `linux/magic.h`, PROC_SUPER_MAGIC.
 const PROC: u64 = 0x9FA0;
 
-/// The file of this process' address space, open while memory of it is lent: one descriptor for all
-/// of it. A child of a fork opens its own.
-fn own_space() -> rustix::io::Result<Arc<OwnedFd>> {
+/// Names of the file of the address space. Linux before 3.17 has the second alone, and the second cannot be
+/// opened once the first thread of the process has ended.
+const OWN: [&str; 2] = ["/proc/thread-self/mem", "/proc/self/mem"];
+
+/// The file of this process' address space, open while memory of it is lent or a device of another
+/// process is in use: one descriptor for all of it. A child of a fork opens its own.
+pub(crate) fn own_space() -> rustix::io::Result<Arc<OwnedFd>> {
     static OPEN: Mutex<Option<(u32, Weak<OwnedFd>)>> = Mutex::new(None);
     let process = std::process::id();
     // Only tried: another thread may have held the lock when this process was forked.
@@ -30,8 +36,9 @@ fn own_space() -> rustix::io::Result<Arc<OwnedFd>> {
     if let Some(space) = same.and_then(|(_, space)| space.upgrade()) {
         return Ok(space);
     }
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let space = Arc::new(rustix::fs::open("/proc/self/mem", flags, Mode::empty())?);
+    let open_as = |name| rustix::fs::open(name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let [of_thread, of_process] = OWN;
+    let space = Arc::new(open_as(of_thread).or_else(|_| open_as(of_process))?);
     if let Some(open) = open.as_deref_mut() {
         *open = Some((process, Arc::downgrade(&space)));
     }
@@ -52,7 +59,9 @@ impl Memory {
         let Some(base) = base.filter(|_| whole && length > 0) else {
             return Err(MemoryError::BadRequest { length, alignment });
         };
-        let space = own_space().map_err(|error| system("opening /proc/self/mem", length, error))?;
+        let space = own_space()
+            .inspect_err(|error| tracing::debug!(%error, "no file of the own address space"))
+            .ok();
         Ok(Self(Arc::new(Mapping {
             base,
             length,

@@ -13,11 +13,12 @@ use super::message::{
 };
 use super::{Capabilities, Command};
 use crate::function::{Backend, BarInfo, DmaAccess, DmaLimits};
+use crate::memory::own_space;
 use crate::{Clock, DeviceAddress, Doorbell, Function, FunctionError, Iova, Memory};
 use exchange::{Exchange, LostReply};
 use regions::Region;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -49,6 +50,8 @@ pub struct VfioUserFunction {
     can_reset: bool,
     regions: Vec<Region>,
     vectors: u16,
+    /// open from the start: later the process may have dropped the right
+    _own_space: Option<Arc<OwnedFd>>,
 }
 
 impl VfioUserFunction {
@@ -86,6 +89,7 @@ impl VfioUserFunction {
             can_reset: info.flags.reset(),
             regions: found,
             vectors,
+            _own_space: own_space().ok(),
         })
     }
 
@@ -302,8 +306,13 @@ impl Function for VfioUserFunction {
             size: length,
         };
         let Some(descriptor) = memory.descriptor() else {
-            let reason = "the memory has no file that the server could map; over vfio-user, \
-                          register memory of a memfd (Memory::from_descriptor)";
+            let reason = if memory.is_positional() {
+                "the kernel does not let this process open /proc/self/mem, by which the server would \
+                 access its memory: a process that drops privileges or forbids core dumps connects before it does"
+            } else {
+                "the memory has no file that the server could map; over vfio-user, register memory of \
+                 a memfd (Memory::from_descriptor)"
+            };
             let reason = reason.into();
             return Err(FunctionError::Mapping {
                 iova,

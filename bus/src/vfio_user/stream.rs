@@ -134,9 +134,9 @@ impl Stream {
             if self.discard == 0 {
                 break;
             }
-            let mut waste = [0; DISCARD_BYTES];
-            let wanted = self.discard.min(DISCARD_BYTES as u64) as usize;
-            match self.receive_bytes(waste.get_mut(..wanted).unwrap_or(&mut []))? {
+            // On the heap: threads with small stacks come here, too.
+            let mut waste = vec![0; self.discard.min(DISCARD_BYTES as u64) as usize];
+            match self.receive_bytes(&mut waste)? {
                 Some(0) => return Ok(Received::Closed),
                 Some(count) => self.discard = self.discard.saturating_sub(count as u64),
                 None => return Ok(Received::Nothing),

@@ -7,7 +7,7 @@ use super::ports::Ports;
 use super::route::{self, Shared};
 use super::services::{Question, Service as DatagramService};
 use crate::channel::last_error;
-use crate::device::{Port, lock};
+use crate::device::{Port, lock, object};
 use crate::errno;
 use crate::memory::ibv_alloc_pd;
 use crate::open::{self, ibv_open_device};
@@ -102,7 +102,7 @@ impl Node {
         let mut service = Service::open(&port.device).map_err(|error| errno::of(&error))?;
         // SAFETY: the device of this process, and the context that was just opened.
         let (context, domain) = unsafe {
-            let context = ibv_open_device(port.object());
+            let context = ibv_open_device(object());
             if context.is_null() {
                 return Err(last_error());
             }

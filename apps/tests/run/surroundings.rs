@@ -1,0 +1,23 @@
+//! Programs that change what is around them, and use the device afterwards.
+
+use crate::harness::*;
+
+#[test]
+fn programs_that_close_descriptors_drop_rights_or_have_small_stacks_use_the_device() {
+    let folder = Folder::new();
+    let Some(program) = compiled("surroundings", folder.path()) else {
+        return;
+    };
+    for what in [
+        "closefrom",
+        "sigwait",
+        "stack",
+        "privileges",
+        "undumpable",
+        "exit",
+    ] {
+        let began = start(folder.path(), "0", &[&program, what]);
+        let output = began.wait_with_output().expect("the program");
+        assert_eq!(succeeded(&output), "ok\n", "{what}");
+    }
+}
