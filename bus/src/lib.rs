@@ -41,7 +41,9 @@ pub use dma_space::DmaSpace;
 pub use doorbell::Doorbell;
 pub use error::FunctionError;
 pub use function::Function;
-pub use memory::{ForeignError, ForeignFile, Memory, MemoryError, PageSize, Words};
+pub use memory::{
+    ForeignError, ForeignFile, Memory, MemoryError, PageSize, Words, survive_vanished_pages,
+};
 pub use one_process::OneProcess;
 pub use refusal::{Direction, DmaFault, Refusal, RefusedAccess};
 pub use ring::{NotARing, PostRing, ReadRing, Records, Ring, SharedWord, Table, ZeroedRing};

@@ -7,11 +7,13 @@ mod hot_piece;
 mod positional;
 mod sparse;
 mod user;
+mod vanishing;
 mod words;
 
 pub use foreign::{ForeignError, ForeignFile, is_event_descriptor};
 pub(crate) use hot_piece::HotPiece;
 pub(crate) use positional::own_space;
+pub use vanishing::survive_vanished_pages;
 pub use words::Words;
 
 use crate::process::Hidden;
@@ -21,6 +23,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use vanishing::Vanishing;
 
 /// The device's rights to a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +141,8 @@ enum Origin {
         offset: u64,
         /// dropped before the memory is unmapped
         hidden: Option<Hidden>,
+        /// of another process; dropped before the memory is unmapped
+        vanishing: Option<Vanishing>,
         is_dma_buf: bool,
     },
     /// A boxed slice that the application passed over.
@@ -164,7 +169,9 @@ unsafe impl Sync for Mapping {}
 impl Drop for Mapping {
     fn drop(&mut self) {
         match &mut self.origin {
-            Origin::File { hidden, .. } => drop(hidden.take()),
+            Origin::File {
+                hidden, vanishing, ..
+            } => drop((hidden.take(), vanishing.take())),
             Origin::Application | Origin::Lent { .. } | Origin::Peer { .. } => return,
             Origin::Owned => {
                 // SAFETY: the range came from a box, and every view owned a clone of the `Memory`
@@ -330,6 +337,7 @@ impl Memory {
                 descriptor,
                 offset: offset as u64,
                 hidden: Some(Hidden::new(base, length)),
+                vanishing: None,
                 is_dma_buf: false,
             },
         }));

@@ -64,6 +64,8 @@ pub(crate) struct Firmware {
     rings: Rings,
     version_asked: bool,
     shutdown_said: bool,
+    /// a fault kept the driver from an answer since the ring began
+    answer_withheld: bool,
     /// a reset came since the admin queue was switched on: it needs no goodbye
     reset_since_start: bool,
     /// the command at the head of the admin queue is answered from then on
@@ -128,6 +130,7 @@ impl Firmware {
             rings: Rings::default(),
             version_asked: false,
             shutdown_said: false,
+            answer_withheld: false,
             reset_since_start: false,
             delayed_until: None,
             pxe_cleared: false,
@@ -186,8 +189,10 @@ impl Firmware {
         value: u32,
         context: &mut Context<'_>,
     ) -> bool {
-        // A ring that has failed takes no shutdown.
-        let deaf = self.rings.has_failed(Which::AdminSend);
+        // A ring that has failed takes no shutdown, and a driver without answers sends none.
+        let deaf = self.rings.has_failed(Which::AdminSend)
+            || self.answer_withheld
+            || self.delayed_until.is_some();
         let Some(switched_off) = self.rings.write(offset, value, context) else {
             return false;
         };
@@ -201,6 +206,7 @@ impl Firmware {
             }
             self.version_asked = false;
             self.shutdown_said = false;
+            self.answer_withheld = false;
             self.reset_since_start = false;
             self.delayed_until = None;
         }
@@ -406,6 +412,7 @@ impl Firmware {
         let on_command = OnCommand::of(faults.filter_map(|fault| fault.on_admin_command(code)));
         match on_command {
             Some(OnCommand::Silent) => {
+                self.answer_withheld = true;
                 self.rings.stall(Which::AdminSend);
                 self.end_record(begun, None, &[], context);
                 return true;
@@ -424,10 +431,13 @@ impl Firmware {
         };
         let (answer, length) = answered(&command, &outcome);
         let answer = match on_command {
-            Some(OnCommand::Garble) => Descriptor {
-                opcode: (!code).into(),
-                ..answer
-            },
+            Some(OnCommand::Garble) => {
+                self.answer_withheld = true;
+                Descriptor {
+                    opcode: (!code).into(),
+                    ..answer
+                }
+            }
             _ => answer,
         };
         tracing::trace!(opcode = opcode.c_name(), failed = ?outcome.err(), "admin command");

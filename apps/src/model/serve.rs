@@ -36,6 +36,7 @@ fn serve(options: &Serve) -> Result<(), Failure> {
         given => given.as_deref(),
     };
     check_paths(options)?;
+    ringside_bus::survive_vanished_pages();
     if let Some(path) = report_path {
         check_report(path)?;
     }

@@ -103,7 +103,8 @@ impl ForeignFile {
             let (operation, error) = ("mmap", Errno::OVERFLOW);
             return Err(ForeignError::System { operation, error });
         };
-        let memory = Memory::map(self.descriptor, at, bytes, PageSize::FourKiB, None)?;
+        let mut memory = Memory::map(self.descriptor, at, bytes, PageSize::FourKiB, None)?;
+        memory.look_after(self.page_bytes as usize);
         if self.allocated {
             // The file's pages are present; this only fills this process's page table.
             memory.populate()?;

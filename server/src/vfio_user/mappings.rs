@@ -14,12 +14,18 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+/// Bytes of files that a client may have mapped: the server's address space is 2^47 bytes, for eight
+/// clients and itself.
+const MOST_FILE_BYTES: u64 = 1 << 43;
+
 type Identity = (u64, u64);
 
 struct File {
     identity: Identity,
     memory: Memory,
     uses: usize,
+    /// bytes of all its mappings: a file that has grown is mapped again, and its former users keep theirs
+    mapped_bytes: u64,
 }
 
 struct Entry {
@@ -176,25 +182,51 @@ impl Mappings {
 
     fn memory_of(&mut self, file: ForeignFile, needed: u64) -> Result<Memory, Refusal> {
         let identity = file.identity;
-        let known = self
+        let is_same = |known: &File| known.identity == identity;
+        let Some(place) = self.files.iter().position(is_same) else {
+            self.check_budget(file.length)?;
+            let memory = file.map().map_err(refuse_file)?;
+            self.files.push(File {
+                identity,
+                memory: memory.clone(),
+                uses: 1,
+                mapped_bytes: memory.length() as u64,
+            });
+            return Ok(memory);
+        };
+        let mapped = self
             .files
-            .iter_mut()
-            .find(|known| known.identity == identity);
-        if let Some(known) = known {
-            // the file may have grown since it was mapped
-            if (known.memory.length() as u64) < needed {
-                known.memory = file.map().map_err(refuse_file)?;
-            }
-            known.uses += 1;
-            return Ok(known.memory.clone());
+            .get(place)
+            .map_or(0, |known| known.memory.length() as u64);
+        // the file may have grown since it was mapped
+        let grown = if mapped < needed {
+            self.check_budget(file.length)?;
+            Some(file.map().map_err(refuse_file)?)
+        } else {
+            None
+        };
+        let Some(known) = self.files.get_mut(place) else {
+            return Err(Refusal::new(ENOMEM, "a file that is gone"));
+        };
+        if let Some(grown) = grown {
+            known.mapped_bytes += grown.length() as u64;
+            known.memory = grown;
         }
-        let memory = file.map().map_err(refuse_file)?;
-        self.files.push(File {
-            identity,
-            memory: memory.clone(),
-            uses: 1,
-        });
-        Ok(memory)
+        known.uses += 1;
+        Ok(known.memory.clone())
+    }
+
+    /// Refuses a file that would take the address space of the server from others.
+    fn check_budget(&self, length: u64) -> Result<(), Refusal> {
+        let mapped = self.files.iter().map(|file| file.mapped_bytes);
+        let all = mapped.fold(length, u64::saturating_add);
+        if all <= MOST_FILE_BYTES {
+            return Ok(());
+        }
+        let reason = format!(
+            "files of {all} bytes in all are more than the {MOST_FILE_BYTES} that a client may map"
+        );
+        Err(Refusal::new(ENOMEM, reason))
     }
 
     /// Removes mappings and returns the ranges that the world must unmap, address and bytes.
@@ -263,6 +295,7 @@ fn refuse_file(error: ForeignError) -> Refusal {
 mod tests {
     use super::*;
     use ringside_bus::vfio_user::message::MapFlags;
+    use rustix::fs::MemfdFlags;
     use std::fs::OpenOptions;
     use std::os::fd::AsRawFd;
 
@@ -278,6 +311,49 @@ mod tests {
         };
         let made = mappings.map(&map, vec![file.into()])?.expect("reachable");
         Ok(made.memory.descriptor().expect("its file").as_raw_fd())
+    }
+
+    #[test]
+    fn files_of_a_client_leave_address_space_for_the_others() {
+        let map = |mappings: &mut Mappings, address: u64, file: &OwnedFd| {
+            let map = DmaMap {
+                flags: MapFlags::ZERO.with_readable(true),
+                offset: 0,
+                address,
+                size: 4096,
+            };
+            mappings
+                .map(&map, vec![file.try_clone().unwrap()])
+                .map(|_| ())
+        };
+        let file = |bytes: u64| {
+            let file = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
+            rustix::fs::ftruncate(&file, bytes).unwrap();
+            file
+        };
+        let mut mappings = Mappings::new(false);
+        let half = file(MOST_FILE_BYTES / 2);
+        map(&mut mappings, 0, &half).unwrap();
+        map(&mut mappings, 4096, &half).unwrap();
+        let refused = map(&mut mappings, 8192, &file(MOST_FILE_BYTES / 2 + 4096)).unwrap_err();
+        assert_eq!(refused.errno, ENOMEM);
+        let small = file(4096);
+        map(&mut mappings, 8192, &small).unwrap();
+        // One that grows is mapped a second time.
+        let grown = DmaMap {
+            flags: MapFlags::ZERO.with_readable(true),
+            offset: 4096,
+            address: 1 << 20,
+            size: 4096,
+        };
+        let mut again = |bytes: u64| {
+            rustix::fs::ftruncate(&small, bytes).unwrap();
+            mappings
+                .map(&grown, vec![small.try_clone().unwrap()])
+                .map(|_| ())
+        };
+        again(8192).unwrap();
+        assert_eq!(again(MOST_FILE_BYTES / 2).unwrap_err().errno, ENOMEM);
     }
 
     #[test]
