@@ -15,6 +15,9 @@ use crate::reason::Reason;
 use crate::timing::of_code;
 use std::time::Duration;
 
+/// Private data of a reply.
+const REPLY_PRIVATE_BYTES: usize = 196;
+
 /// The reason why a request finds no listener.
 pub(super) enum NoListener {
     /// none for the service id
@@ -228,6 +231,20 @@ impl Manager {
         );
     }
 
+    /// Checks if a request may be accepted, before the queue pair moves.
+    ///
+    /// Errors: those of [`Manager::accept`].
+    pub fn check_accept(&self, id: ConnectionId, accept: &Accept) -> Result<(), RequestError> {
+        let one = self.connections.get(&id.0).ok_or(RequestError::Gone)?;
+        let State::RequestReceived = one.state else {
+            return Err(RequestError::State {
+                state: one.state.name(),
+            });
+        };
+        area::<REPLY_PRIVATE_BYTES>(&accept.private_data)?;
+        Ok(())
+    }
+
     /// Accepts a request. The queue pair already receives and sends: data may arrive before
     /// [`EventKind::Established`].
     ///
@@ -238,15 +255,11 @@ impl Manager {
         id: ConnectionId,
         accept: &Accept,
     ) -> Result<(), RequestError> {
-        let private_data = area(&accept.private_data)?;
+        self.check_accept(id, accept)?;
+        let private_data: [u8; REPLY_PRIVATE_BYTES] = area(&accept.private_data)?;
         let ack_delay = self.identity.ack_delay;
         let guid = self.identity.guid;
         let one = self.connections.get_mut(&id.0).ok_or(RequestError::Gone)?;
-        let State::RequestReceived = one.state else {
-            return Err(RequestError::State {
-                state: one.state.name(),
-            });
-        };
         one.queue_pair = accept.queue_pair;
         one.parameters.responder_resources = accept.responder_resources;
         one.parameters.initiator_depth = accept.initiator_depth;
