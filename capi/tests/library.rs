@@ -265,6 +265,11 @@ fn an_accept_that_fails_refuses_its_request() {
 }
 
 #[test]
+fn requests_that_were_read_do_not_count_for_the_backlog() {
+    says_ok("accepting", &["backlog"]);
+}
+
+#[test]
 fn buffers_of_the_library_are_registered_in_the_newest_form() {
     if let Some(program) = compiled("buffers") {
         runs_with_and_without_valgrind(&program, &[]);

@@ -24,7 +24,8 @@ pub(super) enum NoListener {
     Service,
     /// the service has one, not for this request
     Request,
-    /// the listener's backlog is full: the request is forgotten, a repeat may succeed
+    /// the listener's backlog is full: the request is forgotten, a repeat may succeed. Linux does
+    /// the same (`ucma.c` reports `ENOMEM`, and `cm.c` sends no rejection then)
     Busy,
 }
 
@@ -163,6 +164,23 @@ impl Manager {
         let listeners = self.listeners.values_mut().flatten();
         for one in listeners.filter(|one| one.id == listener) {
             one.waiting += 1;
+        }
+    }
+
+    /// The program has read a request: it does not count for the backlog any more, and outlives its
+    /// listener. Programs that hold requests in a queue of their own leave it to the answer.
+    pub fn request_read(&mut self, id: ConnectionId) {
+        let waiting = self.connections.get_mut(&id.0);
+        let waiting = waiting.filter(|one| one.state.waits_for_program());
+        if let Some(listener) = waiting.and_then(|one| one.listener.take()) {
+            self.uncount_waiting(listener);
+        }
+    }
+
+    pub(super) fn uncount_waiting(&mut self, listener: ListenerId) {
+        let listeners = self.listeners.values_mut().flatten();
+        for one in listeners.filter(|one| one.id == listener) {
+            one.waiting = one.waiting.saturating_sub(1);
         }
     }
 
