@@ -270,6 +270,11 @@ fn requests_that_were_read_do_not_count_for_the_backlog() {
 }
 
 #[test]
+fn sockets_wait_for_descriptors_as_other_sockets_do() {
+    says_ok("descriptors", &[]);
+}
+
+#[test]
 fn buffers_of_the_library_are_registered_in_the_newest_form() {
     if let Some(program) = compiled("buffers") {
         runs_with_and_without_valgrind(&program, &[]);
