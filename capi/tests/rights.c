@@ -3,7 +3,7 @@
  * ends with 0. */
 #include "connect.h"
 
-enum { BYTES = 64 };
+enum { BYTES = 64, FLUSHED = 1, GENERAL = 1, REMOTE_ACCESS = 3 };
 
 static char memory[2][BYTES];
 static struct ibv_cq *cq;
@@ -34,8 +34,16 @@ static enum ibv_wc_status ask(enum ibv_wr_opcode opcode, int access, uint8_t rea
     struct ibv_send_wr wanted = { .sg_list = &piece, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED,
         .wr.rdma = { .remote_addr = (uintptr_t)memory[1], .rkey = mr->rkey } }, *bad;
     CHECK(!ibv_post_send(one, &wanted, &bad));
-    enum ibv_wc_status status = next(cq).status;
-    if (status != IBV_WC_SUCCESS) {
+    struct ibv_wc wc = next(cq);
+    enum ibv_wc_status status = wc.status;
+    if (status == IBV_WC_SUCCESS) {
+        CHECK(!wc.vendor_err);
+    } else {
+        /* Major and minor code, as rdma-core shows them: of the failure, and of what comes after it. */
+        CHECK(status != IBV_WC_REM_ACCESS_ERR || wc.vendor_err == (FLUSHED << 16 | REMOTE_ACCESS));
+        CHECK(!ibv_post_send(one, &wanted, &bad));
+        wc = next(cq);
+        CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.vendor_err == (FLUSHED << 16 | GENERAL));
         /* The field changes only if the state was asked for. */
         struct ibv_qp_attr attr;
         CHECK(!ibv_query_qp(one, &attr, IBV_QP_AV | IBV_QP_DEST_QPN, &init) && one->state == IBV_QPS_RTS);
