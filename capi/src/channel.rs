@@ -14,10 +14,11 @@ use std::sync::Mutex;
 /// that wait for both would find it ready at all times.
 pub(crate) struct EventQueue<T> {
     reader: OwnedFd,
-    /// The reading end opened once more, never waiting whatever the program sets: bytes of withdrawn
-    /// events are read here, with the lock held. `None` without /proc.
-    drain: Option<OwnedFd>,
+    /// The writing end, opened anew for both directions if /proc is there: then bytes of withdrawn
+    /// events are read here, with the lock held. It never waits, whatever the program sets.
     writer: OwnedFd,
+    /// `writer` also reads
+    drains: bool,
     waiting: Mutex<Waiting<T>>,
 }
 
@@ -27,6 +28,9 @@ struct Waiting<T> {
     /// The number of events without a byte: the pipe was full.
     unannounced: usize,
 }
+
+/// Descriptors of a queue. One more is open for a moment while it is made.
+pub(crate) const DESCRIPTORS: usize = 2;
 
 /// A pipe of one page, so that the pipes of many channels stay below the limit of a user.
 const PIPE_BYTES: c_int = 4096;
@@ -39,27 +43,28 @@ impl<T> EventQueue<T> {
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
             return Err(last_error());
         }
-        let [reader, writer] = ends;
         // SAFETY: the call above made both for these owners alone.
-        let made = unsafe {
-            Self {
-                reader: OwnedFd::from_raw_fd(reader),
-                drain: again(reader),
-                writer: OwnedFd::from_raw_fd(writer),
-                waiting: Mutex::new(Waiting {
-                    events: VecDeque::new(),
-                    unannounced: 0,
-                }),
-            }
-        };
-        // SAFETY: flags and size of a descriptor that the queue owns. A pipe of the usual size does, too.
+        let [reader, writer] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
+        // SAFETY: flags and size of a descriptor that is owned here. A pipe of the usual size does, too.
         unsafe {
-            libc::fcntl(writer, libc::F_SETPIPE_SZ, PIPE_BYTES);
-            if libc::fcntl(writer, libc::F_SETFL, libc::O_NONBLOCK) < 0 {
+            libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES);
+            if libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) < 0 {
                 return Err(last_error());
             }
         }
-        Ok(made)
+        let (writer, drains) = match both_ways(reader.as_raw_fd()) {
+            Some(both) => (both, true),
+            None => (writer, false),
+        };
+        Ok(Self {
+            reader,
+            writer,
+            drains,
+            waiting: Mutex::new(Waiting {
+                events: VecDeque::new(),
+                unannounced: 0,
+            }),
+        })
     }
 
     pub(crate) fn descriptor(&self) -> c_int {
@@ -133,9 +138,9 @@ impl<T> EventQueue<T> {
     /// Reads the byte of a withdrawn event, unless a reader that waits for the lock has taken it.
     fn discard(&self) {
         let mut byte = 0_u8;
-        if let Some(drain) = &self.drain {
+        if self.drains {
             // SAFETY: one byte is written to a live value.
-            unsafe { libc::read(drain.as_raw_fd(), (&raw mut byte).cast(), 1) };
+            unsafe { libc::read(self.writer.as_raw_fd(), (&raw mut byte).cast(), 1) };
             return;
         }
         let mut ready = libc::pollfd {
@@ -152,11 +157,11 @@ impl<T> EventQueue<T> {
     }
 }
 
-/// The reading end of a pipe as a description of its own, which does not wait: its flags are not
-/// those of the program's descriptor.
-fn again(reader: c_int) -> Option<OwnedFd> {
+/// A description of a pipe that reads and writes, and does not wait: its flags are not those of the
+/// program's descriptor. `None` without /proc.
+fn both_ways(reader: c_int) -> Option<OwnedFd> {
     let path = std::ffi::CString::new(format!("/proc/self/fd/{reader}")).ok()?;
-    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let flags = libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC;
     // SAFETY: a terminated path; the descriptor is new.
     unsafe {
         let opened = libc::open(path.as_ptr(), flags);

@@ -152,13 +152,21 @@ struct Wanted {
     domain: *mut ibv_pd,
     address: *mut c_void,
     length: usize,
-    /// address by which requests name the first byte
+    /// address by which requests name the first byte, unless the region is zero-based
     named: u64,
     /// as the program gave them
     flags: c_int,
 }
 
 impl Wanted {
+    /// The start of the region's addresses.
+    const fn base(&self) -> Base {
+        match self.flags & access::ZERO_BASED {
+            0 => Base::Named(self.named),
+            _ => Base::Zero,
+        }
+    }
+
     /// The memory for the device, where it is, and the rights.
     ///
     /// # Safety
@@ -203,7 +211,10 @@ impl Wanted {
         domain.users.fetch_add(1, Ordering::Relaxed);
         let reach = Reach {
             domain: domain.domain.number(),
-            named: self.named,
+            named: match self.base() {
+                Base::Named(address) => address,
+                _ => 0,
+            },
             address: self.address as usize,
             length: self.length,
             is_writable: region.access().contains(Access::LOCAL_WRITE),
@@ -233,7 +244,7 @@ impl Wanted {
         let ((buffer, given), domain) = unsafe { (self.lend()?, DomainObject::of(self.domain)) };
         let region = domain
             .domain
-            .register_based(vec![buffer], given, Base::Named(self.named))
+            .register_based(vec![buffer], given, self.base())
             .map_err(|refused| errno::of(&refused.error))?;
         // SAFETY: the caller's promise.
         let made = Box::new(unsafe { self.made(region) });
@@ -399,7 +410,7 @@ impl RegionObject {
         let port = unsafe { &ContextObject::of(self.public.context).port };
         // Before the key is free for another region, should the device not take it again.
         let reach = port.reaches.remove(self.public.lkey);
-        let base = Base::Named(wanted.named);
+        let base = wanted.base();
         match region.replace(&domain.domain, vec![buffer], given, base) {
             Ok((region, _)) => {
                 leave(self.public.pd);

@@ -2,6 +2,8 @@
 
 use crate::abi::{completed, ibv_wc, status, wc_flags};
 use ringside_pmd::rdma::{Completion, Operation, Status};
+use ringside_spec::verbs::FlushCode;
+use ringside_spec::verbs::status::FLUSH_MAJOR;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
@@ -20,6 +22,7 @@ pub(crate) fn convert(completion: &Completion, place: &mut MaybeUninit<ibv_wc>) 
     }
     place.write(ibv_wc {
         status: status::SUCCESS,
+        vendor_err: 0,
         byte_len: completion.byte_length(),
         ..flushed(
             completion.id,
@@ -48,12 +51,12 @@ fn convert_in_full(completion: &Completion, place: &mut MaybeUninit<ibv_wc>) {
         flags |= wc_flags::GRH;
         header_kind = if datagram.ipv4 { IPV4 } else { IPV6 };
     }
-    let (status, vendor_err) = status_of(completion.status());
+    let (major, minor) = completion.error_codes();
     place.write(ibv_wc {
         wr_id: completion.id,
-        status,
+        status: status_of(completion.status()),
         opcode: opcode_of(completion),
-        vendor_err,
+        vendor_err: vendor_error(major, minor),
         byte_len: completion.byte_length(),
         imm_data: number,
         qp_num: completion.queue_pair(),
@@ -78,23 +81,27 @@ fn opcode_of(completion: &Completion) -> c_int {
     }
 }
 
-/// Status and vendor error.
-const fn status_of(status: Status) -> (c_int, u32) {
+const fn status_of(status: Status) -> c_int {
     match status {
-        Status::Success => (status::SUCCESS, 0),
-        Status::LocalLength => (1, 0),
-        Status::LocalOperation => (2, 0),
-        Status::LocalProtection => (4, 0),
-        Status::Flushed => (status::WR_FLUSH_ERR, 0),
-        Status::WindowBind => (6, 0),
-        Status::RemoteInvalidRequest => (9, 0),
-        Status::RemoteAccess => (10, 0),
-        Status::RemoteOperation => (11, 0),
-        Status::RetryExceeded => (12, 0),
-        Status::ReceiverNotReady => (13, 0),
-        Status::Fatal | Status::Unreported => (19, 0),
-        Status::Unknown { major, minor } => (21, (major as u32) << 16 | minor as u32),
+        Status::Success => status::SUCCESS,
+        Status::LocalLength => 1,
+        Status::LocalOperation => 2,
+        Status::LocalProtection => 4,
+        Status::Flushed => status::WR_FLUSH_ERR,
+        Status::WindowBind => 6,
+        Status::RemoteInvalidRequest => 9,
+        Status::RemoteAccess => 10,
+        Status::RemoteOperation => 11,
+        Status::RetryExceeded => 12,
+        Status::ReceiverNotReady => 13,
+        Status::Fatal | Status::Unreported => 19,
+        Status::Unknown { .. } => 21,
     }
+}
+
+/// The codes of a failed request as rdma-core's provider for the card shows them.
+const fn vendor_error(major: u16, minor: u16) -> u32 {
+    (major as u32) << 16 | minor as u32
 }
 
 /// A completion of a request that was posted to a queue pair that has failed.
@@ -103,7 +110,7 @@ pub(crate) const fn flushed(id: u64, queue_pair: u32, opcode: c_int) -> ibv_wc {
         wr_id: id,
         status: status::WR_FLUSH_ERR,
         opcode,
-        vendor_err: 0,
+        vendor_err: vendor_error(FLUSH_MAJOR, FlushCode::General.code()),
         byte_len: 0,
         imm_data: 0,
         qp_num: queue_pair,

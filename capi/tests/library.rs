@@ -274,6 +274,21 @@ fn wrong_arguments_are_refused_as_the_manual_pages_say() {
 }
 
 #[test]
+fn an_accept_that_fails_refuses_its_request() {
+    says_ok("accepting", &["refused"]);
+}
+
+#[test]
+fn requests_that_were_read_do_not_count_for_the_backlog() {
+    says_ok("accepting", &["backlog"]);
+}
+
+#[test]
+fn sockets_wait_for_descriptors_as_other_sockets_do() {
+    says_ok("descriptors", &[]);
+}
+
+#[test]
 fn buffers_of_the_library_are_registered_in_the_newest_form() {
     if let Some(program) = compiled("buffers") {
         runs_with_and_without_valgrind(&program, &[]);

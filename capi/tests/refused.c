@@ -48,6 +48,42 @@ static void channel(struct ibv_context *context)
     CHECK(!ibv_destroy_cq(two) && channel->refcnt == 0 && !ibv_destroy_comp_channel(channel));
 }
 
+static int is_made(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap cap)
+{
+    struct ibv_qp_init_attr wanted = { .send_cq = cq, .recv_cq = cq, .cap = cap, .qp_type = IBV_QPT_RC };
+    struct ibv_qp *made = ibv_create_qp(pd, &wanted);
+    CHECK(made ? !ibv_destroy_qp(made) : errno == EINVAL);
+    return !!made;
+}
+
+/* The numbers of docs/rdma-programs.md: what the device reports is for requests of any size. */
+static void queue_sizes(struct ibv_context *context, struct ibv_pd *pd)
+{
+    static const struct { uint32_t count, fragments, inline_bytes; } sends[] = {
+        { 16376, 2, 39 }, { 8188, 6, 1024 }, { 8188, 3, 0 }, { 8188, 1, 40 }, { 4094, 13, 1024 }, { 4094, 7, 0 },
+    };
+    static const struct { uint32_t count, fragments; } receives[] = {
+        { 16384, 1 }, { 16383, 3 }, { 8191, 7 }, { 4095, 13 },
+    };
+    struct ibv_device_attr attr;
+    struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+    CHECK(cq && !ibv_query_device(context, &attr) && attr.max_qp_wr == 4094 && attr.max_sge == 13);
+    for (size_t i = 0; i < sizeof(sends) / sizeof(*sends); i++) {
+        struct ibv_qp_cap cap = { sends[i].count, 1, sends[i].fragments, 1, sends[i].inline_bytes };
+        CHECK(is_made(pd, cq, cap));
+        cap.max_send_wr++;
+        CHECK(!is_made(pd, cq, cap));
+    }
+    for (size_t i = 0; i < sizeof(receives) / sizeof(*receives); i++) {
+        struct ibv_qp_cap cap = { 1, receives[i].count, 1, receives[i].fragments, 0 };
+        CHECK(is_made(pd, cq, cap));
+        cap.max_recv_wr++;
+        CHECK(!is_made(pd, cq, cap));
+    }
+    CHECK(!is_made(pd, cq, (struct ibv_qp_cap) { 1, 1, 14, 1, 0 }) && !is_made(pd, cq, (struct ibv_qp_cap) { 1, 1, 1, 1, 1025 }));
+    CHECK(!ibv_destroy_cq(cq));
+}
+
 static struct rdma_cm_event *read_event(struct rdma_event_channel *events)
 {
     struct rdma_cm_event *event;
@@ -95,6 +131,7 @@ int main(void)
     struct ibv_context *context = open_first(&gid);
     struct ibv_pd *pd = ibv_alloc_pd(context);
     CHECK(pd);
+    queue_sizes(context, pd);
     memory(pd);
     channel(context);
     groups(1);

@@ -1,13 +1,16 @@
 /* What a queue pair lets its peer do, by qp_access_flags: a region's rights alone are not enough. The card has one
- * switch for the peer's writes and the answers to own reads, so one that may read takes writes. Says "ok" and
- * ends with 0. */
+ * switch for the peer's writes and the answers to own reads, so one that may read takes writes. Then what a
+ * region's own flags do. Says "ok" and ends with 0. */
 #include "connect.h"
 
-enum { BYTES = 64 };
+static const int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+enum { BYTES = 64, FLUSHED = 1, GENERAL = 1, REMOTE_ACCESS = 3 };
 
 static char memory[2][BYTES];
 static struct ibv_cq *cq;
 static struct ibv_mr *mr;
+static struct ibv_sge piece;
+static struct { uint64_t address; uint32_t key; } target;
 static struct ibv_pd *pd;
 static union ibv_gid gid;
 
@@ -30,12 +33,19 @@ static enum ibv_wc_status ask(enum ibv_wr_opcode opcode, int access, uint8_t rea
     CHECK(one && two);
     start(one, two->qp_num, 0, 1);
     start(two, one->qp_num, access, reads);
-    struct ibv_sge piece = { (uintptr_t)memory[0], BYTES, mr->lkey };
     struct ibv_send_wr wanted = { .sg_list = &piece, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED,
-        .wr.rdma = { .remote_addr = (uintptr_t)memory[1], .rkey = mr->rkey } }, *bad;
+        .wr.rdma = { .remote_addr = target.address, .rkey = target.key } }, *bad;
     CHECK(!ibv_post_send(one, &wanted, &bad));
-    enum ibv_wc_status status = next(cq).status;
-    if (status != IBV_WC_SUCCESS) {
+    struct ibv_wc wc = next(cq);
+    enum ibv_wc_status status = wc.status;
+    if (status == IBV_WC_SUCCESS) {
+        CHECK(!wc.vendor_err);
+    } else {
+        /* Major and minor code, as rdma-core shows them: of the failure, and of what comes after it. */
+        CHECK(status != IBV_WC_REM_ACCESS_ERR || wc.vendor_err == (FLUSHED << 16 | REMOTE_ACCESS));
+        CHECK(!ibv_post_send(one, &wanted, &bad));
+        wc = next(cq);
+        CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.vendor_err == (FLUSHED << 16 | GENERAL));
         /* The field changes only if the state was asked for. */
         struct ibv_qp_attr attr;
         CHECK(!ibv_query_qp(one, &attr, IBV_QP_AV | IBV_QP_DEST_QPN, &init) && one->state == IBV_QPS_RTS);
@@ -46,14 +56,44 @@ static enum ibv_wc_status ask(enum ibv_wr_opcode opcode, int access, uint8_t rea
     return status;
 }
 
+/* The first byte of a zero-based region has address 0, for both sides. The hint on huge pages has no effect. */
+static void zero_based(void)
+{
+    enum { OFFSET = 5, LENGTH = 16 };
+    struct ibv_mr *zero = ibv_reg_mr(pd, memory[1] + OFFSET, LENGTH, all | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB);
+    CHECK(zero && zero->addr == memory[1] + OFFSET && zero->length == LENGTH);
+    memset(memory, 0, sizeof memory);
+    memcpy(memory[0], "written", 8);
+    piece = (struct ibv_sge) { (uintptr_t)memory[0], 8, mr->lkey };
+    target.address = 2;
+    target.key = zero->rkey;
+    CHECK(ask(IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE, 0) == IBV_WC_SUCCESS);
+    CHECK(!strcmp(memory[1] + OFFSET + 2, "written"));
+    piece = (struct ibv_sge) { 4, 4, zero->lkey };
+    target.address = (uintptr_t)memory[0] + 20;
+    target.key = mr->rkey;
+    CHECK(ask(IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE, 0) == IBV_WC_SUCCESS);
+    CHECK(!strcmp(memory[0] + 20, "itte"));
+    /* Not by its address in the process, and not beyond its end. */
+    piece = (struct ibv_sge) { (uintptr_t)memory[0], 8, mr->lkey };
+    target.key = zero->rkey;
+    target.address = (uintptr_t)zero->addr;
+    CHECK(ask(IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE, 0) == IBV_WC_REM_ACCESS_ERR);
+    target.address = LENGTH - 7;
+    CHECK(ask(IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE, 0) == IBV_WC_REM_ACCESS_ERR);
+    CHECK(!ibv_dereg_mr(zero));
+}
+
 int main(void)
 {
-    const int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     struct ibv_context *context = open_first(&gid);
     pd = ibv_alloc_pd(context);
     cq = ibv_create_cq(context, 16, NULL, NULL, 0);
     mr = ibv_reg_mr(pd, memory, sizeof memory, all);
     CHECK(pd && cq && mr);
+    piece = (struct ibv_sge) { (uintptr_t)memory[0], BYTES, mr->lkey };
+    target.address = (uintptr_t)memory[1];
+    target.key = mr->rkey;
     CHECK(ask(IBV_WR_RDMA_READ, 0, 1) == IBV_WC_REM_ACCESS_ERR);
     CHECK(ask(IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_WRITE, 1) == IBV_WC_REM_ACCESS_ERR);
     CHECK(ask(IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ, 0) == IBV_WC_SUCCESS);
@@ -61,6 +101,7 @@ int main(void)
     CHECK(ask(IBV_WR_RDMA_WRITE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, 0) == IBV_WC_REM_ACCESS_ERR);
     CHECK(ask(IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE, 0) == IBV_WC_SUCCESS);
     CHECK(ask(IBV_WR_RDMA_WRITE, 0, 1) == IBV_WC_SUCCESS);
+    zero_based();
     CHECK(!ibv_dereg_mr(mr) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
     puts("ok");
     return 0;

@@ -111,6 +111,12 @@ static void names(void)
     hints.ai_family = AF_INET;
     CHECK(!rdma_getaddrinfo("127.0.0.1", "7", &hints, &found) && found->ai_family == AF_INET);
     rdma_freeaddrinfo(found);
+    hints.ai_family = AF_IB;
+    CHECK(!rdma_getaddrinfo("127.0.0.1", "7", &hints, &found) && found->ai_family == AF_INET);
+    rdma_freeaddrinfo(found);
+    /* Not for the address of a port, which is a GID. */
+    hints.ai_flags = RAI_FAMILY | RAI_NUMERICHOST;
+    CHECK(rdma_getaddrinfo("127.0.0.1", "7", &hints, &found) != 0);
     CHECK(rdma_getaddrinfo(NULL, NULL, NULL, &found) == -1 && errno == EINVAL);
 }
 

@@ -60,7 +60,7 @@ pub struct Manager {
 struct Listener {
     id: ListenerId,
     at: ListenAt,
-    /// requests that the program has not answered
+    /// requests that the program has neither read nor answered
     waiting: usize,
     backlog: usize,
 }
@@ -120,8 +120,8 @@ impl Manager {
 
     /// Takes requests for a service at addresses of the node: `None` means all of them.
     ///
-    /// `backlog` limits the requests that the program has not answered yet; those beyond are
-    /// forgotten, and the callers repeat them. Requests of the last [`LISTENER_WAIT`] are taken too:
+    /// `backlog` limits the requests that the program has not answered yet, nor read
+    /// ([`Manager::request_read`]); those beyond are forgotten, and the callers repeat them. Requests of the last [`LISTENER_WAIT`] are taken too:
     /// take the actions afterwards.
     ///
     /// Errors: [`ListenError`].
@@ -156,7 +156,7 @@ impl Manager {
         Ok(id)
     }
 
-    /// Ends a listener. Requests that the program has not answered are rejected.
+    /// Ends a listener. Requests that the program has neither read nor answered are rejected.
     pub fn unlisten(&mut self, now: Duration, listener: ListenerId) {
         for listeners in self.listeners.values_mut() {
             listeners.retain(|one| one.id != listener);
@@ -261,10 +261,7 @@ impl Manager {
             self.timers.insert((at, id));
         }
         if answered && let Some(listener) = one.listener {
-            let listeners = self.listeners.values_mut().flatten();
-            for listener in listeners.filter(|other| other.id == listener) {
-                listener.waiting = listener.waiting.saturating_sub(1);
-            }
+            self.uncount_waiting(listener);
         }
     }
 

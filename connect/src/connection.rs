@@ -35,9 +35,11 @@ impl Listener {
     #[must_use]
     pub fn next(&self, wait: Duration) -> Option<Request> {
         let limit = deadline(wait);
-        let found = self
-            .shared
-            .wait(limit, |state| state.requests.get_mut(&self.id)?.pop_front())?;
+        let found = self.shared.wait(limit, |state| {
+            let found = state.requests.get_mut(&self.id)?.pop_front()?;
+            state.manager.request_read(found.id);
+            Some(found)
+        })?;
         Some(Request {
             shared: Arc::clone(&self.shared),
             waiting: Some(found),

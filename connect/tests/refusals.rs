@@ -2,7 +2,7 @@
 
 use ringside_connect::{
     Closed, ConnectError, Connection, ConnectionManager, End, ListenError, Listener, Lookup,
-    NextHop, Reason, Settings,
+    NextHop, Reason, Request, Settings,
 };
 use ringside_model::Threaded;
 use ringside_pmd::Device;
@@ -198,6 +198,29 @@ fn a_refusal_with_more_private_data_than_fits_is_refused_itself() {
             }
         });
     }
+}
+
+#[test]
+fn requests_that_the_program_holds_leave_room_for_others_and_outlive_their_listener() {
+    let sides = Sides::new();
+    let listener = sides.managers[1].listen(sides.address(), 1).unwrap();
+    std::thread::scope(|scope| {
+        let mut asking = Vec::new();
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            asking.push(scope.spawn(|| sides.ask(sides.pair(0), &Settings::default())));
+            held.push(listener.next(WAIT).expect("a request"));
+        }
+        drop(listener);
+        let accept = |request: Request| request.accept(sides.pair(1), &Settings::default(), WAIT);
+        let ends: Vec<_> = held.into_iter().map(accept).collect();
+        for end in ends
+            .into_iter()
+            .chain(asking.into_iter().map(|one| one.join().unwrap()))
+        {
+            end.unwrap_or_else(|error| panic!("{error}"));
+        }
+    });
 }
 
 #[test]

@@ -331,8 +331,19 @@ impl Completion {
         } else if SoftwareNote(self.header.0).unreported() {
             Status::Unreported
         } else {
-            Status::from_codes(self.header.major() as u16, self.header.minor() as u16)
+            let (major, minor) = self.error_codes();
+            Status::from_codes(major, minor)
         }
+    }
+
+    /// Major and minor code of a failed request, as the device or the driver gave them; zeros after
+    /// success. [`Completion::status`] says what they mean.
+    #[must_use]
+    pub const fn error_codes(&self) -> (u16, u16) {
+        if self.is_success() {
+            return (0, 0);
+        }
+        (self.header.major() as u16, self.header.minor() as u16)
     }
 
     /// Bytes of the message; 0 unless successful.

@@ -139,9 +139,12 @@ pub mod access {
     pub const MW_BIND: c_int = 16;
     pub const ZERO_BASED: c_int = 32;
     pub const ON_DEMAND: c_int = 64;
+    /// hint that the memory consists of huge pages, which the kernel finds itself
+    pub const HUGETLB: c_int = 128;
     /// bits that a library may ignore
     pub const OPTIONAL: c_int = 0x3FF0_0000;
-    pub const KNOWN: c_int = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | MW_BIND;
+    pub const KNOWN: c_int =
+        LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | MW_BIND | ZERO_BASED | HUGETLB;
 }
 
 /// `ibv_mw_type`.

@@ -239,30 +239,23 @@ pub unsafe extern "C-unwind" fn ringside_rdma_connect(
     }
 }
 
+/// The answer to a request, from what the program wants and what the peer asks for.
+///
 /// # Safety
-/// `id` is an id of this library; `wanted` is null or valid.
-unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<(), c_int> {
-    let node = node()?;
+/// `id` is an id of this library; the private data of `wanted` is valid.
+unsafe fn reply(
+    node: &Node,
+    id: *mut rdma_cm_id,
+    wanted: &rdma_conn_param,
+) -> Result<Accept, c_int> {
     // SAFETY: the caller's promise.
-    let (object, wanted) = unsafe { (IdObject::of(id), given(wanted)) };
-    let connection = object.private().connection.ok_or(libc::EINVAL)?;
-    // SAFETY: the caller's promise.
-    let (private_data, (number, shared)) = unsafe {
+    let (object, private_data, (number, shared)) = unsafe {
         (
+            IdObject::of(id),
             bytes(wanted.private_data, wanted.private_data_len),
-            queue_pair(id, &wanted),
+            queue_pair(id, wanted),
         )
     };
-    if object.public.qp_type == kind::UD {
-        let found = ServiceAnswer {
-            status: ServiceStatus::VALID,
-            queue_pair: number,
-            queue_key: DATAGRAM_KEY,
-            private_data,
-        };
-        let answered = node.with(|state, _| state.manager.answer(connection, &found));
-        return answered.map_err(|error| refused(&error));
-    }
     let (inbound, outbound) = depths(node);
     let mut private = object.private();
     let parameters = private.parameters.as_mut().ok_or(libc::EINVAL)?;
@@ -277,7 +270,7 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
     );
     parameters.initiator_depth =
         choose(wanted.initiator_depth, parameters.initiator_depth, outbound);
-    let reply = Accept {
+    Ok(Accept {
         queue_pair: number,
         shared_receive_queue: shared,
         responder_resources: parameters.responder_resources,
@@ -285,17 +278,79 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
         flow_control: wanted.flow_control != 0,
         rnr_retry_count: wanted.rnr_retry_count,
         private_data,
-    };
-    drop(private);
-    // SAFETY: the caller's promise. The queue pair works before the peer gets the reply.
+    })
+}
+
+/// Accepts a request. If that fails, the request is refused and the queue pair fails, as the kernel
+/// does: the peer gets an answer at once.
+///
+/// # Safety
+/// `id` is an id of this library; `wanted` is null or valid.
+unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<(), c_int> {
+    let node = node()?;
+    // SAFETY: the caller's promise.
+    let (object, wanted) = unsafe { (IdObject::of(id), given(wanted)) };
+    let connection = object.private().connection.ok_or(libc::EINVAL)?;
+    if object.public.qp_type == kind::UD {
+        // SAFETY: the caller's promise.
+        let (number, private_data) = unsafe {
+            (
+                queue_pair(id, &wanted).0,
+                bytes(wanted.private_data, wanted.private_data_len),
+            )
+        };
+        let found = ServiceAnswer {
+            status: ServiceStatus::VALID,
+            queue_pair: number,
+            queue_key: DATAGRAM_KEY,
+            private_data,
+        };
+        let answered = node.with(|state, _| state.manager.answer(connection, &found));
+        return answered.map_err(|error| {
+            // A question that was answered before, or is gone, stays so.
+            // SAFETY: the caller's promise.
+            let _ = unsafe { refuse(id, Reason::CONSUMER, Vec::new()) };
+            refused(&error)
+        });
+    }
+    // SAFETY: the caller's promise.
+    let reply = unsafe { reply(node, id, &wanted) }?;
+    let checked = node.with(|state, _| state.manager.check_accept(connection, &reply));
+    // A request that was answered before, or is gone, stays so.
+    if let Err(error @ (RequestError::State { .. } | RequestError::Gone)) = checked {
+        return Err(refused(&error));
+    }
+    // SAFETY: the caller's promise.
+    let accepted = checked
+        .map_err(|error| refused(&error))
+        .and_then(|()| unsafe { connect_pair(id) })
+        .and_then(|()| {
+            node.with(|state, now| state.manager.accept(now, connection, &reply))
+                .map_err(|error| refused(&error))
+        });
+    if accepted.is_err() {
+        // SAFETY: the caller's promise. The request may have ended meanwhile.
+        unsafe {
+            pairs::fail(id);
+            let _ = refuse(id, Reason::CONSUMER, Vec::new());
+        }
+    }
+    accepted
+}
+
+/// Moves the queue pair of an id, if it has one, so that it works before the peer gets the reply.
+///
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn connect_pair(id: *mut rdma_cm_id) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
     unsafe {
         if !(*id).qp.is_null() {
             pairs::change(id, state::RTR)?;
             pairs::change(id, state::RTS)?;
         }
     }
-    let accepted = node.with(|state, now| state.manager.accept(now, connection, &reply));
-    accepted.map_err(|error| refused(&error))
+    Ok(())
 }
 
 /// # Safety

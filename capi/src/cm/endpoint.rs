@@ -20,6 +20,10 @@ use std::ffi::{c_char, c_int};
 const PASSIVE: c_int = 1;
 /// The name is an address.
 const NUMERIC: c_int = 2;
+/// The family is the named one.
+const FAMILY: c_int = 8;
+/// Addresses of InfiniBand.
+const AF_IB: c_int = 27;
 /// Time for each step of an endpoint.
 const MILLISECONDS: c_int = 2000;
 
@@ -122,7 +126,11 @@ unsafe fn look_up(
     // SAFETY: numbers and pointers: all zero is a value.
     let mut asked: libc::addrinfo = unsafe { std::mem::zeroed() };
     let flags = hints.map_or(0, |hints| hints.ai_flags);
-    asked.ai_family = hints.map_or(0, |hints| hints.ai_family);
+    asked.ai_family = match hints.map_or(0, |hints| hints.ai_family) {
+        // rdma-core reads a GID if both flags are set, and otherwise takes it for any family.
+        AF_IB if flags & (FAMILY | NUMERIC) != FAMILY | NUMERIC => libc::AF_UNSPEC,
+        family => family,
+    };
     asked.ai_socktype = match hints.map_or(0, |hints| hints.ai_qp_type) {
         kind::UD => libc::SOCK_DGRAM,
         _ => libc::SOCK_STREAM,

@@ -126,6 +126,10 @@ unsafe fn made(notice: Notice) -> *mut rdma_cm_event {
         }
         let counted = notice.counted();
         if notice.listener != 0 {
+            let connection = IdObject::of(id).private().connection;
+            if let (Ok(node), Some(connection)) = (node(), connection) {
+                node.with(|state, _| state.manager.request_read(connection));
+            }
             // As in the kernel: the listener's context at the time of reading.
             (*id).context = (*(notice.listener as *mut rdma_cm_id)).context;
         }

@@ -3,7 +3,7 @@
 use super::link::Link;
 use super::socket::{self, Core, Options, Phase, Socket};
 use super::table::{self, Entry};
-use crate::channel::last_error;
+use crate::channel::{DESCRIPTORS, last_error};
 use crate::cm::abi::{event, rdma_cm_event, rdma_cm_id, rdma_conn_param};
 use crate::cm::{
     ringside_rdma_accept, ringside_rdma_ack_cm_event, ringside_rdma_bind_addr,
@@ -12,6 +12,7 @@ use crate::cm::{
     ringside_rdma_resolve_addr,
 };
 use std::ffi::c_int;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 /// Longest wait for a neighbour's answer: longer than it is asked for.
@@ -23,6 +24,24 @@ fn checked(result: c_int) -> Result<(), c_int> {
         0 => Ok(()),
         _ => Err(last_error()),
     }
+}
+
+/// Descriptors that a new connection needs: of its queue of completions, and one for a moment.
+const OF_CONNECTION: usize = DESCRIPTORS + 1;
+
+/// Checks if the process may open as many descriptors as a connection needs, before something is
+/// done that cannot be undone. Errors: `EMFILE`, `ENFILE`.
+fn check_descriptors(like: c_int, count: usize) -> Result<(), c_int> {
+    let copies = (0..count).map(|_| {
+        // SAFETY: a descriptor of the caller; the copy is this owner's.
+        unsafe {
+            match libc::fcntl(like, libc::F_DUPFD_CLOEXEC, 0) {
+                copy if copy >= 0 => Ok(OwnedFd::from_raw_fd(copy)),
+                _ => Err(last_error()),
+            }
+        }
+    });
+    copies.collect::<Result<Vec<_>, _>>().map(drop)
 }
 
 impl Socket {
@@ -63,6 +82,7 @@ impl Socket {
             Phase::Listening => return Err(libc::EINVAL),
             Phase::Ended | Phase::Failed(_) => return Err(libc::ENOTCONN),
         }
+        check_descriptors(self.descriptor, OF_CONNECTION)?;
         core.phase = Phase::Connecting;
         let waits = !core.options.is_nonblocking;
         let nowhere = std::ptr::null();
@@ -84,7 +104,8 @@ impl Socket {
     }
 
     /// Takes the next connection; returns its descriptor. Requests that cannot be served are
-    /// refused and skipped.
+    /// refused and skipped. Errors: `EMFILE` and `ENFILE` without descriptors for it; the request
+    /// waits on.
     pub(super) fn accept(&self) -> Result<Arc<Socket>, c_int> {
         let core = self.core();
         let (phase, options) = (core.phase, core.options.clone());
@@ -93,17 +114,21 @@ impl Socket {
             return Err(libc::EINVAL);
         }
         loop {
-            let mut taken = None;
-            let listening = |core: &mut Core| {
-                taken = self.take_event();
-                taken.is_some() || core.phase != Phase::Listening
-            };
-            let core = self.wait(self.core(), !options.is_nonblocking, None, listening)?;
+            let asked = |core: &mut Core| core.phase != Phase::Listening || self.has_event() != 0;
+            let core = self.wait(self.core(), !options.is_nonblocking, None, asked)?;
+            let phase = core.phase;
             drop(core);
-            // The listener was closed under the call.
-            let read = taken.ok_or(libc::EBADF)?;
+            if phase != Phase::Listening {
+                // The listener was closed under the call.
+                return Err(libc::EBADF);
+            }
+            check_descriptors(self.descriptor, DESCRIPTORS + OF_CONNECTION)?;
+            let Some(read) = self.take_event() else {
+                // Another thread has taken the request, or its peer has given up.
+                continue;
+            };
             // SAFETY: just read; it is acknowledged by the call.
-            if let Some(made) = unsafe { answer(read, &options) } {
+            if let Some(made) = unsafe { answer(read, &options) }? {
                 let made = Arc::new(made);
                 table::enter(Entry::Stream(Arc::clone(&made)));
                 return Ok(made);
@@ -112,11 +137,12 @@ impl Socket {
     }
 }
 
-/// Answers a request, and acknowledges its event. Nothing if it was refused.
+/// Answers a request, and acknowledges its event. Nothing if it was refused. Errors: `EMFILE` and
+/// `ENFILE`, if another thread has taken the last descriptors; it was refused.
 ///
 /// # Safety
 /// `read` was read from a listener's channel.
-unsafe fn answer(read: *mut rdma_cm_event, options: &Options) -> Option<Socket> {
+unsafe fn answer(read: *mut rdma_cm_event, options: &Options) -> Result<Option<Socket>, c_int> {
     // SAFETY: the caller's promise; private data lives as long as the event.
     let (id, kind, given, greeting) = unsafe {
         let given = (*read).param.conn;
@@ -126,13 +152,18 @@ unsafe fn answer(read: *mut rdma_cm_event, options: &Options) -> Option<Socket> 
     // SAFETY: the caller's promise.
     unsafe { ringside_rdma_ack_cm_event(read) };
     if kind != event::CONNECT_REQUEST {
-        return None;
+        return Ok(None);
     }
+    let unserved = |error| match error {
+        libc::EMFILE | libc::ENFILE => Err(error),
+        _ => Ok(None),
+    };
     let channel = ringside_rdma_create_event_channel();
     if channel.is_null() {
+        let error = last_error();
         // SAFETY: the id of the request.
         unsafe { refuse(id) };
-        return None;
+        return unserved(error);
     }
     // SAFETY: the id of the request, and the channel that was just made.
     let moved = checked(unsafe { ringside_rdma_migrate_id(id, channel) });
@@ -155,7 +186,7 @@ unsafe fn answer(read: *mut rdma_cm_event, options: &Options) -> Option<Socket> 
         Ok(link) => {
             let made = Socket::of(channel, id, Phase::Accepting, options.clone());
             made.core().link = Some(link);
-            Some(made)
+            Ok(Some(made))
         }
         Err(error) => {
             tracing::warn!(error, "a connection of a socket is refused");
@@ -164,7 +195,7 @@ unsafe fn answer(read: *mut rdma_cm_event, options: &Options) -> Option<Socket> 
                 refuse(id);
                 ringside_rdma_destroy_event_channel(channel);
             }
-            None
+            unserved(error)
         }
     }
 }

@@ -36,7 +36,8 @@ impl Socket {
         }
     }
 
-    fn has_event(&self) -> c_short {
+    /// The events of the connection manager's descriptor: `POLLIN` if one waits.
+    pub(super) fn has_event(&self) -> c_short {
         let mut source = entry(self.descriptor, libc::POLLIN);
         // SAFETY: one live entry.
         unsafe { libc::poll(&raw mut source, 1, 0) };

@@ -15,13 +15,17 @@ use crate::reason::Reason;
 use crate::timing::of_code;
 use std::time::Duration;
 
+/// Private data of a reply.
+const REPLY_PRIVATE_BYTES: usize = 196;
+
 /// The reason why a request finds no listener.
 pub(super) enum NoListener {
     /// none for the service id
     Service,
     /// the service has one, not for this request
     Request,
-    /// the listener's backlog is full: the request is forgotten, a repeat may succeed
+    /// the listener's backlog is full: the request is forgotten, a repeat may succeed. Linux does
+    /// the same (`ucma.c` reports `ENOMEM`, and `cm.c` sends no rejection then)
     Busy,
 }
 
@@ -163,6 +167,23 @@ impl Manager {
         }
     }
 
+    /// The program has read a request: it does not count for the backlog any more, and outlives its
+    /// listener. Programs that hold requests in a queue of their own leave it to the answer.
+    pub fn request_read(&mut self, id: ConnectionId) {
+        let waiting = self.connections.get_mut(&id.0);
+        let waiting = waiting.filter(|one| one.state.waits_for_program());
+        if let Some(listener) = waiting.and_then(|one| one.listener.take()) {
+            self.uncount_waiting(listener);
+        }
+    }
+
+    pub(super) fn uncount_waiting(&mut self, listener: ListenerId) {
+        let listeners = self.listeners.values_mut().flatten();
+        for one in listeners.filter(|one| one.id == listener) {
+            one.waiting = one.waiting.saturating_sub(1);
+        }
+    }
+
     fn take_request(
         &mut self,
         from: Path,
@@ -228,6 +249,20 @@ impl Manager {
         );
     }
 
+    /// Checks if a request may be accepted, before the queue pair moves.
+    ///
+    /// Errors: those of [`Manager::accept`].
+    pub fn check_accept(&self, id: ConnectionId, accept: &Accept) -> Result<(), RequestError> {
+        let one = self.connections.get(&id.0).ok_or(RequestError::Gone)?;
+        let State::RequestReceived = one.state else {
+            return Err(RequestError::State {
+                state: one.state.name(),
+            });
+        };
+        area::<REPLY_PRIVATE_BYTES>(&accept.private_data)?;
+        Ok(())
+    }
+
     /// Accepts a request. The queue pair already receives and sends: data may arrive before
     /// [`EventKind::Established`].
     ///
@@ -238,15 +273,11 @@ impl Manager {
         id: ConnectionId,
         accept: &Accept,
     ) -> Result<(), RequestError> {
-        let private_data = area(&accept.private_data)?;
+        self.check_accept(id, accept)?;
+        let private_data: [u8; REPLY_PRIVATE_BYTES] = area(&accept.private_data)?;
         let ack_delay = self.identity.ack_delay;
         let guid = self.identity.guid;
         let one = self.connections.get_mut(&id.0).ok_or(RequestError::Gone)?;
-        let State::RequestReceived = one.state else {
-            return Err(RequestError::State {
-                state: one.state.name(),
-            });
-        };
         one.queue_pair = accept.queue_pair;
         one.parameters.responder_resources = accept.responder_resources;
         one.parameters.initiator_depth = accept.initiator_depth;

@@ -320,6 +320,28 @@ fn requests_beyond_the_backlog_are_forgotten_and_repeats_succeed() {
 }
 
 #[test]
+fn requests_that_were_read_do_not_count_for_the_backlog_and_outlive_their_listener() {
+    let mut pair = Pair::new();
+    pair.accepts = false;
+    let mut read = Vec::new();
+    for queue_pair in 0..9 {
+        let connect = connect_to(OWN, PEER, OWN_QP + queue_pair);
+        pair.ends[0].0.connect(START, &connect).expect("connect");
+        pair.run(START);
+        let (id, EventKind::Request { listener, .. }) = pair.told[1][read.len()].clone() else {
+            panic!("a request");
+        };
+        pair.ends[1].0.request_read(id);
+        read.push((id, listener));
+    }
+    pair.ends[1].0.unlisten(START, read[0].1);
+    for (id, _) in read {
+        let accepted = pair.ends[1].0.accept(START, id, &accept_with(PEER_QP));
+        assert_eq!(accepted, Ok(()));
+    }
+}
+
+#[test]
 fn a_listener_that_ends_rejects_what_waits() {
     let mut pair = Pair::new();
     pair.accepts = false;

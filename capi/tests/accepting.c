@@ -1,0 +1,168 @@
+/* Requests that the program answers late or wrongly. "refused": an accept that fails refuses its request, and
+ * the peer hears it at once. "backlog": requests that were read do not count for the backlog, and outlive
+ * their listener. Says "ok" and ends with 0. */
+#include "connect.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+
+enum { PORT = 7101, CONSUMER = 28, LONGEST = 196, CALLERS = 5 };
+
+static struct rdma_event_channel *server, *client;
+
+static struct rdma_cm_event *expect(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
+{
+    struct pollfd one = { .fd = channel->fd, .events = POLLIN };
+    struct rdma_cm_event *event;
+    CHECK(poll(&one, 1, SECONDS * 1000) == 1);
+    CHECK(!rdma_get_cm_event(channel, &event) && event->event == kind);
+    return event;
+}
+
+static void pass(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
+{
+    CHECK(!rdma_ack_cm_event(expect(channel, kind)));
+}
+
+static struct rdma_cm_id *listening(enum rdma_port_space space, int backlog)
+{
+    struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(PORT), .sin_addr.s_addr = inet_addr("10.0.0.1") };
+    struct rdma_cm_id *id;
+    CHECK(!rdma_create_id(server, &id, NULL, space));
+    CHECK(!rdma_bind_addr(id, (struct sockaddr *)&own) && !rdma_listen(id, backlog));
+    return id;
+}
+
+/* An id whose request is on its way. */
+static struct rdma_cm_id *asking(enum rdma_port_space space)
+{
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(PORT), .sin_addr.s_addr = inet_addr("10.0.0.1") };
+    static uint32_t number = 0x70;
+    struct rdma_conn_param parameters = { .qp_num = number++, .retry_count = 7 };
+    struct rdma_cm_id *id;
+    CHECK(!rdma_create_id(client, &id, NULL, space));
+    CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, SECONDS * 1000));
+    pass(client, RDMA_CM_EVENT_ADDR_RESOLVED);
+    CHECK(!rdma_resolve_route(id, SECONDS * 1000));
+    pass(client, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    CHECK(!rdma_connect(id, &parameters));
+    return id;
+}
+
+static struct rdma_cm_id *asked(void)
+{
+    struct rdma_cm_event *event = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+    struct rdma_cm_id *id = event->id;
+    CHECK(!rdma_ack_cm_event(event));
+    return id;
+}
+
+static void make_pair(struct rdma_cm_id *id)
+{
+    struct ibv_qp_init_attr wanted = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = id->qp_type };
+    CHECK(!rdma_create_qp(id, NULL, &wanted));
+}
+
+static int state_of(struct ibv_qp *qp)
+{
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    CHECK(!ibv_query_qp(qp, &attr, IBV_QP_STATE, &init));
+    return attr.qp_state;
+}
+
+static void end(struct rdma_cm_id *one, struct rdma_cm_id *two)
+{
+    if (two->qp)
+        rdma_destroy_qp(two);
+    CHECK(!rdma_destroy_id(one) && !rdma_destroy_id(two));
+}
+
+/* `with_pair`: the request has a queue pair; `moved`: which takes no connection any more. */
+static void refused(int with_pair, int moved, uint8_t length)
+{
+    static const char data[256];
+    struct rdma_conn_param wanted = { .private_data = data, .private_data_len = length };
+    struct rdma_cm_id *caller = asking(RDMA_PS_TCP), *request = asked();
+    if (with_pair)
+        make_pair(request);
+    if (moved)
+        CHECK(!ibv_modify_qp(request->qp, &(struct ibv_qp_attr) { .qp_state = IBV_QPS_RESET }, IBV_QP_STATE));
+    errno = 0;
+    CHECK(rdma_accept(request, &wanted) == -1 && errno == EINVAL);
+    struct rdma_cm_event *event = expect(client, RDMA_CM_EVENT_REJECTED);
+    CHECK(event->id == caller && event->status == CONSUMER && !rdma_ack_cm_event(event));
+    if (with_pair && !moved)
+        CHECK(state_of(request->qp) == IBV_QPS_ERR);
+    wanted.private_data_len = 0;
+    CHECK(rdma_accept(request, &wanted) == -1 && errno == EINVAL);
+    end(caller, request);
+}
+
+/* A request that was accepted stays so, whatever is asked afterwards. */
+static void accepted(void)
+{
+    static const char data[256];
+    struct rdma_conn_param wanted = { .private_data = data, .private_data_len = LONGEST };
+    struct rdma_cm_id *caller = asking(RDMA_PS_TCP), *request = asked();
+    make_pair(request);
+    CHECK(!rdma_accept(request, &wanted));
+    CHECK(rdma_accept(request, &wanted) == -1 && errno == EINVAL);
+    CHECK(state_of(request->qp) == IBV_QPS_RTS);
+    struct rdma_cm_event *event = expect(client, RDMA_CM_EVENT_CONNECT_RESPONSE);
+    CHECK(event->param.conn.private_data_len == LONGEST && !rdma_ack_cm_event(event));
+    CHECK(!rdma_establish(caller));
+    pass(server, RDMA_CM_EVENT_ESTABLISHED);
+    end(caller, request);
+}
+
+/* The same of a datagram service. */
+static void refused_datagrams(void)
+{
+    static const char data[256];
+    struct rdma_conn_param wanted = { .private_data = data, .private_data_len = 137 };
+    struct rdma_cm_id *listener = listening(RDMA_PS_UDP, 4), *caller = asking(RDMA_PS_UDP), *request = asked();
+    make_pair(request);
+    CHECK(rdma_accept(request, &wanted) == -1 && errno == EINVAL);
+    struct rdma_cm_event *event = expect(client, RDMA_CM_EVENT_UNREACHABLE);
+    CHECK(event->status > 0 && !rdma_ack_cm_event(event));
+    end(caller, request);
+    CHECK(!rdma_destroy_id(listener));
+}
+
+static void backlog(void)
+{
+    struct rdma_cm_id *listener = listening(RDMA_PS_TCP, 1), *callers[CALLERS], *requests[CALLERS];
+    for (int i = 0; i < CALLERS; i++) {
+        callers[i] = asking(RDMA_PS_TCP);
+        requests[i] = asked();
+    }
+    CHECK(!rdma_destroy_id(listener));
+    for (int i = 0; i < CALLERS; i++) {
+        make_pair(requests[i]);
+        CHECK(!rdma_accept(requests[i], NULL));
+        pass(client, RDMA_CM_EVENT_CONNECT_RESPONSE);
+        end(callers[i], requests[i]);
+    }
+}
+
+int main(int count, char **words)
+{
+    server = rdma_create_event_channel();
+    client = rdma_create_event_channel();
+    CHECK(count == 2 && server && client);
+    if (!strcmp(words[1], "backlog")) {
+        backlog();
+    } else {
+        struct rdma_cm_id *listener = listening(RDMA_PS_TCP, 4);
+        refused(1, 0, LONGEST + 1);
+        refused(0, 0, LONGEST + 1);
+        refused(1, 1, 0);
+        accepted();
+        CHECK(!rdma_destroy_id(listener));
+        refused_datagrams();
+    }
+    puts("ok");
+    return 0;
+}
