@@ -1,6 +1,7 @@
 //! Addresses and services: GIDs, service ids, and the address header in private data.
 
 use crate::layout::Field;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A GID: on RoCEv2 an IP address, IPv4 in its mapped form.
@@ -91,6 +92,16 @@ impl ServiceId {
     pub fn port(self) -> Option<(PortSpace, u16)> {
         let space = u16::try_from(self.0 >> 16).ok().and_then(PortSpace::of)?;
         Some((space, self.0 as u16))
+    }
+}
+
+impl fmt::Display for ServiceId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port() {
+            Some((PortSpace::Tcp, port)) => write!(formatter, "port {port}"),
+            Some((PortSpace::Udp, port)) => write!(formatter, "port {port} of datagrams"),
+            _ => write!(formatter, "service {:#018x}", self.0),
+        }
     }
 }
 

@@ -130,7 +130,12 @@ impl Request {
         let pair = pair::set(pair, &agreed, mac, vlan)?;
         shared.with(|state, now| {
             state.check(now)?;
-            Ok::<_, ConnectError>(state.manager.accept(now, id, &answer)?)
+            let accepted = state.manager.accept(now, id, &answer);
+            accepted.map_err(|error| match error {
+                // It waited for an answer until the peer gave up.
+                RequestError::State { .. } | RequestError::Gone => ConnectError::Ended { peer },
+                other => other.into(),
+            })
         })?;
         loop {
             match shared.next_event(id, peer, limit, wait)? {

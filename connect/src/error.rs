@@ -124,6 +124,12 @@ pub enum ConnectError {
         /// Its number.
         queue_pair: u32,
     },
+    /// The address is not that of one node: a group, all nodes, or none.
+    #[error("{peer} is not the address of a peer: name one node")]
+    NoPeer {
+        /// The address.
+        peer: IpAddr,
+    },
     /// No way to the peer was found.
     #[error("no MAC address of {peer} is known: check the route and that the peer is up")]
     NoNeighbour {

@@ -11,7 +11,7 @@ use ringside_pmd::Device;
 use ringside_pmd::rdma::QueuePair;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -181,6 +181,10 @@ impl ConnectionManager {
         let limit = deadline(wait);
         let shared = &self.shared;
         let peer = to.ip();
+        let is_broadcast = peer == IpAddr::V4(Ipv4Addr::BROADCAST);
+        if peer.is_unspecified() || peer.is_multicast() || is_broadcast {
+            return Err(ConnectError::NoPeer { peer });
+        }
         settings.check()?;
         shared.with(|state, now| state.check_pair(now, &pair))?;
         let hop = shared.resolve(peer, limit, wait)?;

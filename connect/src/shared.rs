@@ -369,11 +369,24 @@ impl State {
                     // Confirms; an end that this side asked for needs that no more.
                     let _ = self.manager.disconnect(now, event.id);
                 }
-                if let Some(events) = self.events.get_mut(&event.id) {
-                    events.push_back(News::Event(kind));
+                let news = News::Event(kind);
+                if end_of(&news).is_some() && self.withdraw(event.id) {
+                    self.events.remove(&event.id);
+                    self.manager.destroy(now, event.id);
+                } else if let Some(events) = self.events.get_mut(&event.id) {
+                    events.push_back(news);
                 }
             }
         }
+    }
+
+    /// Takes a request that its peer has given up out of those that wait for the program; true if it was
+    /// one.
+    fn withdraw(&mut self, id: ConnectionId) -> bool {
+        self.requests.values_mut().any(|requests| {
+            let place = requests.iter().position(|waiting| waiting.id == id);
+            place.and_then(|place| requests.remove(place)).is_some()
+        })
     }
 }
 

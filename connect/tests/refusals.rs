@@ -292,3 +292,64 @@ fn a_manager_that_is_dropped_leaves_its_place_to_another() {
     sides.connected();
     drop((listener, near));
 }
+
+/// The client's time is over: it refuses what would come.
+fn give_up(sides: &Sides) {
+    let short = Duration::from_millis(200);
+    let (pair, settings) = (sides.pair(0), Settings::default());
+    let given_up = sides.managers[0].connect(pair, sides.address(), &settings, short);
+    assert!(
+        matches!(given_up, Err(ConnectError::Deadline { .. })),
+        "{given_up:?}"
+    );
+}
+
+#[test]
+fn a_request_that_its_peer_has_given_up_is_not_handed_out() {
+    let sides = Sides::new();
+    let listener = sides.listen();
+    // The message that withdraws it takes a while to arrive, on a busy machine longer.
+    let is_withdrawn = (1..8).any(|power| {
+        give_up(&sides);
+        std::thread::sleep(Duration::from_millis(50 << power));
+        listener.next(Duration::ZERO).is_none()
+    });
+    assert!(is_withdrawn);
+    // One that the program holds meanwhile says so when it is accepted.
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| give_up(&sides));
+        let request = listener.next(WAIT).expect("a request");
+        let peer = request.peer().unwrap().ip();
+        asking.join().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let ended = request.accept(sides.pair(1), &Settings::default(), WAIT);
+        let Err(ConnectError::Ended { peer: named }) = ended else {
+            panic!("{ended:?}");
+        };
+        assert_eq!(named, peer);
+    });
+}
+
+#[test]
+fn ports_in_use_and_addresses_of_no_peer_are_named() {
+    let sides = Sides::new();
+    let _listener = sides.listen();
+    let refused = sides.managers[1].listen(sides.address(), 8).unwrap_err();
+    assert!(
+        refused.to_string().contains(&format!("port {PORT} has a")),
+        "{refused}"
+    );
+    for peer in [
+        "224.0.0.5:7",
+        "0.0.0.0:7",
+        "255.255.255.255:7",
+        "[ff02::1]:7",
+    ] {
+        let (to, settings) = (peer.parse().unwrap(), Settings::default());
+        let refused = sides.managers[0].connect(sides.pair(0), to, &settings, WAIT);
+        assert!(
+            matches!(refused, Err(ConnectError::NoPeer { .. })),
+            "{refused:?}"
+        );
+    }
+}

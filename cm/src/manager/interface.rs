@@ -369,7 +369,7 @@ pub enum StateName {
 #[non_exhaustive]
 pub enum ListenError {
     /// Another listener has the port.
-    #[error("service {service:?} has a listener: choose another port")]
+    #[error("{service} has a listener: choose another port")]
     InUse {
         /// the service
         service: ServiceId,
