@@ -349,8 +349,8 @@ impl Default for WorkerSection {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelSection {
-    /// Functions on the model's switch. 1..=8.
-    #[schemars(range(min = 1, max = 8))]
+    /// Functions on the model's switch. 1..=64.
+    #[schemars(range(min = 1, max = 64))]
     pub functions: u32,
     /// Logical CPU of the model's thread: `"any"` or a number.
     pub thread_core: Core,

@@ -165,7 +165,7 @@ fn every_number_out_of_range_is_refused_below_and_above() {
         ("worker", "poll_batch", 0, 257),
         ("worker", "sleep_ms", 0, 60_001),
         ("worker", "inbox", 1, 65_537),
-        ("model", "functions", 0, 9),
+        ("model", "functions", 0, 65),
         ("model", "thread_core", -1, 1024),
     ];
     for &(section, key, below, above) in cases {
@@ -186,7 +186,7 @@ fn limits_themselves_are_allowed() {
         "[rdma]\nqueue_pairs = 262141\ncompletion_queues = 524285\npbles = 0\nmulticast_groups = 0",
         "[link]\nmtu = 9702\nwait_ms = 0",
         "[link]\nmtu = 576\n[rdma]\npath_mtu = 256",
-        "[worker]\npoll_batch = 256\ncores = [0, 1023]\n[model]\nfunctions = 8\nthread_core = 7",
+        "[worker]\npoll_batch = 256\ncores = [0, 1023]\n[model]\nfunctions = 64\nthread_core = 7",
     ] {
         Config::from_toml_str(text).expect(text);
     }

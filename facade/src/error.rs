@@ -3,6 +3,7 @@
 use ringside_bus::FunctionError;
 use ringside_bus::address::AddressError;
 use ringside_bus::vfio::ClaimError;
+use ringside_config::ConfigError;
 use ringside_model::embedded::ThreadedError;
 use ringside_pmd::BringUpError;
 
@@ -12,6 +13,9 @@ pub enum OpenError {
     /// The text is not a device address.
     #[error(transparent)]
     Address(#[from] AddressError),
+    /// A value of the configuration is not possible: each is named with its key.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// VFIO refused the PCI function.
     #[error(transparent)]
     Claim(#[from] ClaimError),

@@ -58,7 +58,11 @@ impl Network {
         config: &Config,
         addresses: Vec<LocalAddress>,
     ) -> Result<Self, NetworkError> {
-        let mtu = u16::try_from(config.link.mtu).unwrap_or(u16::MAX);
+        let mtu = u16::try_from(config.link.mtu).map_err(|_| PortError::Invalid {
+            what: "link.mtu",
+            value: config.link.mtu.to_string(),
+            remedy: "choose 576 to 9702 bytes",
+        })?;
         let mut open = device.open_port(&PortSettings {
             mtu,
             ..PortSettings::default()
@@ -107,6 +111,8 @@ impl Network {
     pub(crate) fn finder(&self) -> impl Fn(IpAddr) -> Lookup<NextHop> + Send + Sync + 'static {
         let (resolver, clock) = (self.thread.resolver(), Arc::clone(&self.clock));
         move |address| match resolver.lookup(address, &clock) {
+            // A connection has one station at each end.
+            Ok(Some(_)) if address.is_multicast() => Lookup::Unknown,
             Ok(Some(found)) => Lookup::Found(NextHop {
                 mac: found.mac,
                 local_address: found.local_address,

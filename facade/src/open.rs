@@ -22,6 +22,8 @@ use std::sync::Arc;
 ///
 /// Takes milliseconds to seconds; every wait has a deadline.
 ///
+/// A configuration that [`Config::validate`] refuses is refused here, too.
+///
 /// Errors: [`OpenError`] has a variant for each remedy. After an error the device is as it was
 /// found, unless [`BringUpError::undo_failures`](ringside_pmd::BringUpError::undo_failures) says otherwise.
 pub fn open(address: &str, config: &Config) -> Result<Device, OpenError> {
@@ -34,6 +36,7 @@ pub fn open_with(
     config: &Config,
     options: BringUpOptions<'_>,
 ) -> Result<Device, OpenError> {
+    config.validate()?;
     // The driver uses the same clock for its waits.
     let clock = Arc::new(TscClock::new());
     let mut model = None;

@@ -31,6 +31,45 @@ fn a_function_beyond_the_model_is_refused_with_both_numbers() {
     assert!(refused.contains("at least 8"), "{refused}");
 }
 
+/// What a file may not say, code may not either.
+#[test]
+fn a_configuration_made_in_code_is_refused_by_key() {
+    type Change = fn(&mut Config);
+    let cases: [(&str, Change); 8] = [
+        ("link.mtu = 0", |config| config.link.mtu = 0),
+        ("link.mtu = 100000", |config| config.link.mtu = 100_000),
+        ("link.mtu = 1500: rdma.path_mtu = 4096", |config| {
+            config.link.mtu = 1500;
+        }),
+        ("rdma.queue_pairs = 4294967295", |config| {
+            config.rdma.queue_pairs = u32::MAX;
+        }),
+        ("model.functions = 0", |config| config.model.functions = 0),
+        ("network.addresses = 9 addresses", |config| {
+            let all = (1..=9).map(|host| format!("10.5.0.{host}/24").parse().unwrap());
+            config.network.addresses = all.collect();
+        }),
+        ("network.addresses = 10.5.0.1/24", |config| {
+            config.network.addresses = vec!["10.5.0.1/24".parse().unwrap(); 2];
+        }),
+        ("network.gateways = 10.5.0.3", |config| {
+            config.network.addresses = vec!["10.5.0.1/24".parse().unwrap()];
+            let both = ["10.5.0.2", "10.5.0.3"];
+            config.network.gateways = both.map(|one| one.parse().unwrap()).into();
+        }),
+    ];
+    for (key, change) in cases {
+        let mut config = Config::default();
+        config.rdma.path_mtu = ringside::config::PathMtu::Bytes4096;
+        config.link.mtu = 9000;
+        change(&mut config);
+        // A function that no other test opens: a case that is not refused would be busy at most.
+        let error = ringside::open("model:0", &config).unwrap_err();
+        assert!(matches!(error, OpenError::Config(_)), "{key}: {error}");
+        assert!(error.to_string().contains(key), "{key}: {error}");
+    }
+}
+
 #[test]
 fn a_socket_that_is_not_there_is_refused_with_its_path() {
     let refused = ringside::open("vfio-user:/nowhere/e810.sock", &Config::default());
@@ -54,8 +93,11 @@ fn functions_share_one_model_have_one_owner_and_open_again() {
         assert!(right.shutdown().failures.is_empty());
     }
     let mut config = Config::default();
-    config.rdma.queue_pairs = u32::MAX;
+    config.rdma.queue_pairs = 262_141;
+    config.rdma.completion_queues = 524_285;
+    config.rdma.memory_regions = 8_388_607;
     let error = ringside::open("model:0", &config).unwrap_err();
+    assert!(matches!(error, OpenError::BringUp(_)), "{error}");
     let shown = format!("{error:?}");
     assert!(shown.len() <= 2000, "{} characters: {shown}", shown.len());
     assert!(ringside::open("model:0", &Config::default()).is_ok());

@@ -315,6 +315,8 @@ fn what_a_cache_does_not_take_is_refused_by_name() {
         cache.get(pages.at(0), 0),
         Err(CacheError::Rdma(_))
     ));
+    let null = cache.get(std::ptr::null(), 10);
+    assert!(matches!(null, Err(CacheError::Null { length: 10 })));
     let wraps = std::ptr::without_provenance::<u8>(usize::MAX - 10);
     assert!(cache.get(wraps, 100).is_err());
     pages.unmap();

@@ -77,6 +77,12 @@ pub enum ResolveError {
     /// An address that no host has.
     #[error("{0} is no address of a host: resolve a unicast or multicast address")]
     NotUnicast(IpAddr),
+    /// An address of the host itself.
+    #[error(
+        "{0} is the host itself, to which no wire leads: resolve the address of a peer, or one of \
+         network.addresses for this port"
+    )]
+    Loopback(IpAddr),
     /// Too many neighbours are being resolved at once.
     #[error("{limit} neighbours are being resolved already: try again in a second")]
     Busy {

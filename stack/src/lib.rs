@@ -21,6 +21,7 @@ mod device;
 mod error;
 mod filters;
 mod link;
+mod martian;
 mod neighbours;
 mod route;
 mod stack;

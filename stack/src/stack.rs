@@ -4,6 +4,7 @@ use crate::announcements::Announcements;
 use crate::device::Queues;
 use crate::filters::Filters;
 use crate::link::{ADDRESSES, DhcpChange, Lease, Link};
+use crate::martian::{is_broadcast, is_martian};
 use crate::neighbours::{Found, Neighbours, Question};
 use crate::route::{Hop, hop};
 use crate::wire;
@@ -70,6 +71,9 @@ pub struct StackCounters {
     pub received: u64,
     /// Frames of VLANs without an address.
     pub no_link: u64,
+    /// IP packets that no station can have sent: their source address is one of the port's own, a
+    /// loopback, a broadcast or a multicast address. They are dropped.
+    pub martians: u64,
     /// Requests for neighbours that were sent.
     pub questions: u64,
     /// Announcements of own addresses that were sent.
@@ -226,8 +230,9 @@ impl Stack {
     /// An address is one of a VLAN: each of several VLANs may have the same one. Control path.
     pub fn add_address(&mut self, address: LocalAddress, now: Instant) -> Result<(), StackError> {
         // smoltcp panics at addresses that no station can have.
-        let unicast = !address.address.is_unspecified() && !address.address.is_multicast();
-        if !unicast || is_broadcast(address.address) {
+        let ip = address.address;
+        let unicast = !ip.is_unspecified() && !ip.is_multicast() && !ip.is_loopback();
+        if !unicast || is_broadcast(ip) {
             return Err(StackError::NotUnicast(address.address));
         }
         if self.place(address.address, address.vlan).is_some() {
@@ -385,6 +390,11 @@ impl Stack {
             self.neighbours
                 .hear(vlan, &said, |address| link.has(address), now);
         }
+        let of_vlan = self.addresses.iter().filter(|own| own.vlan == vlan);
+        if wire::source(packet.bytes()).is_some_and(|source| is_martian(source, of_vlan)) {
+            self.counters.martians += 1;
+            return;
+        }
         // smoltcp answers neither stations of other networks nor those without an address.
         let answer = wire::answer(packet.bytes(), self.mac, |address| link.has(address));
         if let Some(frame) = &answer {
@@ -459,6 +469,9 @@ impl Stack {
         if address.is_unspecified() || is_broadcast(address) {
             return Err(ResolveError::NotUnicast(address));
         }
+        if address.to_canonical().is_loopback() {
+            return Err(ResolveError::Loopback(address));
+        }
         if multicast_mac(address).is_some() {
             return Ok(Destination::group(address));
         }
@@ -528,10 +541,6 @@ impl std::fmt::Debug for Stack {
             .field("counters", &self.counters())
             .finish_non_exhaustive()
     }
-}
-
-fn is_broadcast(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V4(address) if address.is_broadcast())
 }
 
 fn moment(now: Instant) -> smoltcp::time::Instant {

@@ -6,8 +6,8 @@ use ringside_pmd::rdma::address::multicast_mac;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
-    EthernetRepr, Icmpv6Packet, Icmpv6Repr, IpProtocol, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags,
-    NdiscRepr,
+    EthernetRepr, Icmpv6Packet, Icmpv6Repr, IpProtocol, Ipv4Packet, Ipv6Packet, Ipv6Repr,
+    NdiscNeighborFlags, NdiscRepr,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -37,6 +37,22 @@ pub(crate) enum How {
     Question { target: IpAddr },
 }
 
+/// The source address of a frame without VLAN tag, if it is a packet of IP.
+pub(crate) fn source(frame: &[u8]) -> Option<IpAddr> {
+    let frame = EthernetFrame::new_checked(frame).ok()?;
+    match frame.ethertype() {
+        EthernetProtocol::Ipv4 => {
+            let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
+            Some(IpAddr::V4(packet.src_addr()))
+        }
+        EthernetProtocol::Ipv6 => {
+            let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
+            Some(IpAddr::V6(packet.src_addr()))
+        }
+        _ => None,
+    }
+}
+
 /// Returns the information of a frame without VLAN tag about its sender, if it is one of address
 /// resolution.
 pub(crate) fn said(frame: &[u8]) -> Option<Said> {
@@ -60,7 +76,10 @@ fn said_by_arp(frame: &EthernetFrame<&[u8]>) -> Option<Said> {
     else {
         return None;
     };
-    let is_host = !address.is_unspecified() && !address.is_multicast() && !address.is_broadcast();
+    let is_host = !address.is_unspecified()
+        && !address.is_multicast()
+        && !address.is_broadcast()
+        && !address.is_loopback();
     if !mac.is_unicast() || !is_host {
         return None;
     }
@@ -208,7 +227,10 @@ fn answer_arp(
     else {
         return None;
     };
-    let may_ask = !address.is_multicast() && !address.is_broadcast() && address != target;
+    let may_ask = !address.is_multicast()
+        && !address.is_broadcast()
+        && !address.is_loopback()
+        && address != target;
     if !mac.is_unicast() || !may_ask || !is_ours(IpAddr::V4(target)) {
         return None;
     }

@@ -1,14 +1,14 @@
 //! Changes that the device makes to a packet when it is sent.
 
+mod headers;
+mod software;
+
 use super::Packet;
+use headers::{Headers, layer_4_header};
 use ringside_spec::lan::transmit::{
     DataCommand, MAX_SEGMENT_BYTES, SEGMENT_BYTES_MIN, inner_ip, layer_4,
 };
 
-const ETHERNET_BYTES: usize = 14;
-const TAG_BYTES: usize = 4;
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86DD;
 /// Most bytes of payload of a packet that the device cuts: 18 bits.
 pub(crate) const MAX_PAYLOAD: u32 = (1 << 18) - 1;
 /// [`DataCommand`] from this bit on goes into [`Packet::command`]: header lengths and kinds.
@@ -58,6 +58,15 @@ pub enum OffloadError {
     /// A protocol that the device does not support.
     #[error("the device computes no checksum for IP protocol {0}")]
     Protocol(u8),
+    /// A routing header of IPv6 that leads to further nodes: the checksum covers the address of the
+    /// last one.
+    #[error(
+        "an IPv6 routing header names further nodes: compute the packet's checksum in software"
+    )]
+    Routed,
+    /// An IPv6 header with more extension headers than the descriptor can describe.
+    #[error("an IP header of {0} bytes with its extensions: the device takes 508 at most")]
+    IpHeaderBytes(usize),
     /// Segments out of range.
     #[error("segments of {0} bytes: the device cuts into 64 to 9668 bytes")]
     SegmentBytes(u16),
@@ -67,117 +76,6 @@ pub enum OffloadError {
     /// A payload that does not need cutting, or is longer than the device can.
     #[error("a payload of {0} bytes cannot be cut: the device takes 1 to 262143")]
     Payload(usize),
-}
-
-/// Places of the headers of a packet.
-#[derive(Clone, Copy, Debug)]
-struct Headers {
-    layer_2_bytes: usize,
-    ip_bytes: usize,
-    is_v6: bool,
-    protocol: u8,
-    fragment: bool,
-}
-
-fn be16(bytes: &[u8], at: usize) -> Option<u16> {
-    let pair = bytes.get(at..at + 2)?;
-    Some(u16::from_be_bytes([*pair.first()?, *pair.last()?]))
-}
-
-impl Headers {
-    fn find(bytes: &[u8]) -> Result<Self, OffloadError> {
-        let split = OffloadError::HeadersSplit(bytes.len());
-        let mut at = ETHERNET_BYTES - 2;
-        let mut kind = be16(bytes, at).ok_or(split)?;
-        for _ in 0..2 {
-            if matches!(kind, 0x8100 | 0x88A8 | 0x9100) {
-                at += TAG_BYTES;
-                kind = be16(bytes, at).ok_or(split)?;
-            }
-        }
-        let layer_2_bytes = at + 2;
-        let ip = bytes.get(layer_2_bytes..).ok_or(split)?;
-        let first = *ip.first().ok_or(split)?;
-        match kind {
-            IPV4 => {
-                let ip_bytes = usize::from(first & 0xF) * 4;
-                if first >> 4 != 4 || ip_bytes < 20 {
-                    return Err(OffloadError::MalformedIp);
-                }
-                let header = ip.get(..ip_bytes).ok_or(split)?;
-                Ok(Self {
-                    layer_2_bytes,
-                    ip_bytes,
-                    is_v6: false,
-                    protocol: *header.get(9).ok_or(split)?,
-                    fragment: be16(header, 6).ok_or(split)? & 0x3FFF != 0,
-                })
-            }
-            IPV6 => {
-                if first >> 4 != 6 {
-                    return Err(OffloadError::MalformedIp);
-                }
-                let header = ip.get(..40).ok_or(split)?;
-                let protocol = *header.get(6).ok_or(split)?;
-                Ok(Self {
-                    layer_2_bytes,
-                    ip_bytes: 40,
-                    is_v6: true,
-                    protocol,
-                    fragment: protocol == 44,
-                })
-            }
-            other => Err(OffloadError::NotIp(other)),
-        }
-    }
-
-    fn layer_4(&self) -> Result<Layer4, OffloadError> {
-        match self.protocol {
-            _ if self.fragment => Err(OffloadError::Fragment),
-            6 => Ok(Layer4::Tcp),
-            17 => Ok(Layer4::Udp),
-            132 => Ok(Layer4::Sctp),
-            other => Err(OffloadError::Protocol(other)),
-        }
-    }
-
-    /// Bytes after the IP header according to its length field, so without padding.
-    fn ip_payload_bytes(&self, bytes: &[u8]) -> u32 {
-        let length = match self.is_v6 {
-            true => be16(bytes, self.layer_2_bytes + 4).map(u32::from),
-            false => be16(bytes, self.layer_2_bytes + 2)
-                .map(|all| u32::from(all).saturating_sub(self.ip_bytes as u32)),
-        };
-        length.unwrap_or(0)
-    }
-
-    /// Sum of the pseudo header, folded: the device adds the rest. `length`: 0 where it differs from
-    /// segment to segment.
-    fn pseudo_sum(&self, bytes: &[u8], length: u32) -> u16 {
-        let ip = bytes.get(self.layer_2_bytes..).unwrap_or_default();
-        let addresses = if self.is_v6 { 8..40 } else { 12..20 };
-        let addresses = ip.get(addresses).unwrap_or_default();
-        let pairs = addresses.chunks_exact(2);
-        let words = pairs.map(|pair| u32::from(be16(pair, 0).unwrap_or(0)));
-        let mut sum: u32 = words.sum::<u32>() + u32::from(self.protocol);
-        sum += (length >> 16) + (length & 0xFFFF);
-        while sum > 0xFFFF {
-            sum = (sum >> 16) + (sum & 0xFFFF);
-        }
-        sum as u16
-    }
-}
-
-/// Bytes of the layer 4 header; field of its checksum.
-fn layer_4_header(kind: Layer4, bytes: &[u8], at: usize) -> Option<(usize, usize)> {
-    match kind {
-        Layer4::Tcp => {
-            let words = bytes.get(at + 12)? >> 4;
-            Some((usize::from(words) * 4, at + 16))
-        }
-        Layer4::Udp => Some((8, at + 6)),
-        Layer4::Sctp => Some((12, at + 8)),
-    }
 }
 
 const fn code(kind: Layer4) -> u64 {
@@ -192,6 +90,13 @@ impl Packet {
     /// Asks the device for checksums and segmentation, and prepares the headers for that: writes the
     /// sum of the pseudo header, and zeroes what differs from segment to segment.
     ///
+    /// A further request replaces the former one. Fields that the former one prepared and that the
+    /// device is no longer to fill in are computed here: `TransmitRequest::default()` leaves a
+    /// packet that can be sent as it is.
+    ///
+    /// Of IPv6, hop-by-hop options, routing headers without further nodes, and destination options
+    /// may stand before the layer 4 header.
+    ///
     /// The request is for the packet as it is: bytes that are added or removed afterwards need a new
     /// one. A packet that has lost part of its headers, or all of the payload that was to be cut, is
     /// dropped by [`TransmitQueue::send`](crate::TransmitQueue::send) and counted as `too_short`.
@@ -199,6 +104,7 @@ impl Packet {
     /// Errors: [`OffloadError`], by name; nothing was changed.
     pub fn offload(&mut self, wanted: TransmitRequest) -> Result<(), OffloadError> {
         if wanted == TransmitRequest::default() {
+            self.finish_former(wanted)?;
             self.command = 0;
             self.set_cut(0, 0);
             self.own = self.own.with_segmentation(false);
@@ -225,6 +131,8 @@ impl Packet {
         if let (Some(cut), Some(kind)) = (cut, kind) {
             check_cut(cut, kind, total - header_bytes)?;
         }
+        self.finish_former(wanted)?;
+        let first = self.bytes();
         let length = match cut {
             Some(_) => 0,
             None => headers.ip_payload_bytes(first),
@@ -243,8 +151,7 @@ impl Packet {
             put(bytes, headers.layer_2_bytes + 10, &[0; 2]);
         }
         if cut.is_some() {
-            let field = headers.layer_2_bytes + if headers.is_v6 { 4 } else { 2 };
-            put(bytes, field, &[0; 2]);
+            put(bytes, headers.length_field(), &[0; 2]);
         }
         let inner = match (headers.is_v6, ip_checksum) {
             (true, _) => inner_ip::V6,

@@ -149,6 +149,81 @@ fn offloads_that_are_not_possible_are_refused_by_name_and_change_nothing() {
     assert_eq!(packet.offload(all), Ok(()));
 }
 
+/// An Ethernet frame with IPv6, extension headers, and the protocol's header.
+fn frame_v6(first: u8, extensions: &[u8], layer_4: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 12];
+    bytes.extend([0x86, 0xDD]);
+    let [a, b] = ((extensions.len() + layer_4.len()) as u16).to_be_bytes();
+    bytes.extend([0x60, 0, 0, 0, a, b, first, 64]);
+    bytes.extend([0xFD; 32]);
+    bytes.extend(extensions);
+    bytes.extend(layer_4);
+    bytes
+}
+
+#[test]
+fn headers_are_found_behind_extension_headers_of_ipv6() {
+    use ringside_spec::lan::transmit::{DataCommand, layer_4};
+    let bench = Bench::new();
+    let pool = bench.pool(64);
+    let wanted = TransmitRequest {
+        layer_4_checksum: true,
+        ..TransmitRequest::default()
+    };
+    // Hop-by-hop options, destination options of 16 bytes, a routing header that led here.
+    let mut extensions = vec![60, 0, 1, 4, 0, 0, 0, 0];
+    extensions.extend([43, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    extensions.extend([17, 0, 253, 0, 0, 0, 0, 0]);
+    let udp = [0, 1, 0, 2, 0, 18, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+    let bytes = frame_v6(0, &extensions, &udp);
+    let mut packet = pool.packet_with(&bytes).unwrap();
+    packet.offload(wanted).unwrap();
+    let command = DataCommand(u64::from(packet.command) << COMMAND_SHIFT);
+    assert_eq!(command.ip_length_4(), (40 + 32) / 4);
+    assert_eq!(command.layer_4(), layer_4::UDP);
+    let mut plain = pool.packet_with(&frame_v6(17, &[], &udp)).unwrap();
+    plain.offload(wanted).unwrap();
+    let sums = [&packet, &plain].map(|one| {
+        let bytes = one.to_vec();
+        bytes[bytes.len() - 12..][..2].to_vec()
+    });
+    assert_eq!(sums[0], sums[1], "extensions are not part of the sum");
+
+    let routed = {
+        let mut routed = bytes.clone();
+        routed[54 + 24 + 3] = 1;
+        routed
+    };
+    let long: Vec<u8> = [[0, 57].as_slice(), &[0; 462]].concat();
+    let mut fragment = vec![44, 0, 1, 4, 0, 0, 0, 0];
+    fragment.extend([17, 0, 0, 0, 0, 0, 0, 0]);
+    let cases = [
+        (routed, OffloadError::Routed),
+        (
+            frame_v6(60, &[long, vec![17, 0, 0, 0, 0, 0, 0, 0]].concat(), &udp),
+            OffloadError::IpHeaderBytes(512),
+        ),
+        (frame_v6(60, &fragment, &udp), OffloadError::Fragment),
+        (
+            frame_v6(0, &[17, 200, 1, 4, 0, 0, 0, 0], &udp),
+            OffloadError::IpHeaderBytes(40 + 201 * 8),
+        ),
+        (
+            frame_v6(0, &[60, 0, 1, 4, 0, 0, 0, 0, 17, 0], &[]),
+            OffloadError::HeadersSplit(64),
+        ),
+        (
+            frame_v6(0, &[58, 0, 1, 4, 0, 0, 0, 0], &udp),
+            OffloadError::Protocol(58),
+        ),
+    ];
+    for (bytes, error) in cases {
+        let mut packet = pool.packet_with(&bytes).unwrap();
+        assert_eq!(packet.offload(wanted), Err(error));
+        assert_eq!(packet.to_vec(), bytes);
+    }
+}
+
 #[test]
 fn chains_of_several_segments_add_up() {
     let bench = Bench::new();

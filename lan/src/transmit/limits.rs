@@ -71,18 +71,41 @@ const fn check_cut(packet: &Packet) -> Result<(), Refused> {
 }
 
 /// Returns true if each frame that the device cuts is gathered from at most eight buffers, that of
-/// the headers counted with each: true if any seven buffers in a row hold more than a frame's
-/// payload.
+/// the headers counted with each. Source: reference e810-lan-data, section 2.
+///
+/// Goes along the buffers and counts those of the frame that it is in.
 fn segments_fit(packet: &Packet) -> bool {
-    let window = usize::from(MAX_DESCRIPTORS_PER_PACKET) - 2;
-    let lengths: arrayvec::ArrayVec<u32, 256> = packet
-        .segments()
-        .take(256)
-        .map(|one| u32::from(one.length))
-        .collect();
-    let payload = lengths.get(1..).unwrap_or_default();
-    // Buffers inside a run of `window` that a frame may begin and end in the middle of.
-    payload
-        .windows(window - 1)
-        .all(|run| run.iter().sum::<u32>() >= u32::from(packet.cut_bytes()))
+    let cut = u32::from(packet.cut_bytes());
+    if cut == 0 {
+        return false;
+    }
+    // Bytes that the frame still lacks, and the buffers that it is gathered from.
+    let (mut lacks, mut buffers) = (cut, 1);
+    for (index, segment) in packet.segments().enumerate() {
+        let mut bytes = u32::from(segment.length);
+        // The buffer of the headers is counted already.
+        let own = match index {
+            0 => {
+                bytes -= u32::from(packet.header_bytes());
+                0
+            }
+            _ => 1,
+        };
+        buffers += own;
+        if buffers > MAX_DESCRIPTORS_PER_PACKET {
+            return false;
+        }
+        if bytes < lacks {
+            lacks -= bytes;
+            continue;
+        }
+        // Frames that end in this buffer; the next one may begin in it.
+        bytes -= lacks;
+        while bytes >= cut {
+            bytes -= cut;
+        }
+        lacks = cut - bytes;
+        buffers = 1 + if bytes > 0 { own } else { 0 };
+    }
+    true
 }

@@ -392,35 +392,67 @@ fn a_packet_to_be_cut_that_grew_beyond_what_the_device_cuts_is_dropped() {
     assert_eq!(rig.queue.drops().too_long, 1);
 }
 
+/// A packet of TCP whose payload is in buffers of those lengths, to be cut. `beside`: bytes of
+/// payload in the buffer of the headers.
+fn cut_from(rig: &Rig, beside: usize, buffers: &[usize], cut: u16) -> Packet {
+    let mut packet = rig.packet(54 + beside);
+    let header = packet.bytes_mut().unwrap();
+    header.fill(0);
+    header[12..15].copy_from_slice(&[8, 0, 0x45]);
+    header[23] = 6;
+    header[46] = 5 << 4;
+    for bytes in buffers {
+        packet.chain(rig.packet(*bytes)).unwrap();
+    }
+    let total = (packet.length() - 14) as u16;
+    packet.bytes_mut().unwrap()[16..18].copy_from_slice(&total.to_be_bytes());
+    let wanted = crate::TransmitRequest {
+        ip_checksum: true,
+        layer_4_checksum: true,
+        segment_bytes: Some(cut),
+    };
+    packet.offload(wanted).unwrap();
+    packet
+}
+
 /// A frame that the device cuts is gathered from eight buffers at most, that of the headers among
 /// them: a cut begins and ends inside buffers.
 #[test]
 fn segments_gathered_from_too_many_buffers_are_not_sent() {
     let mut rig = Rig::new();
-    // Seven of 200 bytes hold 1400, and an eighth is touched where the cut begins inside one.
-    for (piece, refused) in [(200, 1), (300, 1)] {
-        let mut packet = rig.packet(54);
-        let header = packet.bytes_mut().unwrap();
-        header.fill(0);
-        header[12..15].copy_from_slice(&[8, 0, 0x45]);
-        header[23] = 6;
-        header[46] = 5 << 4;
-        for _ in 0..12 {
-            packet.chain(rig.packet(piece)).unwrap();
-        }
-        let total = (packet.length() - 14) as u16;
-        packet.bytes_mut().unwrap()[16..18].copy_from_slice(&total.to_be_bytes());
-        let wanted = crate::TransmitRequest {
-            ip_checksum: true,
-            layer_4_checksum: true,
-            segment_bytes: Some(1400),
-        };
-        packet.offload(wanted).unwrap();
+    let cases: [(usize, &[usize], u16, bool); 11] = [
+        // Seven of 200 bytes hold 1400, and each frame begins at the begin of a buffer.
+        (0, &[200; 14], 1400, true),
+        // The second begins in the last byte of one, and touches seven more.
+        (0, &[200; 14], 1399, false),
+        (0, &[200; 15], 1401, false),
+        // Each begins inside one, and touches six more.
+        (0, &[200; 14], 1201, true),
+        (0, &[300; 12], 1400, true),
+        // The last frame is short: what is left are eight bytes in a buffer of their own.
+        (0, &[200, 200, 200, 200, 200, 200, 200, 200, 8], 1400, true),
+        // Part of the payload is beside the headers: eight buffers, or nine.
+        (1, &[200; 8], 1401, true),
+        (1, &[200; 8], 1402, false),
+        // A frame that begins in the last byte of a buffer: six more, or seven.
+        (0, &[100, 1, 1, 1, 1, 1, 1, 1, 1, 100], 99, false),
+        (0, &[100, 10, 10, 10, 10, 10, 49, 1, 1, 100], 99, true),
+        // Many frames end in one buffer.
+        (0, &[1900, 64, 64, 64, 64, 64, 64, 64, 64, 5], 64, true),
+    ];
+    for (beside, buffers, cut, fits) in cases {
+        let before = rig.queue.drops().too_many_segments;
+        let packet = cut_from(&rig, beside, buffers, cut);
         assert_eq!(rig.send([packet]).0, 1);
-        let counters = rig.queue.counters();
-        assert_eq!(counters.too_many_segments, refused, "{piece} bytes");
+        let refused = rig.queue.drops().too_many_segments - before;
+        assert_eq!(
+            refused == 0,
+            fits,
+            "{beside} bytes, then {buffers:?}, cut {cut}"
+        );
+        rig.complete();
+        rig.queue.reclaim();
     }
-    assert_eq!(rig.queue.counters().packets, 1);
 }
 
 #[test]

@@ -89,10 +89,8 @@ impl CompletionQueue {
         event_queue: u16,
     ) -> Result<Self, RdmaError> {
         let entries = entries_of(completions)?;
-        let ring = engine
-            .pool
-            .allocate(entries as usize * COMPLETION_BYTES, 4096)?;
-        let shadow = engine.pool.allocate(SHADOW_BYTES, 128)?;
+        let ring = engine.allocate(entries as usize * COMPLETION_BYTES, 4096)?;
+        let shadow = engine.allocate(SHADOW_BYTES, 128)?;
         let mut state = engine.open_state()?;
         check_event_queue(event_queue, state.made.completion_events.len())?;
         let slots = state.objects.queue_pair_slots;
@@ -204,10 +202,7 @@ impl CompletionQueue {
     pub fn resize(&mut self, completions: u32) -> Result<(), ResizeError> {
         let entries = entries_of(completions)?;
         let engine = Arc::clone(&self.target.engine);
-        let ring = engine
-            .pool
-            .allocate(entries as usize * COMPLETION_BYTES, 4096)
-            .map_err(RdmaError::from)?;
+        let ring = engine.allocate(entries as usize * COMPLETION_BYTES, 4096)?;
         let checked =
             ringside_cq::CompletionQueue::check_ring(ring.words()).map_err(RdmaError::from)?;
         let number = self.target.number();

@@ -93,6 +93,16 @@ pub enum RdmaError {
         /// The key of the configuration that sets the number.
         key: &'static str,
     },
+    /// An object with a number of a fixed purpose exists already.
+    #[error(
+        "number {number} of the {what} has a fixed purpose and is in use: drop the one that has it first"
+    )]
+    FixedInUse {
+        /// The kind of object.
+        what: &'static str,
+        /// Its number.
+        number: u32,
+    },
     /// A number that the device does not take.
     #[error("{what} is {given}; allowed are {least} to {most}")]
     OutOfRange {

@@ -110,13 +110,12 @@ impl Numbers {
     /// Takes a number of a fixed purpose, which [`Numbers::take`] never gives. It does not count
     /// against the quota.
     ///
-    /// Errors: [`RdmaError::Capacity`] if it is in use.
+    /// Errors: [`RdmaError::FixedInUse`].
     pub(crate) fn take_fixed(&mut self, number: u32) -> Result<(), RdmaError> {
         if self.all.contains(&number) || self.fixed.contains(&number) {
-            return Err(RdmaError::Capacity {
+            return Err(RdmaError::FixedInUse {
                 what: self.what,
-                limit: 1,
-                key: "no key (the number has a fixed purpose)",
+                number,
             });
         }
         self.fixed.push(number);

@@ -258,6 +258,10 @@ impl Shared {
     #[cold]
     fn get_slowly(&self, wanted: &Range<u64>) -> Result<Registered, CacheError> {
         drop(self.domain.engine().open_state()?);
+        if wanted.start == 0 {
+            let length = wanted.end;
+            return Err(CacheError::Null { length });
+        }
         let own = self.pages(wanted)?;
         let mut may_unite = true;
         loop {

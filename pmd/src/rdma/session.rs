@@ -19,6 +19,7 @@ use super::engine::{Engine, EngineState};
 use super::host_memory::HostMemory;
 use crate::control::{Completed, ControlError, ControlQueue};
 use parking_lot::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+use ringside_bus::DmaBuffer;
 use ringside_hmc::PageList;
 use ringside_spec::rdma::commands::{ControlCommand, ManageArp};
 use ringside_spec::rdma::fpm::ObjectType;
@@ -69,7 +70,17 @@ impl Engine {
         self.state().if_open()
     }
 
-    /// The same, alone.
+    /// Memory of the device's pool, for a caller that does not hold the state. The pool of a device
+    /// that was shut down has none: the error says that, not that addresses are used up.
+    pub(crate) fn allocate(&self, length: usize, alignment: usize) -> Result<DmaBuffer, RdmaError> {
+        let allocated = self.pool.allocate(length, alignment);
+        allocated.map_err(|error| match self.open_state() {
+            Ok(_) => error.into(),
+            Err(over) => over,
+        })
+    }
+
+    /// The state for making something new, alone.
     pub(crate) fn open_state_alone(&self) -> Result<Session<'_>, RdmaError> {
         self.check_process()?;
         self.state_alone().if_open()

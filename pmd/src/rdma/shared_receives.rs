@@ -174,7 +174,11 @@ impl SharedReceiveQueue {
 
     /// Posts a receive of up to as many fragments as the queue was made for.
     ///
-    /// Errors: [`PostError::QueueFull`] and those about fragments.
+    /// Once the device failed or was shut down, the queue takes receives until
+    /// [`SharedReceiveQueue::poll`] has begun to report the flushed ones, and refuses them then:
+    /// each receive that was taken is reported.
+    ///
+    /// Errors: [`PostError::QueueFull`], [`PostError::DeviceFailed`], and those about fragments.
     #[inline]
     pub fn post(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostError> {
         match self.inner.post(id, fragments) {

@@ -214,7 +214,9 @@ impl Device {
     /// what was configured can be taken back in order. What does not work out shows in the
     /// unwinding.
     pub(crate) fn begin_shutdown(&mut self) {
-        let Some(cause) = self.failure() else {
+        // A reset that nothing has noticed yet would show as commands without answers, each waited
+        // for until its deadline.
+        let Some(cause) = self.check() else {
             return;
         };
         self.contain();

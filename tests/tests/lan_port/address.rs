@@ -47,6 +47,7 @@ fn packets_to_the_new_address_arrive_and_those_to_the_one_before_no_longer() {
     port.set_address(TWO).expect("possible");
     assert_eq!((port.mac(), firmware(&rig)), (TWO, Some(TWO)));
     assert!(comes(&mut rig, TWO) && !comes(&mut rig, ONE));
+    assert_eq!(port.remove_address(TWO), Ok(true), "it was added, too");
     assert_eq!(port.remove_address(TWO), Ok(false), "it is the port's own");
     assert!(comes(&mut rig, TWO));
     port.set_address(found).expect("possible");
@@ -67,6 +68,34 @@ fn packets_to_the_new_address_arrive_and_those_to_the_one_before_no_longer() {
         b: End { open, device },
     };
     assert_eq!((rig.b.mac(), firmware(&rig)), (found, None));
+    rig.finish();
+}
+
+/// An address that the program added stays its own concern, whatever the port's address is.
+#[test]
+fn an_added_address_stays_when_the_port_takes_and_leaves_it() {
+    let mut rig = Rig::new();
+    let found = rig.b.mac();
+    let port = rig.b.open.port.clone();
+    for added_first in [true, false] {
+        if added_first {
+            port.add_address(ONE).expect("room");
+            port.set_address(ONE).expect("possible");
+        } else {
+            port.set_address(ONE).expect("possible");
+            port.add_address(ONE).expect("it is in already");
+        }
+        let setup = port.setup();
+        assert_eq!((setup.vsi.addresses, setup.address), (vec![ONE], Some(ONE)));
+        port.set_address(TWO).expect("possible");
+        assert_eq!(port.setup().vsi.addresses, [ONE]);
+        assert!(comes(&mut rig, ONE) && comes(&mut rig, TWO));
+        port.set_address(found).expect("possible");
+        assert!(comes(&mut rig, ONE) && !comes(&mut rig, TWO));
+        assert_eq!(port.remove_address(ONE), Ok(true));
+        assert!(!comes(&mut rig, ONE));
+    }
+    drop(port);
     rig.finish();
 }
 

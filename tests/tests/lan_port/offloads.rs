@@ -116,6 +116,81 @@ fn segmentation_cuts_a_large_packet_into_frames_with_headers_and_checksums() {
     rig.finish();
 }
 
+/// The headers of each segment have the extension headers of the packet.
+#[test]
+fn extension_headers_of_ipv6_do_not_hide_the_layer_4_header() {
+    const OPTIONS: [u8; 8] = [6, 0, 1, 4, 0, 0, 0, 0];
+    let mut rig = Rig::new();
+    let flow = FLOWS[3];
+    let payload: Vec<u8> = (0..3000u32).map(|byte| (byte / 5) as u8).collect();
+    let mut right = ip_frame(rig.b.mac(), rig.a.mac(), flow, &payload);
+    // Hop-by-hop options behind the header of IPv6.
+    right.splice(54..54, OPTIONS);
+    right[20] = 0;
+    let length = (right.len() - 54) as u16;
+    right[18..20].copy_from_slice(&length.to_be_bytes());
+    let all = TransmitRequest {
+        ip_checksum: true,
+        layer_4_checksum: true,
+        segment_bytes: None,
+    };
+    let mut wrong = right.clone();
+    wrong[field(flow) + 8] ^= 0xFF;
+    let mut packet = rig.a.packet(&wrong);
+    packet.offload(all).expect("possible");
+    rig.a.send([packet]);
+    assert_eq!(rig.wait_b(1)[0].1.to_vec(), right);
+
+    let mut packet = rig.a.packet(&wrong);
+    let cut = TransmitRequest {
+        segment_bytes: Some(1448),
+        ..all
+    };
+    packet.offload(cut).expect("possible");
+    rig.a.send([packet]);
+    let found = rig.wait_b(3);
+    let headers = 54 + OPTIONS.len() + 20;
+    let mut together: Vec<u8> = Vec::new();
+    for (_, packet) in &found {
+        assert!(!packet.flags().layer_4_checksum_wrong());
+        let bytes = packet.to_vec();
+        assert_eq!(bytes[54..62], OPTIONS);
+        let length = usize::from(u16::from_be_bytes([bytes[18], bytes[19]]));
+        assert_eq!(length, bytes.len() - 54);
+        together.extend(&bytes[headers..]);
+    }
+    assert_eq!(together, payload);
+    drop(found);
+    rig.finish();
+}
+
+/// A request to be cut has zeroed lengths: the next request must not read them back.
+#[test]
+fn a_request_that_replaces_one_to_be_cut_sends_a_valid_packet() {
+    let mut rig = Rig::new();
+    let checksums = TransmitRequest {
+        ip_checksum: true,
+        layer_4_checksum: true,
+        segment_bytes: None,
+    };
+    for flow in FLOWS {
+        let right = ip_frame(rig.b.mac(), rig.a.mac(), flow, &[7; 1000]);
+        for next in [checksums, TransmitRequest::default()] {
+            let mut packet = rig.a.packet(&right);
+            let cut = TransmitRequest {
+                segment_bytes: Some(500),
+                ..checksums
+            };
+            packet.offload(cut).expect("possible");
+            packet.offload(next).expect("possible");
+            rig.a.send([packet]);
+            let found = rig.wait_b(1);
+            assert_eq!(found[0].1.to_vec(), right, "{flow:?}, {next:?}");
+        }
+    }
+    rig.finish();
+}
+
 #[test]
 fn tags_are_inserted_and_stripped_or_left() {
     for stripping in [VlanStripping::On, VlanStripping::Off] {

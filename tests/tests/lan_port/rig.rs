@@ -179,7 +179,7 @@ pub(crate) fn plain_frame(to: [u8; 6], from: [u8; 6], bytes: usize, seed: u8) ->
 }
 
 /// Addresses and ports of a datagram or segment.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
     pub(crate) v6: bool,
     pub(crate) protocol: u8,

@@ -302,6 +302,38 @@ fn rules_that_do_not_fit_beside_others_are_refused_by_name() {
     rig.finish();
 }
 
+/// A rule of all kinds has the packets of each kind: the device would give them to the later rule
+/// and forget both when that one is removed.
+#[test]
+fn a_rule_of_one_kind_and_one_of_all_kinds_do_not_share_packets() {
+    let rig = rig();
+    let port = &rig.b.open.port;
+    let of = |kind, vlan| FlowMatch {
+        vlan: Some(vlan),
+        ..FlowMatch::of(kind)
+    };
+    let one_kind = [RuleKind::Flow(FlowKind::UdpV4), RuleKind::Ethernet];
+    for kind in one_kind {
+        for (first, second) in [(RuleKind::All, kind), (kind, RuleKind::All)] {
+            let number = port
+                .add_rule(&to_queue(of(first, 5), 3))
+                .unwrap_or_else(|error| panic!("{first:?}: {error}"));
+            let text = port
+                .add_rule(&to_queue(of(second, 5), 2))
+                .expect_err("the same packets")
+                .to_string();
+            assert!(text.contains("same packets: Queue(3)"), "{text}");
+            let other = port
+                .add_rule(&to_queue(of(second, 6), 2))
+                .expect("another VLAN");
+            assert_eq!(port.remove_rule(number), Ok(true));
+            assert_eq!(port.remove_rule(other), Ok(true));
+            assert_eq!(port.rules().len(), 0);
+        }
+    }
+    rig.finish();
+}
+
 /// Each kind's rules take a profile, rows and masks: those of removed rules must come back.
 #[test]
 fn removed_rules_leave_nothing_taken() {

@@ -3,7 +3,7 @@
 use crate::bed::{Bed, MTU, Raw, config, settings};
 use ringside_lan::Burst;
 use ringside_pmd::lan::VlanStripping;
-use ringside_stack::{QueueDevice, Stack};
+use ringside_stack::{QueueDevice, ResolveError, Stack};
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::socket::icmp;
@@ -100,6 +100,66 @@ fn a_stack_beside_three_other_queues_gets_its_packets_and_they_get_none_of_them(
         drop((stack, others, queues, port));
         bed.finish([near, far]);
     }
+}
+
+/// An answer to it would reach no station, or the port itself.
+#[test]
+fn a_ping_from_an_address_that_no_station_has_is_dropped() {
+    let bed = Bed::new();
+    let own = config(&["192.0.2.1/24"]);
+    let (near, mut stack) = bed.stack(0, &own);
+    let mut far = Raw::new(&bed, 1, &settings());
+    let (to, from) = (stack.port().mac(), far.port.mac());
+    let sources = [
+        [127, 0, 0, 1],
+        [192, 0, 2, 1],
+        [192, 0, 2, 255],
+        [224, 0, 0, 9],
+        [0, 0, 0, 0],
+        [192, 0, 2, 7],
+    ];
+    for source in sources {
+        let mut frame = [to, from].concat();
+        frame.extend([0x08, 0, 0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 1, 0, 0]);
+        frame.extend(source);
+        frame.extend([192, 0, 2, 1]);
+        let sum = !internet_sum(&frame[14..34]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        // A request of an echo, with identifier and number.
+        frame.extend([8, 0, 0xE5, 0xCA, 0x12, 0x34, 0, 1]);
+        frame.resize(60, 0);
+        far.send(&frame);
+        let mut received = 0;
+        for _ in 0..ROUNDS {
+            bed.pass();
+            received += stack.poll(bed.world.clock().now());
+            if received > 0 {
+                break;
+            }
+        }
+        assert_eq!(received, 1, "{source:?}");
+    }
+    assert_eq!(stack.counters().martians, 5);
+    assert_eq!(stack.counters().received, 6);
+    for loopback in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+        let address = loopback.parse().unwrap();
+        let refused = stack.lookup(address, bed.world.clock().now());
+        assert_eq!(refused, Err(ResolveError::Loopback(address)));
+    }
+    drop(stack);
+    bed.finish([near, far.into_device()]);
+}
+
+/// The sum of RFC 1071.
+fn internet_sum(bytes: &[u8]) -> u16 {
+    let words = bytes
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+    let mut sum: u32 = words.sum();
+    while sum > 0xFFFF {
+        sum = (sum >> 16) + (sum & 0xFFFF);
+    }
+    sum as u16
 }
 
 /// Datagrams and segments to the same address are the program's: the hash spreads them.

@@ -1,6 +1,6 @@
 //! The port's own MAC address.
 
-use super::shared::PortShared;
+use super::shared::{OwnAddress, PortShared};
 use super::station::{check_station, text};
 use super::{Port, PortError, Vsi};
 use crate::admin::RulePackets;
@@ -12,7 +12,7 @@ impl Vsi {
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         let own = self.shared.configured().own;
-        own.map_or(self.shared.mac, |(address, _)| address)
+        own.map_or(self.shared.mac, |own| own.mac)
     }
 
     /// True in a child by fork: the port is its parent's.
@@ -24,7 +24,8 @@ impl Vsi {
 
 impl Port {
     /// Changes the port's MAC address while packets flow. Packets to it are let in before the
-    /// device takes it over, and no longer after the next change.
+    /// device takes it over, and no longer after the next change, unless [`Vsi::add_address`] added
+    /// the address.
     ///
     /// Packets to the function's own address still arrive: RDMA goes on using that one. The address
     /// of the flash stays; the device gets its own address back when the port is closed. After a
@@ -39,7 +40,7 @@ impl Port {
         let admin = shared.admin()?;
         let mut configured = shared.configured();
         let former = configured.own;
-        let kept = former.map_or(shared.mac, |(address, _)| address);
+        let kept = former.map_or(shared.mac, |own| own.mac);
         if mac == kept {
             return Ok(());
         }
@@ -47,14 +48,22 @@ impl Port {
         let further = configured.addresses.get(&mac).copied();
         let own = match further {
             _ if mac == shared.mac => None,
-            Some(rule) => Some((mac, rule)),
-            None => Some((mac, shared.add_mac_rule(mac)?)),
+            Some(rule) => Some(OwnAddress {
+                mac,
+                rule,
+                is_added: true,
+            }),
+            None => Some(OwnAddress {
+                mac,
+                rule: shared.add_mac_rule(mac)?,
+                is_added: false,
+            }),
         };
         if former.is_none() {
             shared.registry.note_address(Some(shared.mac));
         }
         if let Err(source) = admin.write_mac(mac) {
-            if let (Some((_, rule)), None) = (own, further)
+            if let (Some(OwnAddress { rule, .. }), None) = (own, further)
                 && let Err(error) = admin.remove_rule(shared.vsi, rule)
             {
                 tracing::warn!(%error, rule, "packets to a refused address still arrive");
@@ -68,9 +77,17 @@ impl Port {
         }
         configured.addresses.remove(&mac);
         configured.own = own;
-        if let Some((address, rule)) = former
-            && let Err(error) = admin.remove_rule(shared.vsi, rule)
-        {
+        let Some(OwnAddress {
+            mac: address,
+            rule,
+            is_added,
+        }) = former
+        else {
+            return Ok(());
+        };
+        if is_added {
+            configured.addresses.insert(address, rule);
+        } else if let Err(error) = admin.remove_rule(shared.vsi, rule) {
             tracing::warn!(%error, rule, "packets to the former address still arrive");
             configured.addresses.insert(address, rule);
         }
@@ -102,14 +119,14 @@ impl PortShared {
             return;
         };
         let mut configured = self.configured();
-        let Some((address, rule)) = configured.own.take() else {
+        let Some(own) = configured.own.take() else {
             return;
         };
         // The rule goes with those for further addresses.
-        configured.addresses.insert(address, rule);
+        configured.addresses.insert(own.mac, own.rule);
         drop(configured);
         if let Err(error) = admin.write_mac(self.mac) {
-            let address = text(address);
+            let address = text(own.mac);
             tracing::warn!(%error, address, "the device keeps the address of this port");
             return;
         }

@@ -27,7 +27,9 @@ impl Vsi {
         self.shared.set_modes(|modes| modes.all_multicast = wanted)
     }
 
-    /// Lets packets to one more address in; its own and broadcast are in anyway.
+    /// Lets packets to one more address in; its own and broadcast are in anyway. One that is or
+    /// becomes the address of [`Port::set_address`](super::Port::set_address) stays in after the
+    /// next change of that.
     ///
     /// The address of a single station belongs to one VSI of a function; those of groups do not.
     ///
@@ -40,8 +42,12 @@ impl Vsi {
             held.alone = false;
             return Ok(());
         }
-        let is_own = mac == self.shared.mac || configured.own.is_some_and(|(own, _)| own == mac);
-        if is_own || mac == [0xFF; 6] || configured.addresses.contains_key(&mac) {
+        if let Some(own) = configured.own.as_mut().filter(|own| own.mac == mac) {
+            own.is_added = true;
+            return Ok(());
+        }
+        let always = mac == self.shared.mac || mac == [0xFF; 6];
+        if always || configured.addresses.contains_key(&mac) {
             return Ok(());
         }
         let rule = self.shared.add_mac_rule(mac)?;
@@ -55,6 +61,10 @@ impl Vsi {
         let mut configured = self.shared.configured();
         if let Some(held) = configured.held.get_mut(&mac) {
             return Ok(!std::mem::replace(&mut held.alone, true));
+        }
+        // Its packets stay in as long as it is the port's own.
+        if let Some(own) = configured.own.as_mut().filter(|own| own.mac == mac) {
+            return Ok(std::mem::take(&mut own.is_added));
         }
         let Some(rule) = configured.addresses.get(&mac).copied() else {
             return Ok(false);

@@ -11,7 +11,7 @@ pub struct VsiSetup {
     pub promiscuous: bool,
     /// All packets to groups, whether promiscuous or not: [`Vsi::set_all_multicast`].
     pub all_multicast: bool,
-    /// Further addresses.
+    /// Further addresses, in ascending order.
     pub addresses: Vec<[u8; 6]>,
     /// VLANs.
     pub vlans: Vec<u16>,
@@ -44,11 +44,15 @@ impl Vsi {
         let configured = self.shared.configured();
         let hashes = configured.hashes.iter();
         let asked = |mac: &&[u8; 6]| configured.held.get(*mac).is_none_or(|held| !held.alone);
+        let further = configured.addresses.keys().filter(asked).copied();
+        let own = configured.own.filter(|own| own.is_added);
+        let mut addresses: Vec<_> = further.chain(own.map(|own| own.mac)).collect();
+        addresses.sort_unstable();
         let chosen = hashes.filter(|(kind, one)| one.fields != kind.fields());
         VsiSetup {
             promiscuous: configured.modes.promiscuous,
             all_multicast: configured.modes.all_multicast,
-            addresses: configured.addresses.keys().filter(asked).copied().collect(),
+            addresses,
             vlans: configured
                 .vlans
                 .keys()
@@ -103,7 +107,7 @@ impl Port {
     pub fn setup(&self) -> PortSetup {
         PortSetup {
             vsi: Vsi::setup(self),
-            address: self.shared.configured().own.map(|(address, _)| address),
+            address: self.shared.configured().own.map(|own| own.mac),
         }
     }
 

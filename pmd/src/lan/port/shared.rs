@@ -90,6 +90,15 @@ pub(super) struct Held {
     pub(super) alone: bool,
 }
 
+/// The address of [`Port::set_address`](super::Port::set_address).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnAddress {
+    pub(super) mac: [u8; 6],
+    pub(super) rule: u16,
+    /// the program added it as a further address, too: it stays one when the port gets another
+    pub(super) is_added: bool,
+}
+
 /// The packets that a VSI lets in beside those to its addresses, as the program requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Modes {
@@ -116,8 +125,8 @@ pub(super) struct Configured {
     pub(super) addresses: BTreeMap<[u8; 6], u16>,
     /// groups among them that parts of the program hold
     pub(super) held: BTreeMap<[u8; 6], Held>,
-    /// the address that took the place of the function's own, and its rule
-    pub(super) own: Option<([u8; 6], u16)>,
+    /// the address that took the place of the function's own
+    pub(super) own: Option<OwnAddress>,
     /// rules for VLANs
     pub(super) vlans: BTreeMap<u16, u16>,
     /// tags of received packets

@@ -74,7 +74,11 @@ impl Vsi {
     /// read for each.
     ///
     /// 32-bit counters wrap: at full rate, call this every few minutes.
+    ///
+    /// Errors: [`PortError::OutOfService`] once the device failed or was shut down: its registers no
+    /// longer count for this port.
     pub fn statistics(&self) -> Result<Vec<PortStatistic>, PortError> {
+        self.shared.admin()?;
         // Locked before the registers are read: an older reading after a newer one would count as a
         // turn of the counter.
         let mut guard = self

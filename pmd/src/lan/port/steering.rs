@@ -76,6 +76,9 @@ impl Vsi {
     }
 
     /// Takes a rule back; false if this VSI has none of that number.
+    ///
+    /// Errors: [`PortError`] of the first part that the device did not remove. The other parts are
+    /// removed, the rule stays in [`Vsi::rules`], and a further call tries what is left.
     pub fn remove_rule(&self, number: RuleNumber) -> Result<bool, PortError> {
         let admin = self.shared.admin()?;
         let home = self.shared.home();
@@ -84,15 +87,18 @@ impl Vsi {
         let Some(installed) = own.filter(|one| one.vsi == self.number()).cloned() else {
             return Ok(false);
         };
-        for kind in installed.kinds.clone() {
-            home.program(&mut director, &installed, kind, true)?;
-            if let Some(left) = director.rules.get_mut(&number) {
-                left.kinds.retain(|one| *one != kind);
-            }
+        let (left, removed) = remove_each(&installed.kinds, |kind| {
+            home.program(&mut director, &installed, kind, true)
+        });
+        if left.is_empty() {
+            director.rules.remove(&number);
+        } else if let Some(recorded) = director.rules.get_mut(&number) {
+            recorded.kinds.clone_from(&left);
+        }
+        for kind in installed.kinds {
             home.drop_profile(admin, &mut director, kind);
         }
-        director.rules.remove(&number);
-        Ok(true)
+        removed.map(|()| true)
     }
 
     /// The rules of the VSI, oldest first. They can be read after a failure of the device, too.
@@ -122,6 +128,28 @@ impl Vsi {
     }
 }
 
+/// Removes the parts of a rule by `remove`; returns those that may still be in the device, and the
+/// first failure.
+///
+/// A part that the device does not have is removed: a device refuses a removal for that reason only.
+fn remove_each(
+    kinds: &[PacketKind],
+    mut remove: impl FnMut(PacketKind) -> Result<(), PortError>,
+) -> (Vec<PacketKind>, Result<(), PortError>) {
+    let mut left = Vec::new();
+    let mut first = Ok(());
+    for kind in kinds {
+        match remove(*kind) {
+            Ok(()) | Err(PortError::Filter(FilterError::Refused)) => {}
+            Err(error) => {
+                left.push(*kind);
+                first = first.and(Err(error));
+            }
+        }
+    }
+    (left, first)
+}
+
 /// Refuses a rule of a VSI that the rules of the function leave no place for.
 fn check_beside(rule: &FlowRule, vsi: u16, director: &Director) -> Result<(), PortError> {
     let refuse = |reason: String, remedy| {
@@ -144,10 +172,18 @@ fn check_beside(rule: &FlowRule, vsi: u16, director: &Director) -> Result<(), Po
             return refuse(reason, "name the same fields, or remove those rules first");
         }
     }
-    let mut own = director.of(vsi);
-    match own.find(|(_, one)| one.rule.packets == rule.packets) {
+    // The device has one entry for each kind and values: a rule of all kinds has one of every kind.
+    let kinds = rule.packets.kinds();
+    let taken = director.of(vsi).find(|(_, one)| {
+        one.rule.packets.has_values_of(&rule.packets)
+            && one.kinds.iter().any(|kind| kinds.contains(kind))
+    });
+    match taken {
         Some((_, other)) => refuse(
-            format!("another rule has the same packets: {:?}", other.rule.target),
+            format!(
+                "another rule has the same packets: {:?}, of {:?}",
+                other.rule.target, other.rule.packets.kind
+            ),
             "remove that rule first",
         ),
         None => Ok(()),

@@ -88,7 +88,9 @@ fn a_number_of_a_fixed_purpose_is_in_use_once_and_never_given_out() {
     let mut random = StdRng::seed_from_u64(6);
     let mut numbers = Numbers::new("queue pairs", "rdma.queue_pairs", 3..5, 2);
     numbers.take_fixed(1).unwrap();
-    assert!(numbers.take_fixed(1).is_err(), "in use");
+    let text = numbers.take_fixed(1).unwrap_err().to_string();
+    assert!(text.contains("number 1 of the queue pairs"), "{text}");
+    assert!(text.contains("drop the one that has it"), "{text}");
     assert!(numbers.take_fixed(3).is_err(), "one that take gives");
     assert_eq!(numbers.used(), 0, "it does not count");
     numbers.give(1);

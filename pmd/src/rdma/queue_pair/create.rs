@@ -66,14 +66,12 @@ impl Sizes {
 }
 
 fn allocate(engine: &Engine, sizes: &Sizes) -> Result<QueuePairMemory, RdmaError> {
-    let ring = |quanta: u32| engine.pool.allocate(quanta as usize * QUANTUM_BYTES, 4096);
+    let ring = |quanta: u32| engine.allocate(quanta as usize * QUANTUM_BYTES, 4096);
     Ok(QueuePairMemory {
         send: ring(sizes.send_quanta)?,
         receive: ring(sizes.receive_quanta)?,
-        shadow: engine.pool.allocate(SHADOW_BYTES, SHADOW_BYTES)?,
-        context: engine
-            .pool
-            .allocate(QP_CONTEXT_BYTES, QP_CONTEXT_ALIGNMENT)?,
+        shadow: engine.allocate(SHADOW_BYTES, SHADOW_BYTES)?,
+        context: engine.allocate(QP_CONTEXT_BYTES, QP_CONTEXT_ALIGNMENT)?,
     })
 }
 

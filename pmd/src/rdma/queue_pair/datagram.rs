@@ -53,7 +53,8 @@ impl ProtectionDomain {
     /// Makes the queue pair of the general service interface: number 1, a datagram queue pair for
     /// messages of connection managers. There is one in a device.
     ///
-    /// Errors: as for [`ProtectionDomain::queue_pair`]; [`RdmaError::Capacity`] if it exists.
+    /// Errors: as for [`ProtectionDomain::queue_pair`]; [`RdmaError::FixedInUse`] if it
+    /// exists.
     pub fn service_queue_pair(
         &self,
         config: QueuePairConfig,

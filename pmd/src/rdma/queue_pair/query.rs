@@ -116,9 +116,7 @@ impl<S> QueuePair<S> {
 impl Inner {
     fn query(&self) -> Result<QueuePairReport, RdmaError> {
         let engine = self.engine();
-        let buffer = engine
-            .pool
-            .allocate(QP_CONTEXT_BYTES, QP_CONTEXT_ALIGNMENT)?;
+        let buffer = engine.allocate(QP_CONTEXT_BYTES, QP_CONTEXT_ALIGNMENT)?;
         let mut state = engine.open_state()?;
         let number = self.number;
         let qp_type = state.objects.queue_pairs.must(number)?.kind;

@@ -25,6 +25,14 @@ pub enum CacheError {
         /// Most bytes.
         max_bytes: u64,
     },
+    /// A range that begins at address zero, where no memory is.
+    #[error(
+        "{length} bytes at a null pointer: pass the address of memory that the program has mapped"
+    )]
+    Null {
+        /// Bytes asked for.
+        length: u64,
+    },
     /// A range beyond the cache's bytes.
     #[error(
         "{length} bytes with their pages are more than the cache's {max_bytes}: raise max_bytes, or \

@@ -233,6 +233,15 @@ impl FlowMatch {
         }
     }
 
+    /// True if all fields have the values of `other`, whatever the kinds of both are.
+    pub(super) fn has_values_of(&self, other: &Self) -> bool {
+        let same_kind = Self {
+            kind: self.kind,
+            ..other.clone()
+        };
+        *self == same_kind
+    }
+
     /// Fields that have a value.
     pub(super) fn fields(&self) -> BTreeSet<Field> {
         let given = [

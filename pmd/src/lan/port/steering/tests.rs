@@ -51,3 +51,34 @@ fn descriptors_are_those_that_a_known_driver_writes() {
     }
     assert_eq!(seen, 9);
 }
+
+/// A part that the device does not have is gone; one that it does not report may still be there.
+#[test]
+fn a_part_that_is_not_removed_does_not_keep_the_others_installed() {
+    let packets = FlowMatch {
+        vlan: Some(5),
+        ..FlowMatch::of(RuleKind::All)
+    };
+    let kinds = packets.kinds();
+    let silent = FilterError::NotReported {
+        what: "report a rule",
+        waited_ms: 5,
+    };
+    let mut answers = kinds.iter().map(|kind| match kind {
+        PacketKind::Flow(FlowKind::UdpV4) => Err(PortError::Filter(FilterError::Refused)),
+        PacketKind::Flow(FlowKind::OtherV4) => Err(PortError::Filter(silent)),
+        PacketKind::Ethernet => Err(PortError::Filter(FilterError::Lost)),
+        PacketKind::Flow(_) => Ok(()),
+    });
+    let mut asked = Vec::new();
+    let (left, first) = remove_each(&kinds, |kind| {
+        asked.push(kind);
+        answers.next().expect("an answer for each kind")
+    });
+    assert_eq!(asked, kinds);
+    let unknown = [PacketKind::Flow(FlowKind::OtherV4), PacketKind::Ethernet];
+    assert_eq!(left, unknown);
+    assert_eq!(first, Err(PortError::Filter(silent)));
+    let (left, first) = remove_each(&left, |_| Ok(()));
+    assert_eq!((left, first), (Vec::new(), Ok(())));
+}
