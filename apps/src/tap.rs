@@ -444,12 +444,12 @@ impl Bridge {
             .as_ref()
             .map(|mirror| mirror.take(0, Direction::Sent, self.burst.packets()));
         self.transmit.send(&mut self.burst);
-        if let (Some(mirror), Some(copies)) = (&self.mirror, copies) {
-            mirror.give(copies, offered - self.burst.len());
-        }
         self.burst.clear();
         let after = self.transmit.counters();
         let sent = after.packets - before.packets;
+        if let (Some(mirror), Some(copies)) = (&self.mirror, copies) {
+            mirror.give(copies, sent as usize);
+        }
         let way = &mut self.counters.to_wire;
         way.packets += sent;
         way.bytes += after.bytes - before.bytes;
