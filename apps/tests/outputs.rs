@@ -300,3 +300,21 @@ fn the_first_figure_comes_within_twelve_lines_and_no_warning_twice() {
     let shown = text(&verbose.stdout);
     assert_eq!(shown.matches("  admin-queue ").count(), 2, "{shown}");
 }
+
+/// A command under a limit of this process's resources.
+fn limited(limit: &str, line: &str) -> Output {
+    let mut command = Command::new("prlimit");
+    command.arg(limit).arg(env!("CARGO_BIN_EXE_ringside"));
+    let command = command.args(line.split(' ')).env_remove("RUST_LOG");
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped());
+    ended(child.stderr(Stdio::piped()).spawn().unwrap(), line)
+}
+
+#[test]
+fn a_missing_descriptor_is_not_told_as_a_missing_core() {
+    for files in 4..12 {
+        let output = limited(&format!("--nofile={files}:{files}"), "info");
+        let said = text(&output.stderr);
+        assert!(!said.contains("(none known)"), "{files}: {said}");
+    }
+}
