@@ -345,6 +345,9 @@ impl Default for WorkerSection {
     }
 }
 
+/// Functions of a model at most.
+pub const MAX_FUNCTIONS: u32 = 8;
+
 /// `[model]`
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -10,7 +10,7 @@ use crate::choice::{Core, NumaNode};
 use crate::fault::Fault;
 use crate::sections::{
     Config, DdpSection, DeadlinesSection, DeviceSection, HousekeepingSection, LinkSection,
-    MemorySection, ModelSection, NetworkSection, RdmaSection, WorkerSection,
+    MAX_FUNCTIONS, MemorySection, ModelSection, NetworkSection, RdmaSection, WorkerSection,
 };
 
 /// Bytes that RoCEv2 adds to a payload within an IP packet, at most: IPv6 40, UDP 8, base
@@ -314,7 +314,12 @@ fn worker(checks: &mut Checks, section: &WorkerSection) {
 }
 
 fn model(checks: &mut Checks, section: &ModelSection) {
-    checks.range("model.functions", section.functions, 1..=8, "");
+    checks.range(
+        "model.functions",
+        section.functions,
+        1..=MAX_FUNCTIONS.into(),
+        "",
+    );
     if let Core::Pinned(core) = section.thread_core {
         checks.range("model.thread_core", core, CORES, "");
     }

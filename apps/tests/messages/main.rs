@@ -205,6 +205,7 @@ fn other_commands() {
         &[
             "bnech",
             "info --device model:7",
+            "info --device model:77",
             "info --device vfio-user:{folder}/none",
             "info --device",
             "bring-up --device model:7",
