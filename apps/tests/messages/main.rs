@@ -221,6 +221,7 @@ fn other_commands() {
             "doctor model:0",
             "doctor 0000:ff:1f.7",
             "run --first 8 --fault 8:link-down -- true",
+            "run --device bogus -- true",
         ],
     );
 }
