@@ -4,8 +4,8 @@ use crate::output::{OutputError, output_error};
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Exit code after SIGINT or SIGTERM, as shells have it for the former.
-const INTERRUPTED: u8 = 130;
+/// Exit code after SIGINT, SIGTERM or SIGHUP, as shells have it for the former.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Exit code once nothing reads standard output: as shells have it for a program that SIGPIPE
 /// ended.

@@ -6,8 +6,9 @@ use crate::bring_up::print_stage;
 use crate::cli::Bench;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::outfile::{OutFile, not_written};
 use crate::output::{span, stdout};
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use hdrhistogram::Histogram;
 use ringside_bus::Function;
 use ringside_config::Config;
@@ -167,10 +168,9 @@ impl<'a> Run<'a> {
                 let stem = path.file_stem().unwrap_or_default().to_string_lossy();
                 path.with_file_name(format!("{stem}-{name}.hgrm"))
             };
-            let mut file = std::fs::File::create(&path)
-                .with_context(|| format!("writing a distribution to {}", path.display()))?;
-            report::write_percentiles(&mut file, times)
-                .with_context(|| format!("writing a distribution to {}", path.display()))?;
+            let written = OutFile::create(&path)
+                .and_then(|mut file| report::write_percentiles(&mut file, times));
+            written.map_err(|error| not_written("a distribution", &path, error))?;
             writeln!(self.out, "distribution of {title} in {}", path.display())?;
         }
         Ok(())
@@ -238,8 +238,9 @@ pub(crate) fn write_json(
         writeln!(stdout(), "{json}")?;
         return Ok(());
     }
-    std::fs::write(path, json + "\n")
-        .with_context(|| format!("writing the report to {}", path.display()))?;
+    let written =
+        OutFile::create(path).and_then(|mut file| file.write_all((json + "\n").as_bytes()));
+    written.map_err(|error| not_written("the report", path, error))?;
     writeln!(out, "report in {}", path.display())?;
     Ok(())
 }
