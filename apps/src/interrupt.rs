@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::patience::SEEN;
 pub(crate) use crate::patience::seen;
 use anyhow::Context;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::{flag, low_level};
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -69,10 +69,42 @@ fn install(seen: Arc<AtomicBool>) -> io::Result<()> {
     thread.spawn(arm).map(drop)
 }
 
+/// Has a write beyond `ulimit -f` fail, instead of ending the process without a word. The handler
+/// does nothing; programs that this process starts have the signal's usual effect again, as no
+/// handler outlives `exec`. A signal that is ignored at the start stays ignored, here and there.
+pub(crate) fn refuse_long_files() -> Result<(), Failure> {
+    if !is_ignored(SIGXFSZ) {
+        flag::register(SIGXFSZ, Arc::default()).context("installing a handler of signals")?;
+    }
+    Ok(())
+}
+
 /// True if the process ignores a signal since its start, as `nohup` has it ignore SIGHUP.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_have_the_usual_effect_of_a_file_that_is_too_long() {
+        if is_ignored(SIGXFSZ) {
+            return; // and so in programs
+        }
+        refuse_long_files().unwrap();
+        let status = std::process::Command::new("cat")
+            .arg("/proc/self/status")
+            .output();
+        let status = String::from_utf8(status.unwrap().stdout).unwrap();
+        for mask in ["SigIgn:", "SigCgt:", "SigBlk:"] {
+            let found = status.lines().find_map(|line| line.strip_prefix(mask));
+            let found = u64::from_str_radix(found.unwrap().trim(), 16).unwrap();
+            assert_eq!(found >> (SIGXFSZ - 1) & 1, 0, "{mask} {found:x}");
+        }
+    }
 }

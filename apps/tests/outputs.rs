@@ -311,6 +311,15 @@ fn limited(limit: &str, line: &str) -> Output {
 }
 
 #[test]
+fn the_limit_of_a_file_is_named_and_ends_nothing_without_a_word() {
+    // Memory for a device comes from files too.
+    let output = limited("--fsize=1000", "info");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("`ulimit -f unlimited`"), "{said}");
+}
+
+#[test]
 fn a_missing_descriptor_is_not_told_as_a_missing_core() {
     for files in 4..12 {
         let output = limited(&format!("--nofile={files}:{files}"), "info");
