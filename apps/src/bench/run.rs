@@ -6,7 +6,7 @@ use crate::bring_up::print_stage;
 use crate::cli::Bench;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::outfile::{OutFile, not_written};
+use crate::outfile::{OutFile, check_distinct, check_writable, not_written};
 use crate::output::{span, stdout};
 use anyhow::anyhow;
 use hdrhistogram::Histogram;
@@ -198,19 +198,35 @@ pub(crate) fn sized(config: &Config, options: &Bench) -> Config {
 
 /// Finds out before a long run that its results could not be written after it.
 pub(crate) fn can_be_written(options: &Bench) -> Result<(), Failure> {
-    let json = options.json_path().filter(|path| *path != Path::new("-"));
-    let hgrm = options.hgrm.as_deref();
-    for path in [json, hgrm].into_iter().flatten() {
-        let folder = match path.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
-        if !folder.is_dir() || path.is_dir() {
+    let is_output = |path: &&Path| *path == Path::new("-");
+    let (pcap, hgrm) = (options.pcap.as_deref(), options.hgrm.as_deref());
+    for (flag, path) in [("--pcap", pcap), ("--hgrm", hgrm)] {
+        if path.filter(is_output).is_some() {
             return Err(Failure::usage(anyhow!(
-                "{} cannot be written: name a file in a folder that exists",
-                path.display()
+                "{flag} -: standard output has the tables, so name a file; one of that name is ./-"
             )));
         }
+    }
+    let json = options.json_path().filter(|path| !is_output(path));
+    let flag = match options.out_json_file {
+        Some(_) => "--out_json_file",
+        None => "--out_json",
+    };
+    let files = [("--pcap", pcap), ("--hgrm", hgrm), (flag, json)];
+    let files = || {
+        files
+            .iter()
+            .filter_map(|(flag, path)| Some((*flag, (*path)?)))
+    };
+    check_distinct(files())?;
+    for (_, path) in files() {
+        check_writable(path).map_err(|error| {
+            Failure::usage(anyhow!(
+                "{} cannot be written: {error}; name a file in a folder that exists and that you \
+                 may write to",
+                path.display()
+            ))
+        })?;
     }
     Ok(())
 }

@@ -79,6 +79,11 @@ fn files_of_bench() {
             "bench write lat -n 5 --hgrm {folder}/no/latency.hgrm",
             "bench write lat -n 5 --out_json --out_json_file {folder}/no/report.json",
             "bench write lat -n 5 --hgrm",
+            "bench write lat -n 5 --hgrm -",
+            "bench write lat -n 5 --pcap -",
+            "bench write lat -n 5 --hgrm {folder}/same --out_json_file {folder}/same",
+            "bench write lat -n 5 --pcap {folder}/same --hgrm {folder}/same",
+            "bench write lat -n 5 --hgrm /proc/no.hgrm",
         ],
     );
 }
