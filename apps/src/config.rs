@@ -62,6 +62,9 @@ fn sample(name: &str) -> Result<&'static str, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::open::{Cores, model_function, start_model};
+    use ringside_config::{Core, HugePages};
+    use ringside_pmd::{BringUpOptions, Device};
 
     #[test]
     fn every_sample_is_found_and_others_are_named() {
@@ -74,6 +77,27 @@ mod tests {
             text.contains("all, appliance, benchmark, low-latency"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_device_comes_up_with_every_sample() {
+        let samples = SAMPLES.into_iter().chain([("all", SAMPLE)]);
+        for (name, text) in samples {
+            let mut config = Config::from_toml_str(text).unwrap();
+            // What the machine has: huge pages, cores.
+            config.memory.hugepages = HugePages::None;
+            config.worker.cores = Vec::new();
+            config.model.thread_core = Core::Any;
+            let cores = Cores {
+                driver: None,
+                model: None,
+            };
+            let model = start_model(&config, cores).unwrap();
+            let function = model_function(&model, 0).unwrap();
+            let device = Device::bring_up(function, &config, BringUpOptions::default());
+            let device = device.unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(device.shutdown().failures, [], "{name}");
+        }
     }
 
     #[test]

@@ -4,12 +4,17 @@ use crate::output::{OutputError, output_error};
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Exit code after SIGINT or SIGTERM, as shells have it for the former.
-const INTERRUPTED: u8 = 130;
+/// Exit code after SIGINT, SIGTERM or SIGHUP, as shells have it for the former.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Exit code once nothing reads standard output: as shells have it for a program that SIGPIPE
 /// ended.
 const READER_GONE: u8 = 141;
+
+/// In the text of EFBIG, which many errors hold as text only.
+const FILE_TOO_LARGE: &str = "(os error 27)";
+const FILE_LIMIT: &str = "; the limit of a file's size, which counts for shared memory too, is too low: \
+                          raise it with `ulimit -f unlimited`";
 
 /// A failure and the exit code of its kind.
 #[derive(Debug)]
@@ -104,13 +109,16 @@ impl Failure {
 
     /// The error and its causes; a cause that is in the text already is not repeated.
     pub(crate) fn text(&self) -> String {
-        self.error
-            .chain()
-            .fold(String::new(), |text, cause| match cause.to_string() {
-                cause if text.is_empty() => cause,
-                cause if text.contains(&cause) => text,
-                cause => format!("{text}: {cause}"),
-            })
+        let causes = self.error.chain();
+        let mut text = causes.fold(String::new(), |text, cause| match cause.to_string() {
+            cause if text.is_empty() => cause,
+            cause if text.contains(&cause) => text,
+            cause => format!("{text}: {cause}"),
+        });
+        if text.contains(FILE_TOO_LARGE) && !text.contains("ulimit -f") {
+            text += FILE_LIMIT;
+        }
+        text
     }
 
     /// Prints the failure on standard error, with its causes. Prints nothing if the reader of the
@@ -141,5 +149,17 @@ mod tests {
         let inner = anyhow::anyhow!("no such file");
         let failure = Failure::operation(inner.context("reading x: no such file").context("start"));
         assert_eq!(failure.text(), "start: reading x: no such file");
+    }
+
+    #[test]
+    fn a_file_beyond_the_limit_names_the_limit() {
+        let error = std::io::Error::from_raw_os_error(27);
+        let failure = Failure::operation(anyhow::anyhow!("writing x: {error}; free some room"));
+        let text = failure.text();
+        assert!(
+            text.ends_with("raise it with `ulimit -f unlimited`"),
+            "{text}"
+        );
+        assert_eq!(failure.and("more").text().matches("ulimit").count(), 1);
     }
 }

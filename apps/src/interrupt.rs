@@ -4,15 +4,19 @@
 //! second later the signals end the process at once, as if nothing handled them. The half second is
 //! there because `timeout` and shells send a signal to the process and to its group, so that it
 //! comes twice.
+//!
+//! System calls go on after a signal: see [`crate::patience`] for those that wait for another process.
 
 use crate::failure::Failure;
+use crate::patience::SEEN;
+pub(crate) use crate::patience::seen;
 use anyhow::Context;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::{flag, low_level};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The longest run that a flag can ask for: a year.
@@ -20,8 +24,6 @@ pub(crate) const MAX_SECONDS: u64 = 365 * 86_400;
 
 /// Signals within this time count as one.
 const ONE_SIGNAL: Duration = Duration::from_millis(500);
-
-static SEEN: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// Begins to catch the signals; a second call changes nothing.
 pub(crate) fn catch() -> Result<(), Failure> {
@@ -33,11 +35,26 @@ pub(crate) fn catch() -> Result<(), Failure> {
     Ok(())
 }
 
-fn install(seen: Arc<AtomicBool>) -> std::io::Result<()> {
+/// Begins to catch the signals for a server, whose end takes its time: a second signal changes
+/// nothing. Returns the flag.
+pub(crate) fn catch_for_server() -> Result<Arc<AtomicBool>, Failure> {
+    let seen = Arc::clone(SEEN.get_or_init(Arc::default));
+    for signal in caught() {
+        flag::register(signal, Arc::clone(&seen)).context("installing a handler of signals")?;
+    }
+    Ok(seen)
+}
+
+/// SIGHUP stays ignored if it was at the start.
+fn caught() -> impl Iterator<Item = i32> {
+    let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    [SIGINT, SIGTERM].into_iter().chain(hang_up)
+}
+
+fn install(seen: Arc<AtomicBool>) -> io::Result<()> {
     let ends = Arc::new(AtomicBool::new(false));
     let (mut told, tell) = UnixStream::pair()?;
-    let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
-    for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
+    for signal in caught() {
         flag::register_conditional_default(signal, Arc::clone(&ends))?;
         flag::register(signal, Arc::clone(&seen))?;
         low_level::pipe::register(signal, tell.try_clone()?)?;
@@ -52,6 +69,16 @@ fn install(seen: Arc<AtomicBool>) -> std::io::Result<()> {
     thread.spawn(arm).map(drop)
 }
 
+/// Has a write beyond `ulimit -f` fail, instead of ending the process without a word. The handler
+/// does nothing; programs that this process starts have the signal's usual effect again, as no
+/// handler outlives `exec`. A signal that is ignored at the start stays ignored, here and there.
+pub(crate) fn refuse_long_files() -> Result<(), Failure> {
+    if !is_ignored(SIGXFSZ) {
+        flag::register(SIGXFSZ, Arc::default()).context("installing a handler of signals")?;
+    }
+    Ok(())
+}
+
 /// True if the process ignores a signal since its start, as `nohup` has it ignore SIGHUP.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -60,7 +87,24 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// True if the measurement has to end. Cheap, but not for every message.
-pub(crate) fn seen() -> bool {
-    SEEN.get().is_some_and(|seen| seen.load(Ordering::Relaxed))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_have_the_usual_effect_of_a_file_that_is_too_long() {
+        if is_ignored(SIGXFSZ) {
+            return; // and so in programs
+        }
+        refuse_long_files().unwrap();
+        let status = std::process::Command::new("cat")
+            .arg("/proc/self/status")
+            .output();
+        let status = String::from_utf8(status.unwrap().stdout).unwrap();
+        for mask in ["SigIgn:", "SigCgt:", "SigBlk:"] {
+            let found = status.lines().find_map(|line| line.strip_prefix(mask));
+            let found = u64::from_str_radix(found.unwrap().trim(), 16).unwrap();
+            assert_eq!(found >> (SIGXFSZ - 1) & 1, 0, "{mask} {found:x}");
+        }
+    }
 }

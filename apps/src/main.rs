@@ -19,7 +19,9 @@ mod mac;
 mod mirror;
 mod model;
 mod open;
+mod outfile;
 mod output;
+mod patience;
 mod port;
 mod rule;
 mod run;
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<(), Failure> {
+    interrupt::refuse_long_files()?;
     let config = open::load_config(cli.config.as_deref())?;
     match &cli.command {
         Command::Bench(options) => bench::run(options, &config),

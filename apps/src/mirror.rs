@@ -129,8 +129,13 @@ impl Copied {
     }
 }
 
-/// Copies of a burst.
-pub(crate) type Copies = ArrayVec<Box<Copied>, MAX_BURST>;
+/// Copies of the first packets of a burst.
+#[derive(Default)]
+pub(crate) struct Copies {
+    copies: ArrayVec<Box<Copied>, MAX_BURST>,
+    /// packets behind those for which no buffer was free
+    missing: usize,
+}
 
 /// See the module.
 pub(crate) struct Mirror {
@@ -147,7 +152,7 @@ pub(crate) fn now_ns() -> u64 {
 }
 
 impl Mirror {
-    fn new(copies: usize) -> Self {
+    pub(crate) fn new(copies: usize) -> Self {
         let mirror = Self {
             attached: AtomicBool::new(false),
             free: ArrayQueue::new(copies),
@@ -163,21 +168,19 @@ impl Mirror {
     /// Copies packets, if a capture is attached.
     pub(crate) fn copy(&self, port: usize, direction: Direction, packets: &[Packet]) {
         let copies = self.take(port, direction, packets);
-        let count = copies.len();
-        self.give(copies, count);
+        self.give(copies, packets.len());
     }
 
-    /// The same, of packets of which only the first few will count.
+    /// The same, of packets of which only the first few will count: [`Mirror::give`] says how many.
     pub(crate) fn take(&self, port: usize, direction: Direction, packets: &[Packet]) -> Copies {
-        let mut copies = Copies::new();
+        let mut taken = Copies::default();
         if !self.attached.load(Ordering::Relaxed) || packets.is_empty() {
-            return copies;
+            return taken;
         }
         let time_ns = now_ns();
         for (place, packet) in packets.iter().enumerate() {
             let Some(mut copy) = self.free.pop() else {
-                let lost = (packets.len() - place) as u64;
-                self.lost.fetch_add(lost, Ordering::Relaxed);
+                taken.missing = packets.len() - place;
                 break;
             };
             copy.time_ns = time_ns;
@@ -185,14 +188,20 @@ impl Mirror {
             copy.direction = direction;
             copy.lost = self.lost.load(Ordering::Relaxed);
             copy.fill(packet);
-            copies.push(copy);
+            taken.copies.push(copy);
         }
-        copies
+        taken
     }
 
-    /// Passes the first `count` copies to the capture, and discards the others.
-    pub(crate) fn give(&self, copies: Copies, count: usize) {
-        for (place, copy) in copies.into_iter().enumerate() {
+    /// Passes the copies of the first `count` packets to the capture, and discards the others. Of
+    /// those packets, the ones without a copy are lost.
+    pub(crate) fn give(&self, taken: Copies, count: usize) {
+        let without = count.saturating_sub(taken.copies.len());
+        let lost = without.min(taken.missing) as u64;
+        if lost > 0 {
+            self.lost.fetch_add(lost, Ordering::Relaxed);
+        }
+        for (place, copy) in taken.copies.into_iter().enumerate() {
             // Both have room for all copies that there are.
             let _ = match place < count {
                 true => self.full.push(copy),
@@ -202,12 +211,20 @@ impl Mirror {
     }
 
     /// Begins or ends the copies of a capture; losses count from its start.
-    fn attach(&self, attached: bool) {
+    pub(crate) fn attach(&self, attached: bool) {
         self.lost.store(0, Ordering::Relaxed);
         self.attached.store(attached, Ordering::Relaxed);
         while let Some(copy) = self.full.pop() {
             let _ = self.free.push(copy);
         }
+    }
+}
+
+#[cfg(test)]
+impl Mirror {
+    /// Copies that wait for the capture, and those that are lost.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.full.len() as u64, self.lost.load(Ordering::Relaxed))
     }
 }
 
@@ -323,6 +340,12 @@ mod tests {
         mirror.full.len()
     }
 
+    /// Copies of a burst of `copied + missing` packets.
+    fn taken(mirror: &Mirror, copied: usize, missing: usize) -> Copies {
+        let copies = (0..copied).map(|_| mirror.free.pop().unwrap()).collect();
+        Copies { copies, missing }
+    }
+
     #[test]
     fn a_copy_is_read_as_it_was_written() {
         let mut copy = Copied::empty();
@@ -350,9 +373,7 @@ mod tests {
     #[test]
     fn copies_of_packets_that_were_not_sent_are_forgotten_and_their_buffers_stay() {
         let mirror = Mirror::new(4);
-        let take =
-            |count: usize| -> Copies { (0..count).map(|_| mirror.free.pop().unwrap()).collect() };
-        mirror.give(take(3), 2);
+        mirror.give(taken(&mirror, 3, 0), 2);
         assert_eq!((filled(&mirror), mirror.free.len()), (2, 2));
         mirror.lost.store(7, Ordering::Relaxed);
         mirror.attach(true);
@@ -363,5 +384,22 @@ mod tests {
             (0, 4),
             "of an earlier capture"
         );
+    }
+
+    #[test]
+    fn packets_that_were_not_sent_are_no_lost_copies() {
+        let mirror = Mirror::new(4);
+        let lost = || mirror.counts().1;
+        for sent in 0..=2 {
+            mirror.give(taken(&mirror, 2, 30), sent);
+            while let Some(copy) = mirror.full.pop() {
+                mirror.free.push(copy).unwrap();
+            }
+            assert_eq!(lost(), 0, "{sent} sent, each with a copy");
+        }
+        mirror.give(taken(&mirror, 2, 30), 5);
+        assert_eq!(lost(), 3, "5 sent, 2 of them with a copy");
+        mirror.give(Copies::default(), 32);
+        assert_eq!(lost(), 3, "no capture was attached when they were copied");
     }
 }

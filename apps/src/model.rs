@@ -29,7 +29,7 @@ pub(crate) enum ModelCommand {
 const SERVE_HELP: &str = "\
 All functions that one server serves are on one switch, whose further ports are wires to outside. A \
 client that goes away, or dies, leaves its function reset and ready for the next. The server runs \
-until SIGTERM or SIGINT, then says what it counted; it exits with 4 if a driver broke the interface.
+until SIGTERM, SIGINT or SIGHUP, then says what it counted; it exits with 4 if a driver broke the interface.
 
 Examples:
   ringside model serve --socket /run/a.sock --socket /run/b.sock --doorbell-page

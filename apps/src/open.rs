@@ -58,10 +58,15 @@ pub(crate) fn start_model(config: &Config, cores: Cores) -> Result<Threaded, Fai
 /// A function of the model.
 pub(crate) fn model_function(model: &Threaded, index: u16) -> Result<Arc<dyn Function>, Failure> {
     model.function(index).ok_or_else(|| {
-        Failure::claim(anyhow::anyhow!(
-            "model:{index} does not exist; raise model.functions in the configuration to {}",
-            index + 1
-        ))
+        let most = ringside_config::MAX_FUNCTIONS;
+        let remedy = match u32::from(index) < most {
+            true => format!(
+                "raise model.functions in the configuration to {}",
+                index + 1
+            ),
+            false => format!("a model has at most {most}: model:0 to model:{}", most - 1),
+        };
+        Failure::claim(anyhow::anyhow!("model:{index} does not exist; {remedy}"))
     })
 }
 

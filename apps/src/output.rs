@@ -1,6 +1,9 @@
 //! Standard output, whose reader may go and whose device may be full; and spans of time as text.
 
+use crate::patience::{ReaderStuck, is_caught, wait_for_room};
+use rustix::fs::{FileType, fstat};
 use std::io::{self, ErrorKind, Write};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The reason why standard output takes no more.
@@ -9,6 +12,9 @@ pub(crate) enum OutputError {
     /// The reader of a pipe has closed it.
     #[error("the reader of standard output has closed it")]
     ReaderGone,
+    /// The reader of a pipe takes nothing, and a signal has come.
+    #[error("interrupted: the reader of standard output takes nothing")]
+    ReaderStuck,
     /// The device is full, or fails.
     #[error("cannot write to standard output: {0}; free some room there, or redirect it elsewhere")]
     Refused(io::Error),
@@ -25,12 +31,39 @@ pub(crate) struct Stdout;
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        io::stdout().write(bytes).map_err(told)
+        match waits_for_reader() {
+            true => write_to_reader(bytes),
+            false => io::stdout().write(bytes),
+        }
+        .map_err(told)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         io::stdout().flush().map_err(told)
     }
+}
+
+/// Bytes that a pipe takes at once if it takes any. Source: Linux `limits.h`, PIPE_BUF.
+const PIPE_BYTES: usize = 4096;
+
+/// True if a write may wait for another process while signals are caught: then the default buffer is
+/// not used, as it is written out at the end without a look at signals.
+fn waits_for_reader() -> bool {
+    static IS_PIPE: OnceLock<bool> = OnceLock::new();
+    let is_pipe = || {
+        let kind = fstat(io::stdout()).map(|found| FileType::from_raw_mode(found.st_mode));
+        let waits = [FileType::Fifo, FileType::Socket, FileType::CharacterDevice];
+        kind.is_ok_and(|kind| waits.contains(&kind))
+    };
+    is_caught() && *IS_PIPE.get_or_init(is_pipe)
+}
+
+fn write_to_reader(bytes: &[u8]) -> io::Result<usize> {
+    wait_for_room(io::stdout())?;
+    // What was buffered before signals were caught.
+    io::stdout().flush()?;
+    let first = bytes.get(..PIPE_BYTES).unwrap_or(bytes);
+    Ok(rustix::io::write(io::stdout(), first)?)
 }
 
 fn told(error: io::Error) -> io::Error {
@@ -39,6 +72,12 @@ fn told(error: io::Error) -> io::Error {
         // The writer tries again.
         ErrorKind::Interrupted => return error,
         ErrorKind::BrokenPipe => OutputError::ReaderGone,
+        _ if error
+            .get_ref()
+            .is_some_and(|inner| inner.is::<ReaderStuck>()) =>
+        {
+            OutputError::ReaderStuck
+        }
         _ => OutputError::Refused(error),
     };
     io::Error::new(kind, told)

@@ -15,6 +15,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use layout::Layout;
 use program::{Places, libraries, program, to_its_end};
+use ringside_bus::DeviceAddress;
 use ringside_server::{FaultAt, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -59,7 +60,7 @@ The exit code is the program's.";
 #[command(after_help = RUN_HELP)]
 pub(crate) struct Run {
     /// Device to run on, such as 0000:3b:00.0 or vfio-user:PATH; without it, a model
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = device_text)]
     pub(crate) device: Option<String>,
     /// Run on a model, as without --device
     #[arg(long, conflicts_with = "device")]
@@ -116,6 +117,13 @@ impl FromStr for FaultText {
         })?;
         Ok(Self(text.to_owned()))
     }
+}
+
+/// The address of a device as it is given, which programs read too.
+fn device_text(text: &str) -> Result<String, String> {
+    let address = text.parse::<DeviceAddress>();
+    let checked = address.map_err(|error| error.to_string());
+    checked.map(|_| text.to_owned())
 }
 
 /// Runs the program; `config` is the file that it reads too.

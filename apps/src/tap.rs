@@ -41,7 +41,8 @@ the interface has no carrier.
 Keep the interface's MTU at --mtu: longer frames of the kernel are dropped, and counted as \"too_long\".
 
 It needs CAP_NET_ADMIN in the network namespace that it runs in, and /dev/net/tun. The interface goes \
-when the command ends, unless it was made beforehand (ip tuntap add dev NAME mode tap user USER).
+when the command ends, unless it was made beforehand (ip tuntap add dev NAME mode tap user USER). USER \
+needs no right if the interface has the port's address and --mtu and is up: only what differs is set.
 
 Examples:
   ringside tap --device model:0 --interface ring0 --stats-period 1
@@ -444,12 +445,12 @@ impl Bridge {
             .as_ref()
             .map(|mirror| mirror.take(0, Direction::Sent, self.burst.packets()));
         self.transmit.send(&mut self.burst);
-        if let (Some(mirror), Some(copies)) = (&self.mirror, copies) {
-            mirror.give(copies, offered - self.burst.len());
-        }
         self.burst.clear();
         let after = self.transmit.counters();
         let sent = after.packets - before.packets;
+        if let (Some(mirror), Some(copies)) = (&self.mirror, copies) {
+            mirror.give(copies, sent as usize);
+        }
         let way = &mut self.counters.to_wire;
         way.packets += sent;
         way.bytes += after.bytes - before.bytes;

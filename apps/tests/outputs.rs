@@ -300,3 +300,67 @@ fn the_first_figure_comes_within_twelve_lines_and_no_warning_twice() {
     let shown = text(&verbose.stdout);
     assert_eq!(shown.matches("  admin-queue ").count(), 2, "{shown}");
 }
+
+#[test]
+fn a_file_that_cannot_be_made_is_refused_before_the_run() {
+    // Nothing can be made in /proc, by root neither.
+    for line in [
+        "bench write lat -n 5 --hgrm /proc/no.hgrm",
+        "bench write lat -n 5 --out_json",
+        "bench --chaos --chaos-rounds 1 --out_json",
+    ] {
+        let mut command = command(line);
+        command.current_dir("/proc").stdout(Stdio::piped());
+        let child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let output = ended(child, line);
+        let (shown, said) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert!(said.contains("cannot be written: "), "{line}: {said}");
+        assert_eq!(shown, "", "{line}");
+    }
+}
+
+#[test]
+fn one_path_for_two_files_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let same = folder.path().join("same");
+    let same = same.display();
+    for flags in [
+        format!("--hgrm {same} --out_json_file {same}"),
+        format!("--pcap {same} --hgrm {same}"),
+    ] {
+        let line = format!("bench write lat -n 5 {flags}");
+        let output = run(&line, Stdio::piped(), Stdio::piped());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert!(said.contains("name the same path"), "{line}: {said}");
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+}
+
+/// A command under a limit of this process's resources.
+fn limited(limit: &str, line: &str) -> Output {
+    let mut command = Command::new("prlimit");
+    command.arg(limit).arg(env!("CARGO_BIN_EXE_ringside"));
+    let command = command.args(line.split(' ')).env_remove("RUST_LOG");
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped());
+    ended(child.stderr(Stdio::piped()).spawn().unwrap(), line)
+}
+
+#[test]
+fn the_limit_of_a_file_is_named_and_ends_nothing_without_a_word() {
+    // Memory for a device comes from files too.
+    let output = limited("--fsize=1000", "info");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("`ulimit -f unlimited`"), "{said}");
+}
+
+#[test]
+fn a_missing_descriptor_is_not_told_as_a_missing_core() {
+    for files in 4..12 {
+        let output = limited(&format!("--nofile={files}:{files}"), "info");
+        let said = text(&output.stderr);
+        assert!(!said.contains("(none known)"), "{files}: {said}");
+    }
+}

@@ -329,3 +329,29 @@ fn an_interface_that_cannot_be_used_is_refused_with_the_cause() {
         );
     }
 }
+
+#[test]
+fn an_interface_that_root_has_made_needs_no_right_and_one_that_differs_does() {
+    const NAME: &str = "an_interface_that_root_has_made_needs_no_right_and_one_that_differs_does";
+    if !in_namespaces(NAME) {
+        return;
+    }
+    run(None, "ip tuntap add dev own mode tap user 0");
+    run(
+        None,
+        "ip link set own address 02:e8:10:00:00:01 mtu 1500 up",
+    );
+    for (mtu, code) in [("1500", 0), ("1400", 3)] {
+        // The owner of the interface, without CAP_NET_ADMIN.
+        let output = Command::new("setpriv")
+            .args(["--bounding-set", "-net_admin"])
+            .arg(env!("CARGO_BIN_EXE_ringside"))
+            .args(["tap", "--interface", "own", "--duration", "1", "--mtu", mtu])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{mtu}: {said}");
+        let remedy = "do it as root: `ip link set dev own address 02:e8:10:00:00:01 mtu 1400 up`";
+        assert_eq!(said.contains(remedy), code == 3, "{said}");
+    }
+}

@@ -16,6 +16,18 @@ pub enum PinError {
         /// The cores that the process may use, as ranges.
         allowed: String,
     },
+    /// The cores that this process may use are not known.
+    #[error(
+        "core {core}: the cores that this process may use are in /proc/self/status, which cannot be read: {error}; {remedy}"
+    )]
+    Unknown {
+        /// The requested core.
+        core: usize,
+        /// The operating system's message.
+        error: String,
+        /// The way out.
+        remedy: &'static str,
+    },
     /// The operating system refused.
     #[error("pinning to core {core} failed although it is allowed; check the cgroup's cpuset")]
     Refused {
@@ -25,14 +37,30 @@ pub enum PinError {
 }
 
 /// The cores that this process may use: the affinity of its main thread as the kernel reports it,
-/// so that pinned threads and isolated cores do not change the answer.
+/// so that pinned threads and isolated cores do not change the answer. Empty if they cannot be read.
 #[must_use]
 pub fn allowed_cores() -> Vec<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    read_allowed_cores().unwrap_or_default()
+}
+
+fn read_allowed_cores() -> std::io::Result<Vec<usize>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
     let list = status
         .lines()
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    list.map(|list| parse_list(list.trim())).unwrap_or_default()
+    Ok(list.map(|list| parse_list(list.trim())).unwrap_or_default())
+}
+
+/// A core whose right to be used is not known, and why.
+fn unknown(core: usize, error: &std::io::Error) -> PinError {
+    PinError::Unknown {
+        core,
+        remedy: match error.raw_os_error() {
+            Some(libc::EMFILE) => "raise the limit of open files with `ulimit -n`",
+            _ => "mount /proc",
+        },
+        error: error.to_string(),
+    }
 }
 
 /// Parses the kernel's list form, such as `0-3,8`.
@@ -72,7 +100,7 @@ fn list_text(cores: &[usize]) -> String {
 
 /// Pins the calling thread to `core`.
 pub fn pin_to(core: usize) -> Result<(), PinError> {
-    let allowed = allowed_cores();
+    let allowed = read_allowed_cores().map_err(|error| unknown(core, &error))?;
     if core >= 1024 || !allowed.contains(&core) {
         return Err(PinError::NotAllowed {
             core,
@@ -106,6 +134,18 @@ mod tests {
             assert!(
                 error.to_string().contains(&list_text(&allowed_cores())),
                 "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn cores_that_cannot_be_read_are_not_said_to_be_refused() {
+        for (errno, remedy) in [(libc::EMFILE, "ulimit -n"), (libc::ENOENT, "mount /proc")] {
+            let error = std::io::Error::from_raw_os_error(errno);
+            let text = unknown(1, &error).to_string();
+            assert!(
+                text.contains(&error.to_string()) && text.contains(remedy),
+                "{text}"
             );
         }
     }

@@ -158,7 +158,8 @@ fn request(name: &str) -> Result<libc::ifreq, TapError> {
     Ok(request)
 }
 
-/// Gives the interface `name` its address and MTU, and brings it up; its other flags stay.
+/// Gives the interface `name` its address and MTU, and brings it up; its other flags stay. Sets only
+/// what differs: a user without CAP_NET_ADMIN can use an interface that root has made for it.
 ///
 /// # Errors
 /// [`TapError::BadName`], before any request to the kernel; [`TapError::NotSet`] with the command
@@ -193,17 +194,30 @@ pub fn configure(name: &str, mac: [u8; 6], mtu: u16) -> Result<(), TapError> {
             _ => Err(refused(std::io::Error::last_os_error())),
         }
     };
-    request.ifr_ifru.ifru_hwaddr = libc::sockaddr {
-        sa_family: libc::ARPHRD_ETHER,
-        sa_data,
-    };
-    ask(libc::SIOCSIFHWADDR as _, &mut request)?;
-    request.ifr_ifru.ifru_mtu = mtu.into();
-    ask(libc::SIOCSIFMTU as _, &mut request)?;
+    ask(libc::SIOCGIFHWADDR as _, &mut request)?;
+    // SAFETY: the kernel has just written the address; any bytes are one.
+    let has = unsafe { request.ifr_ifru.ifru_hwaddr };
+    if has.sa_data[..mac.len()] != sa_data[..mac.len()] {
+        request.ifr_ifru.ifru_hwaddr = libc::sockaddr {
+            sa_family: libc::ARPHRD_ETHER,
+            sa_data,
+        };
+        ask(libc::SIOCSIFHWADDR as _, &mut request)?;
+    }
+    ask(libc::SIOCGIFMTU as _, &mut request)?;
+    // SAFETY: the kernel has just written the MTU; any bits are a number.
+    if unsafe { request.ifr_ifru.ifru_mtu } != mtu.into() {
+        request.ifr_ifru.ifru_mtu = mtu.into();
+        ask(libc::SIOCSIFMTU as _, &mut request)?;
+    }
     ask(libc::SIOCGIFFLAGS as _, &mut request)?;
     // SAFETY: the kernel has just written the flags; any bits are a number.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
-    request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
+    let up = libc::IFF_UP as libc::c_short;
+    if flags & up == up {
+        return Ok(());
+    }
+    request.ifr_ifru.ifru_flags = flags | up;
     ask(libc::SIOCSIFFLAGS as _, &mut request)
 }
 

@@ -35,7 +35,7 @@ pub use network::LocalAddress;
 pub use ringside_bus::DeviceAddress;
 pub use sections::{
     Config, DdpSection, DeadlinesSection, DeviceSection, HousekeepingSection, LinkSection,
-    MemorySection, ModelSection, NetworkSection, RdmaSection, WorkerSection,
+    MAX_FUNCTIONS, MemorySection, ModelSection, NetworkSection, RdmaSection, WorkerSection,
 };
 
 /// The commented sample, as in the source tree. It holds every key at its default.

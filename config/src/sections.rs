@@ -345,6 +345,10 @@ impl Default for WorkerSection {
     }
 }
 
+/// Functions of the model in a process. Each is a card of its own on the model's switch; 64 are more
+/// than a test needs, and their devices open in seconds.
+pub const MAX_FUNCTIONS: u32 = 64;
+
 /// `[model]`
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

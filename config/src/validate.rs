@@ -10,7 +10,7 @@ use crate::choice::{Core, NumaNode};
 use crate::fault::Fault;
 use crate::sections::{
     Config, DdpSection, DeadlinesSection, DeviceSection, HousekeepingSection, LinkSection,
-    MemorySection, ModelSection, NetworkSection, RdmaSection, WorkerSection,
+    MAX_FUNCTIONS, MemorySection, ModelSection, NetworkSection, RdmaSection, WorkerSection,
 };
 
 /// Bytes that RoCEv2 adds to a payload within an IP packet, at most: IPv6 40, UDP 8, base
@@ -29,10 +29,6 @@ const SEARCH_FOLDERS: usize = 16;
 
 /// The highest number of a logical CPU that a thread can be pinned to.
 const CORES: RangeInclusive<u64> = 0..=1023;
-
-/// Functions of the model in a process. Each is a card of its own on the model's switch; 64 are more
-/// than a test needs, and their devices open in seconds.
-const FUNCTIONS: RangeInclusive<u64> = 1..=64;
 
 /// The faults found so far.
 #[derive(Default)]
@@ -318,7 +314,12 @@ fn worker(checks: &mut Checks, section: &WorkerSection) {
 }
 
 fn model(checks: &mut Checks, section: &ModelSection) {
-    checks.range("model.functions", section.functions, FUNCTIONS, "");
+    checks.range(
+        "model.functions",
+        section.functions,
+        1..=MAX_FUNCTIONS.into(),
+        "",
+    );
     if let Core::Pinned(core) = section.thread_core {
         checks.range("model.thread_core", core, CORES, "");
     }

@@ -1,15 +1,15 @@
 //! `--pcap`: every frame on the wire, in a file that Wireshark opens.
 
 use crate::failure::Failure;
-use anyhow::{Context, anyhow};
+use crate::outfile::{OutFile, not_written};
+use anyhow::anyhow;
 use ringside_model::Threaded;
 use ringside_model::packet::pcap::PcapWriter;
-use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-type Writer = PcapWriter<BufWriter<File>>;
+type Writer = PcapWriter<BufWriter<OutFile>>;
 
 /// A capture that is under way.
 pub(crate) struct Capture {
@@ -25,9 +25,9 @@ struct State {
 impl Capture {
     /// Attaches to the model's switch and writes to `path`.
     pub(crate) fn start(model: &Threaded, path: &Path) -> Result<Self, Failure> {
-        let writer = File::create(path)
+        let writer = OutFile::create(path)
             .and_then(|file| PcapWriter::new(BufWriter::with_capacity(1 << 20, file)))
-            .with_context(|| format!("writing a capture to {}", path.display()))?;
+            .map_err(|error| not_written("a capture", path, error))?;
         let state = Arc::new(Mutex::new(State {
             writer: Some(writer),
             error: None,

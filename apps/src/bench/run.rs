@@ -6,8 +6,9 @@ use crate::bring_up::print_stage;
 use crate::cli::Bench;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::outfile::{OutFile, check_distinct, check_writable, not_written};
 use crate::output::{span, stdout};
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use hdrhistogram::Histogram;
 use ringside_bus::Function;
 use ringside_config::Config;
@@ -167,10 +168,9 @@ impl<'a> Run<'a> {
                 let stem = path.file_stem().unwrap_or_default().to_string_lossy();
                 path.with_file_name(format!("{stem}-{name}.hgrm"))
             };
-            let mut file = std::fs::File::create(&path)
-                .with_context(|| format!("writing a distribution to {}", path.display()))?;
-            report::write_percentiles(&mut file, times)
-                .with_context(|| format!("writing a distribution to {}", path.display()))?;
+            let written = OutFile::create(&path)
+                .and_then(|mut file| report::write_percentiles(&mut file, times));
+            written.map_err(|error| not_written("a distribution", &path, error))?;
             writeln!(self.out, "distribution of {title} in {}", path.display())?;
         }
         Ok(())
@@ -198,19 +198,35 @@ pub(crate) fn sized(config: &Config, options: &Bench) -> Config {
 
 /// Finds out before a long run that its results could not be written after it.
 pub(crate) fn can_be_written(options: &Bench) -> Result<(), Failure> {
-    let json = options.json_path().filter(|path| *path != Path::new("-"));
-    let hgrm = options.hgrm.as_deref();
-    for path in [json, hgrm].into_iter().flatten() {
-        let folder = match path.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
-        if !folder.is_dir() || path.is_dir() {
+    let is_output = |path: &&Path| *path == Path::new("-");
+    let (pcap, hgrm) = (options.pcap.as_deref(), options.hgrm.as_deref());
+    for (flag, path) in [("--pcap", pcap), ("--hgrm", hgrm)] {
+        if path.filter(is_output).is_some() {
             return Err(Failure::usage(anyhow!(
-                "{} cannot be written: name a file in a folder that exists",
-                path.display()
+                "{flag} -: standard output has the tables, so name a file; one of that name is ./-"
             )));
         }
+    }
+    let json = options.json_path().filter(|path| !is_output(path));
+    let flag = match options.out_json_file {
+        Some(_) => "--out_json_file",
+        None => "--out_json",
+    };
+    let files = [("--pcap", pcap), ("--hgrm", hgrm), (flag, json)];
+    let files = || {
+        files
+            .iter()
+            .filter_map(|(flag, path)| Some((*flag, (*path)?)))
+    };
+    check_distinct(files())?;
+    for (_, path) in files() {
+        check_writable(path).map_err(|error| {
+            Failure::usage(anyhow!(
+                "{} cannot be written: {error}; name a file in a folder that exists and that you \
+                 may write to",
+                path.display()
+            ))
+        })?;
     }
     Ok(())
 }
@@ -238,8 +254,9 @@ pub(crate) fn write_json(
         writeln!(stdout(), "{json}")?;
         return Ok(());
     }
-    std::fs::write(path, json + "\n")
-        .with_context(|| format!("writing the report to {}", path.display()))?;
+    let written =
+        OutFile::create(path).and_then(|mut file| file.write_all((json + "\n").as_bytes()));
+    written.map_err(|error| not_written("the report", path, error))?;
     writeln!(out, "report in {}", path.display())?;
     Ok(())
 }

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::interrupt::{self, MAX_SECONDS};
 use crate::mirror::{Copied, Direction, GREETING};
 use crate::open::open;
+use crate::outfile::{OutFile, no_reader};
 use crate::output::stdout;
 use crate::supervised::Brought;
 use anyhow::anyhow;
@@ -44,8 +45,10 @@ standard error.
 
 A device that fails is recovered, and its port opened again. One that takes no reset for 5 s is gone: the \
 command ends. \"lost\" are the packets that the device had no free descriptor for (rx_dropped) or \
-the receive queue dropped; with --attach, the copies that found no buffer while this capture was attached. What \
-was captured is in the file after a second at most, and after SIGINT, SIGTERM or SIGHUP.
+the receive queue dropped; with --attach, the packets received or sent for whose copies there was no buffer \
+while this capture was attached. What was captured is in the file after a second at most, and after SIGINT, SIGTERM or SIGHUP. The file may be \
+a FIFO: the capture begins when it has a reader. A reader that takes nothing for a second after a signal is \
+given up, and the exit code is 1.
 
 A filter is written in tcpdump's words:
   arp ip ip6 tcp udp sctp icmp icmp6, vlan [ID], [src|dst] host ADDRESS, [src|dst] port NUMBER,
@@ -202,7 +205,7 @@ fn check_size(limits: &Limits, interfaces: &[Interface]) -> Result<(), Failure> 
 
 /// A file that names itself in its errors.
 struct NamedFile {
-    file: std::fs::File,
+    file: OutFile,
     path: PathBuf,
 }
 
@@ -217,6 +220,8 @@ impl NamedFile {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
                 "free some room there, or bound the file with --size"
             }
+            ErrorKind::FileTooLarge => "bound the file with --size",
+            ErrorKind::TimedOut => "the file is not whole",
             _ => "name a file that can be written",
         };
         io::Error::new(kind, format!("--write {path}: {error}; {remedy}"))
@@ -236,13 +241,15 @@ impl Write for NamedFile {
 /// The file, or standard output.
 fn output(path: &Path) -> Result<Box<dyn Write>, Failure> {
     if path == Path::new("-") {
-        return Ok(Box::new(stdout()));
+        return Ok(Box::new(io::BufWriter::with_capacity(1 << 16, stdout())));
     }
-    let file = std::fs::File::create(path).map_err(|error| {
-        Failure::usage(anyhow!(
-            "--write {}: {error}; name a file that can be made",
-            path.display()
-        ))
+    let file = OutFile::create(path).map_err(|error| {
+        no_reader(path, &error).unwrap_or_else(|| {
+            Failure::usage(anyhow!(
+                "--write {}: {error}; name a file that can be made",
+                path.display()
+            ))
+        })
     })?;
     let path = path.to_owned();
     Ok(Box::new(io::BufWriter::with_capacity(

@@ -32,6 +32,11 @@ impl Rig {
 
     /// Frames of a length that the command line may not name; 60 for that of the line.
     fn with_frames(line: &str, bytes: u16) -> Self {
+        Self::mirrored(line, bytes, None)
+    }
+
+    /// The same, with a mirror.
+    fn mirrored(line: &str, bytes: u16, mirror: Option<&Arc<Mirror>>) -> Self {
         let words = ["forward"].into_iter().chain(line.split_whitespace());
         let Line { mut options } = Line::parse_from(words);
         let config = Config::default();
@@ -51,7 +56,7 @@ impl Rig {
             queues.push(opened.1);
         }
         let shared = Arc::new(Shared::new(layout, options.mode.clone()));
-        let (workers, handovers) = workers(&options, &ports, queues, &shared, None);
+        let (workers, handovers) = workers(&options, &ports, queues, &shared, mirror);
         Self {
             workers,
             ports,
@@ -417,4 +422,29 @@ fn vsis_are_paired_by_place_and_their_queues_go_to_the_threads_in_turn() {
     assert_eq!(labels, ["a", "b", "c", "VSI 1.1", "VSI 0.1", "VSI 2.1"]);
     let threads: Vec<_> = (0..4).map(|queue| layout.thread_of(queue)).collect();
     assert_eq!(threads, [0, 1, 0, 1]);
+}
+
+#[test]
+fn only_packets_that_were_sent_are_captured_or_lost() {
+    let mirror = Arc::new(Mirror::new(40));
+    mirror.attach(true);
+    let mut rig = Rig::mirrored(
+        "--mode txonly,rxonly --burst 32 --txd 64",
+        60,
+        Some(&mirror),
+    );
+    // Bursts of 32 packets, and a ring with room for 63 while the device does not work.
+    let (done, is_done) = std::sync::mpsc::channel();
+    let mut sent = 0;
+    rig.before_the_device(
+        |workers| {
+            let counts = (0..20).map(|_| workers[0].round(0) as u64);
+            sent = counts.sum();
+            done.send(()).unwrap();
+        },
+        move |_| is_done.recv().unwrap(),
+    );
+    let (seen, lost) = mirror.counts();
+    assert!((41..=63).contains(&sent), "{sent} packets sent");
+    assert_eq!((seen, seen + lost), (40, sent));
 }

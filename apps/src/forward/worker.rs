@@ -345,14 +345,15 @@ impl Worker {
             Some(out) => out.transmit.send(&mut self.burst),
             None => 0,
         };
-        if let Some((mirror, copies)) = mirrored {
-            // Packets without room in the ring were not sent.
-            mirror.give(copies, offered - self.burst.len());
-        }
-        self.burst.clear();
         let after = self.sent(out);
         // The queue drops what it cannot send: that is taken, and not sent.
         let sent = (after.0 - before.0, after.1 - before.1);
+        if let Some((mirror, copies)) = mirrored {
+            // Packets without room in the ring were not sent. The queue drops the last ones, for which
+            // its pool had no buffer.
+            mirror.give(copies, sent.0 as usize);
+        }
+        self.burst.clear();
         self.publish(index, out, sent);
         match mode {
             Mode::Rxonly => {}

@@ -2,9 +2,11 @@
 
 use super::{OutsideWire, Serve};
 use crate::failure::Failure;
+use crate::interrupt;
+use crate::outfile::{OutFile, check_distinct, check_writable, no_reader, not_written};
 use crate::output::stdout;
 use crate::users::{self, Watch};
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use ringside_bus::pinning::pin_to;
 use ringside_model::record::Recorder;
 use ringside_model::{Fault, FunctionSettings, TimerAccess, World};
@@ -13,12 +15,10 @@ use ringside_server::ports::{Capture, DatagramWire, Ports, TapWire, UdpWire};
 use ringside_server::report::{Report, Sources, breaches_text};
 use ringside_server::vfio_user::{Server, ServerSettings};
 use ringside_server::{FaultAt, Place};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(super) fn run(options: &Serve) -> Result<(), Failure> {
@@ -43,17 +43,21 @@ fn serve(options: &Serve) -> Result<(), Failure> {
     let mut output = Output {
         to_error: report_path == Some(Path::new("-")),
     };
-    let stop = stop_by_signal()?;
+    let stop = interrupt::catch_for_server()?;
     if let Some(core) = options.core {
         pin_to(core).map_err(Failure::usage)?;
     }
     let mut server = bind(options)?;
     inject_faults(options, server.world())?;
-    let recorder = options.record.as_deref().map(record_to).transpose()?;
+    let mut users = options.users.clone().map(Watch::new);
+    let mut is_over = || interrupt::seen() || users.as_mut().is_some_and(Watch::is_over);
+    let recorder = options.record.as_deref();
+    let recorder = recorder.map(|path| record_to(path, &mut is_over));
+    let recorder = recorder.transpose()?;
     if let Some(recorder) = &recorder {
         server.world().record(recorder);
     }
-    let sources = attach(options, &mut server)?;
+    let sources = attach(options, &mut server, &mut is_over)?;
     for (index, path) in options.sockets.iter().enumerate() {
         output.say(&format!("function {index} on {}\n", path.display()));
     }
@@ -61,7 +65,6 @@ fn serve(options: &Serve) -> Result<(), Failure> {
         output.say(&format!("wire: {name}\n"));
     }
     let mut told = vec![0; options.sockets.len()];
-    let mut users = options.users.clone().map(Watch::new);
     server.run(&stop, |world| {
         for (index, told) in told.iter_mut().enumerate() {
             tell_breaches(world, index, told, &mut output);
@@ -69,7 +72,7 @@ fn serve(options: &Serve) -> Result<(), Failure> {
         if let Some(capture) = &sources.capture {
             capture.flush();
         }
-        if users.as_mut().is_some_and(Watch::is_over) {
+        if is_over() {
             stop.store(true, Ordering::Relaxed);
         }
     });
@@ -96,11 +99,11 @@ fn serve(options: &Serve) -> Result<(), Failure> {
     }
 }
 
-/// Refuses a path that two flags name: the later one would replace what the earlier one made there.
+/// Refuses a path that two flags name.
 fn check_paths(options: &Serve) -> Result<(), Failure> {
-    let sockets = options.sockets.iter().map(|path| ("--socket", path));
+    let sockets = options.sockets.iter().map(|path| ("--socket", &**path));
     let wires = &options.datagram_wires;
-    let wires = wires.iter().map(|ends| ("--dgram", &ends.local));
+    let wires = wires.iter().map(|ends| ("--dgram", &*ends.local));
     let files = [
         ("--control", &options.control),
         ("--pcap", &options.pcap),
@@ -109,22 +112,8 @@ fn check_paths(options: &Serve) -> Result<(), Failure> {
     ];
     let files = files
         .into_iter()
-        .filter_map(|(flag, path)| Some((flag, path.as_ref()?)))
-        // Several flags may name /dev/null.
-        .filter(|(_, path)| !path.starts_with("/dev"));
-    let mut earlier: Vec<(&str, PathBuf)> = Vec::new();
-    for (flag, path) in sockets.chain(wires).chain(files) {
-        let whole = std::path::absolute(path)
-            .map_err(|error| Failure::usage(anyhow!("{flag} {}: {error}", path.display())))?;
-        if let Some((other, _)) = earlier.iter().find(|(_, known)| *known == whole) {
-            return Err(Failure::usage(anyhow!(
-                "{other} and {flag} name the same path {}: give each its own",
-                path.display()
-            )));
-        }
-        earlier.push((flag, whole));
-    }
-    Ok(())
+        .filter_map(|(flag, path)| Some((flag, path.as_deref()?)));
+    check_distinct(sockets.chain(wires).chain(files))
 }
 
 /// Finds out before a long run that its report could not be written after it.
@@ -132,24 +121,7 @@ fn check_report(path: &Path) -> Result<(), Failure> {
     if path == Path::new("-") {
         return Ok(());
     }
-    let opened = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path);
-    opened.with_context(|| format!("writing the report to {}", path.display()))?;
-    Ok(())
-}
-
-/// Set by SIGTERM and SIGINT. A second one changes nothing: `timeout` and shells send a signal to the
-/// process and to its group, so that it comes twice.
-fn stop_by_signal() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .context("installing a handler of signals")?;
-    }
-    Ok(stop)
+    check_writable(path).map_err(|error| not_written("the report", path, error))
 }
 
 fn bind(options: &Serve) -> Result<Server, Failure> {
@@ -197,14 +169,27 @@ fn inject_faults(options: &Serve, world: &mut World) -> Result<(), Failure> {
     Ok(())
 }
 
-fn record_to(path: &Path) -> Result<Recorder, Failure> {
-    let file =
-        File::create(path).with_context(|| format!("writing a recording to {}", path.display()))?;
+fn record_to(path: &Path, is_over: impl FnMut() -> bool) -> Result<Recorder, Failure> {
+    let file = OutFile::create_unless(path, is_over);
+    let file = file.map_err(|error| not_written("a recording", path, error))?;
     Ok(Recorder::to_writer(Box::new(file)))
 }
 
+fn capture_to(path: &Path, is_over: impl FnMut() -> bool) -> Result<Capture, Failure> {
+    let file = OutFile::create_unless(path, is_over);
+    if let Some(failure) = file.as_ref().err().and_then(|error| no_reader(path, error)) {
+        return Err(failure);
+    }
+    let file = file.map(|file| Box::new(file) as Box<dyn Write + Send>);
+    Capture::begin(path, file).map_err(Failure::operation)
+}
+
 /// Attaches wires, capture and control socket.
-fn attach(options: &Serve, server: &mut Server) -> Result<Sources, Failure> {
+fn attach(
+    options: &Serve,
+    server: &mut Server,
+    is_over: &mut dyn FnMut() -> bool,
+) -> Result<Sources, Failure> {
     let mut ports = Ports::default();
     for ends in &options.datagram_wires {
         let wire = DatagramWire::bind(&ends.local, &ends.far).map_err(Failure::operation)?;
@@ -228,8 +213,8 @@ fn attach(options: &Serve, server: &mut Server) -> Result<Sources, Failure> {
     if !wires.wires().is_empty() {
         server.attach(Box::new(ports));
     }
-    let capture = options.pcap.as_deref().map(Capture::create);
-    let capture = capture.transpose().map_err(Failure::operation)?;
+    let capture = options.pcap.as_deref();
+    let capture = capture.map(|path| capture_to(path, is_over)).transpose()?;
     if let Some(capture) = &capture {
         server.world().switch().set_tap(Some(capture.tap()));
     }
@@ -258,7 +243,7 @@ impl Output {
         let _ = if self.to_error {
             std::io::stderr().write_all(text.as_bytes())
         } else {
-            let mut output = std::io::stdout();
+            let mut output = stdout();
             output
                 .write_all(text.as_bytes())
                 .and_then(|()| output.flush())
@@ -284,8 +269,7 @@ fn write_json(path: &Path, report: &Report) -> Result<(), Failure> {
             .write_all(text.as_bytes())
             .and_then(|()| output.flush())
     } else {
-        std::fs::write(path, text)
+        OutFile::create(path).and_then(|mut file| file.write_all(text.as_bytes()))
     };
-    written.with_context(|| format!("writing the report to {}", path.display()))?;
-    Ok(())
+    written.map_err(|error| not_written("the report", path, error))
 }

@@ -79,6 +79,11 @@ fn files_of_bench() {
             "bench write lat -n 5 --hgrm {folder}/no/latency.hgrm",
             "bench write lat -n 5 --out_json --out_json_file {folder}/no/report.json",
             "bench write lat -n 5 --hgrm",
+            "bench write lat -n 5 --hgrm -",
+            "bench write lat -n 5 --pcap -",
+            "bench write lat -n 5 --hgrm {folder}/same --out_json_file {folder}/same",
+            "bench write lat -n 5 --pcap {folder}/same --hgrm {folder}/same",
+            "bench write lat -n 5 --hgrm /proc/no.hgrm",
         ],
     );
 }
@@ -205,6 +210,7 @@ fn other_commands() {
         &[
             "bnech",
             "info --device model:7",
+            "info --device model:77",
             "info --device vfio-user:{folder}/none",
             "info --device",
             "bring-up --device model:7",
@@ -220,6 +226,7 @@ fn other_commands() {
             "doctor model:0",
             "doctor 0000:ff:1f.7",
             "run --first 8 --fault 8:link-down -- true",
+            "run --device bogus -- true",
         ],
     );
 }

@@ -3,7 +3,7 @@
 use ringside_model::packet::pcap::PcapWriter;
 use ringside_model::wire::Tap;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,11 +25,20 @@ pub struct CaptureError {
     pub error: String,
 }
 
-#[derive(Debug)]
 struct State {
-    writer: Option<PcapWriter<BufWriter<File>>>,
+    writer: Option<PcapWriter<BufWriter<Box<dyn Write + Send>>>>,
     frames: u64,
     failure: Option<CaptureError>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("State");
+        shown.field("frames", &self.frames);
+        shown
+            .field("failure", &self.failure)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A capture file. After a failed write the rest is not captured, and [`Capture::finish`] returns
@@ -58,8 +67,20 @@ impl Capture {
     /// # Errors
     /// The file cannot be written.
     pub fn create(path: &Path) -> Result<Self, CaptureError> {
-        let created = File::create(path)
-            .and_then(|file| PcapWriter::new(BufWriter::with_capacity(BUFFER_BYTES, file)));
+        let file = File::create(path);
+        Self::begin(path, file.map(|file| Box::new(file) as _))
+    }
+
+    /// Begins a capture in an opened file, whose name is for messages.
+    ///
+    /// # Errors
+    /// The file could not be opened, or cannot be written.
+    pub fn begin(
+        path: &Path,
+        file: std::io::Result<Box<dyn Write + Send>>,
+    ) -> Result<Self, CaptureError> {
+        let created =
+            file.and_then(|file| PcapWriter::new(BufWriter::with_capacity(BUFFER_BYTES, file)));
         let writer = created.map_err(|reason| error(path, "creating", &reason))?;
         let state = State {
             writer: Some(writer),

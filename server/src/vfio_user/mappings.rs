@@ -14,9 +14,9 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Bytes of files that a client may have mapped: the server's address space is 2^47 bytes, for eight
+/// Bytes of files that a client may have mapped: the server's address space is 2^47 bytes, for 64
 /// clients and itself.
-const MOST_FILE_BYTES: u64 = 1 << 43;
+const MOST_FILE_BYTES: u64 = 1 << 40;
 
 type Identity = (u64, u64);
 

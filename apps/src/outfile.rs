@@ -1,0 +1,175 @@
+//! Files that a command writes: where they may be, and the wait for the reader of a FIFO.
+
+use crate::failure::{Failure, INTERRUPTED};
+use crate::patience::{seen, wait_for_room};
+use anyhow::anyhow;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Between two attempts to open a FIFO.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The process was to end before a FIFO had a reader.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted: no process reads this FIFO yet")]
+pub(crate) struct NoReader;
+
+/// An open file. Its writes end a while after a signal if the reader of a pipe takes nothing.
+#[derive(Debug)]
+pub(crate) struct OutFile(File);
+
+impl OutFile {
+    /// Creates a file, or truncates it. Waits for the reader of a FIFO. Errors: [`NoReader`] after a
+    /// signal.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        Self::create_unless(path, seen)
+    }
+
+    /// The same; waits until `is_over`.
+    pub(crate) fn create_unless(
+        path: &Path,
+        mut is_over: impl FnMut() -> bool,
+    ) -> io::Result<Self> {
+        if !is_pipe_or_device(std::fs::metadata(path)) {
+            return File::create(path).map(Self);
+        }
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        loop {
+            match rustix::fs::open(path, flags, Mode::empty()) {
+                Ok(file) => return Ok(Self(file.into())),
+                Err(Errno::NXIO) if is_fifo(path) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            if is_over() {
+                return Err(io::Error::new(ErrorKind::TimedOut, NoReader));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Write for OutFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => wait_for_room(&self.0)?,
+                other => return other,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn is_fifo(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+}
+
+fn is_pipe_or_device(found: io::Result<Metadata>) -> bool {
+    let kind = found.map(|found| found.file_type());
+    kind.is_ok_and(|kind| kind.is_fifo() || kind.is_char_device())
+}
+
+/// The failure of opening a file, if the process was to end before it had a reader.
+pub(crate) fn no_reader(path: &Path, error: &io::Error) -> Option<Failure> {
+    let inner = error.get_ref()?.downcast_ref::<NoReader>()?;
+    let error = anyhow!("{}: {inner}", path.display());
+    Some(Failure::with_code(INTERRUPTED, error))
+}
+
+/// The failure of making or writing a file.
+pub(crate) fn not_written(what: &str, path: &Path, error: io::Error) -> Failure {
+    no_reader(path, &error).unwrap_or_else(|| {
+        let text = format!("writing {what} to {}", path.display());
+        Failure::operation(anyhow::Error::new(error).context(text))
+    })
+}
+
+/// Refuses a path that two flags name: the later file would replace the earlier one. Several flags
+/// may name a device, such as /dev/null.
+pub(crate) fn check_distinct<'p>(
+    paths: impl IntoIterator<Item = (&'static str, &'p Path)>,
+) -> Result<(), Failure> {
+    let mut earlier: Vec<(&str, PathBuf, Option<(u64, u64)>)> = Vec::new();
+    for (flag, path) in paths {
+        if path.starts_with("/dev") {
+            continue;
+        }
+        let whole = std::path::absolute(path)
+            .map_err(|error| Failure::usage(anyhow!("{flag} {}: {error}", path.display())))?;
+        let file = std::fs::metadata(path).ok();
+        let file = file.map(|found| (found.dev(), found.ino()));
+        let same = earlier
+            .iter()
+            .find(|(_, known, of)| *known == whole || (file.is_some() && *of == file));
+        if let Some((other, ..)) = same {
+            return Err(Failure::usage(anyhow!(
+                "{other} and {flag} name the same path {}: give each its own",
+                path.display()
+            )));
+        }
+        earlier.push((flag, whole, file));
+    }
+    Ok(())
+}
+
+/// Finds out before a long run that a file could not be written after it. Leaves nothing behind, and
+/// does not wait for the reader of a FIFO.
+pub(crate) fn check_writable(path: &Path) -> io::Result<()> {
+    let found = std::fs::metadata(path);
+    if is_fifo(path) {
+        return Ok(rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?);
+    }
+    if found.is_ok() {
+        return File::options().write(true).open(path).map(drop);
+    }
+    match File::options().write(true).create_new(true).open(path) {
+        Ok(_) => std::fs::remove_file(path),
+        // A symbolic link to a file that is not there yet.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_whether_files_can_be_written_changes_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        check_writable(&path("new")).unwrap();
+        assert!(!path("new").exists(), "it is left");
+        std::fs::write(path("old"), "text").unwrap();
+        let before = std::fs::metadata(path("old")).unwrap().modified().unwrap();
+        check_writable(&path("old")).unwrap();
+        assert_eq!(std::fs::read_to_string(path("old")).unwrap(), "text");
+        let after = std::fs::metadata(path("old")).unwrap().modified().unwrap();
+        assert_eq!(before, after);
+        check_writable(Path::new("/dev/full")).unwrap();
+        check_writable(&path("missing/file")).unwrap_err();
+        check_writable(folder.path()).unwrap_err();
+    }
+
+    #[test]
+    fn one_file_by_two_names_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("a"), folder.path().join("b"));
+        std::fs::write(&file, "").unwrap();
+        check_distinct([("--x", &*file), ("--y", &link)]).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let refused = check_distinct([("--x", &*file), ("--y", &link)]).unwrap_err();
+        assert!(refused.is_usage());
+        let null = Path::new("/dev/null");
+        check_distinct([("--x", null), ("--y", null)]).unwrap();
+    }
+}
