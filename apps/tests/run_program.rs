@@ -226,3 +226,24 @@ fn a_capture_that_fails_is_told_by_the_command_that_ends_the_model() {
     // The next model has its own end.
     succeeded(&folder.run(&[], "true").output().expect("ringside"));
 }
+
+#[test]
+fn programs_with_the_address_sanitizer_start_after_a_preloaded_library() {
+    let folder = Folder::new();
+    let ran = |given: Option<&str>| {
+        let mut run = folder.run(&["--device", "model:0"], "echo \"$ASAN_OPTIONS\"");
+        run.env_remove("ASAN_OPTIONS");
+        run.envs(given.map(|given| ("ASAN_OPTIONS", given)));
+        succeeded(&run.output().expect("ringside"))
+    };
+    assert_eq!(ran(None), "\n", "nothing is preloaded");
+    // The linker says that an empty file is no library, and goes on.
+    std::fs::write(folder.path().join("ringside-files.so"), "").expect("a library");
+    assert_eq!(ran(None), "verify_asan_link_order=0\n");
+    let added = "detect_leaks=0:verify_asan_link_order=0\n";
+    assert_eq!(ran(Some("detect_leaks=0")), added);
+    assert_eq!(
+        ran(Some("verify_asan_link_order=1")),
+        "verify_asan_link_order=1\n"
+    );
+}
