@@ -9,6 +9,7 @@ mod signals;
 
 use crate::failure::Failure;
 use crate::farewell;
+use crate::file_size;
 use crate::model::OutsideWire;
 use crate::users::{self, DeviceFiles, Port, socket};
 use anyhow::{Context, anyhow};
@@ -19,6 +20,7 @@ use ringside_server::{FaultAt, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use signal_hook::consts::SIGXFSZ;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -120,6 +122,9 @@ impl FromStr for FaultText {
 
 /// Runs the program; `config` is the file that it reads too.
 pub(crate) fn run(options: &Run, config: Option<&Path>) -> Result<(), Failure> {
+    if options.device.is_none() {
+        file_size::check_highest(file_size::OF_A_MODEL)?;
+    }
     let libraries = libraries(options)?;
     let folder = users::folder()?;
     let (status, model) = match &options.device {
@@ -129,6 +134,12 @@ pub(crate) fn run(options: &Run, config: Option<&Path>) -> Result<(), Failure> {
         ),
         None => on_model(options, config, &folder, &libraries)?,
     };
+    if status.signal() == Some(SIGXFSZ) {
+        eprintln!(
+            "ringside: the program wrote beyond the limit of file sizes, to which memory that it shares with a \
+             device counts: `ulimit -f unlimited` lifts it"
+        );
+    }
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     match (code, model) {
         (Some(0), model) => model,

@@ -2,6 +2,7 @@
 
 use super::{OutsideWire, Serve};
 use crate::failure::Failure;
+use crate::file_size;
 use crate::output::stdout;
 use crate::users::{self, Watch};
 use anyhow::{Context, anyhow};
@@ -36,6 +37,12 @@ fn serve(options: &Serve) -> Result<(), Failure> {
         given => given.as_deref(),
     };
     check_paths(options)?;
+    let largest_file = if options.doorbell_page {
+        file_size::OF_A_MODEL
+    } else {
+        0
+    };
+    file_size::raise(largest_file)?;
     if let Some(path) = report_path {
         check_report(path)?;
     }
