@@ -66,7 +66,8 @@ pub(crate) struct Run {
     /// Run on a model, as without --device
     #[arg(long, conflicts_with = "device")]
     pub(crate) model: bool,
-    /// Port of the model; without it, the first that no program uses
+    /// Port of the model, one of eight: 0 to 7, or from the number of --first on; without it, the first that
+    /// no program uses
     #[arg(long, value_name = "NUMBER", conflicts_with = "device")]
     pub(crate) port: Option<u16>,
     /// Join the wire of the model on another host or in another container; the first program of a model says it

@@ -306,3 +306,12 @@ fn programs_with_the_address_sanitizer_start_after_a_preloaded_library() {
         "verify_asan_link_order=1\n"
     );
 }
+
+#[test]
+fn the_help_names_the_ports_of_a_model() {
+    let help = Command::new(env!("CARGO_BIN_EXE_ringside"))
+        .args(["run", "--help"])
+        .output();
+    let help = succeeded(&help.expect("ringside"));
+    assert!(help.contains("0 to 7"), "{help}");
+}
