@@ -10,6 +10,7 @@ mod devices;
 mod doctor;
 mod failure;
 mod farewell;
+mod file_size;
 #[cfg(test)]
 mod fixture;
 mod forward;

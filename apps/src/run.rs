@@ -9,6 +9,7 @@ mod signals;
 
 use crate::failure::Failure;
 use crate::farewell;
+use crate::file_size;
 use crate::model::OutsideWire;
 use crate::users::{self, DeviceFiles, Port, socket};
 use anyhow::{Context, anyhow};
@@ -20,6 +21,7 @@ use ringside_server::{FaultAt, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use signal_hook::consts::SIGXFSZ;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -65,7 +67,8 @@ pub(crate) struct Run {
     /// Run on a model, as without --device
     #[arg(long, conflicts_with = "device")]
     pub(crate) model: bool,
-    /// Port of the model; without it, the first that no program uses
+    /// Port of the model, one of eight: 0 to 7, or from the number of --first on; without it, the first that
+    /// no program uses
     #[arg(long, value_name = "NUMBER", conflicts_with = "device")]
     pub(crate) port: Option<u16>,
     /// Join the wire of the model on another host or in another container; the first program of a model says it
@@ -128,6 +131,9 @@ fn device_text(text: &str) -> Result<String, String> {
 
 /// Runs the program; `config` is the file that it reads too.
 pub(crate) fn run(options: &Run, config: Option<&Path>) -> Result<(), Failure> {
+    if options.device.is_none() {
+        file_size::check_highest(file_size::OF_A_MODEL)?;
+    }
     let libraries = libraries(options)?;
     let folder = users::folder()?;
     let (status, model) = match &options.device {
@@ -137,6 +143,12 @@ pub(crate) fn run(options: &Run, config: Option<&Path>) -> Result<(), Failure> {
         ),
         None => on_model(options, config, &folder, &libraries)?,
     };
+    if status.signal() == Some(SIGXFSZ) {
+        eprintln!(
+            "ringside: the program wrote beyond the limit of file sizes, to which memory that it shares with a \
+             device counts: `ulimit -f unlimited` lifts it"
+        );
+    }
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     match (code, model) {
         (Some(0), model) => model,

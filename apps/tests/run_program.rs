@@ -226,3 +226,92 @@ fn a_capture_that_fails_is_told_by_the_command_that_ends_the_model() {
     // The next model has its own end.
     succeeded(&folder.run(&[], "true").output().expect("ringside"));
 }
+
+/// A shell that sets the limit of file sizes, for itself and for `ringside run` in its place.
+fn limited(folder: &Folder, limit: &str, script: &str) -> Output {
+    let run = folder.run(&["--port", "0"], script);
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &format!("ulimit {limit}; exec \"$@\""), "sh"])
+        .arg(run.get_program())
+        .args(run.get_args());
+    shell.env("XDG_RUNTIME_DIR", folder.path());
+    shell.output().expect("a shell")
+}
+
+#[test]
+fn a_model_has_the_highest_limit_of_file_sizes_that_it_may_have() {
+    let folder = Folder::new();
+    let of = |process: &str| format!("grep 'Max file size' /proc/{process}/limits");
+    let script = format!("{}; {}", of("$(cat \"$1/ringside/model.pid\")"), of("self"));
+    // 1 MiB: less than the doorbell page needs.
+    let shown = succeeded(&limited(&folder, "-S -f 2048", &script));
+    let (model, program) = shown.trim().split_once('\n').expect("two limits");
+    let [soft, hard] = values(model);
+    assert_eq!(soft, hard, "{shown}");
+    // The program keeps what the user has set.
+    assert_eq!(values(program), ["1048576", hard], "{shown}");
+}
+
+/// Soft and hard limit in a line of /proc/PID/limits.
+fn values(line: &str) -> [&str; 2] {
+    let mut words = line.split_whitespace().skip(3);
+    [words.next(), words.next()].map(|word| word.expect("a limit"))
+}
+
+#[test]
+fn a_limit_of_file_sizes_that_no_model_fits_is_named_with_its_remedy() {
+    let folder = Folder::new();
+    let output = limited(&folder, "-f 2048", ": >\"$1/told\"");
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    for part in [
+        "limit of file sizes is 1048576 bytes",
+        "ulimit -f unlimited",
+    ] {
+        assert!(errors.contains(part), "{errors}");
+    }
+    assert!(!folder.path().join("told").exists());
+}
+
+#[test]
+fn a_program_that_its_limit_of_file_sizes_ends_is_told_of() {
+    let folder = Folder::new();
+    let output = folder
+        .run(&["--device", "model:0"], "kill -XFSZ $$")
+        .output();
+    let output = output.expect("ringside");
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(128 + 25), "{errors}");
+    assert!(errors.contains("ulimit -f unlimited"), "{errors}");
+}
+
+#[test]
+fn programs_with_the_address_sanitizer_start_after_a_preloaded_library() {
+    let folder = Folder::new();
+    let ran = |given: Option<&str>| {
+        let mut run = folder.run(&["--device", "model:0"], "echo \"$ASAN_OPTIONS\"");
+        run.env_remove("ASAN_OPTIONS");
+        run.envs(given.map(|given| ("ASAN_OPTIONS", given)));
+        succeeded(&run.output().expect("ringside"))
+    };
+    assert_eq!(ran(None), "\n", "nothing is preloaded");
+    // The linker says that an empty file is no library, and goes on.
+    std::fs::write(folder.path().join("ringside-files.so"), "").expect("a library");
+    assert_eq!(ran(None), "verify_asan_link_order=0\n");
+    let added = "detect_leaks=0:verify_asan_link_order=0\n";
+    assert_eq!(ran(Some("detect_leaks=0")), added);
+    assert_eq!(
+        ran(Some("verify_asan_link_order=1")),
+        "verify_asan_link_order=1\n"
+    );
+}
+
+#[test]
+fn the_help_names_the_ports_of_a_model() {
+    let help = Command::new(env!("CARGO_BIN_EXE_ringside"))
+        .args(["run", "--help"])
+        .output();
+    let help = succeeded(&help.expect("ringside"));
+    assert!(help.contains("0 to 7"), "{help}");
+}

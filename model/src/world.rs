@@ -11,9 +11,16 @@ use crate::record::Recorder;
 use crate::strict::Breach;
 use crate::wire::Switch;
 use ringside_bus::{DmaSpace, Instant, Memory, RefusedAccess};
+use std::time::Duration;
 
 /// More bursts of frames than leave during one request.
 const BURSTS_OF_REQUEST: usize = 4;
+
+/// The longest sleep of a thread whose world has nothing to do.
+const LONGEST_NAP: Duration = Duration::from_millis(1);
+
+/// The part of the idle time before it that a sleep lasts: a hundredth.
+const IDLE_FOR_NAP: u32 = 100;
 
 /// Settings of a world.
 #[derive(Clone, Debug, Default)]
@@ -128,6 +135,24 @@ impl World {
         timers.chain(self.switch.next_timer()).min()
     }
 
+    /// The time that a thread may sleep now, after its world had nothing to do for `idle`.
+    ///
+    /// Doorbells in memory do not wake it. So it sleeps a hundredth of the idle time, which delays
+    /// the first doorbell by as much at most, and 1 ms at the most; not beyond the next timer. `shortest`
+    /// precedes all three.
+    #[must_use]
+    pub fn nap(&self, now: Instant, idle: Duration, shortest: Duration) -> Duration {
+        let nap = (idle / IDLE_FOR_NAP).min(LONGEST_NAP);
+        nap.min(self.until_timer(now)).max(shortest)
+    }
+
+    /// The time until the next timer; [`Duration::MAX`] without one.
+    #[must_use]
+    pub fn until_timer(&self, now: Instant) -> Duration {
+        self.next_timer()
+            .map_or(Duration::MAX, |timer| timer.since(now))
+    }
+
     /// The doorbell page of a function, shared with clients that ring by plain stores.
     pub fn share_doorbell_page(&mut self, index: usize, page: Memory) {
         if let Some(function) = self.functions.get_mut(index) {
@@ -228,3 +253,6 @@ impl World {
         &mut self.switch
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,21 +39,20 @@ const SOCKETS_EVERY_ACTIVE: Duration = Duration::from_micros(2);
 /// The time after a message in which further messages are expected.
 const ACTIVE_FOR: Duration = Duration::from_micros(200);
 
-/// The shortest and the longest sleep of a server with clients; a message ends it. Work that is
-/// found by reading memory waits at most that long. Where more processes poll than there are cores,
-/// the server loses its core for longer than it spins, and work is there as soon as it sleeps: the
-/// shortest is short.
+/// The shortest sleep of a server with clients; a message ends a sleep, a doorbell in memory does not:
+/// see [`World::nap`]. Where more processes poll than there are cores, the server loses its core for longer
+/// than it spins, and work is there as soon as it sleeps: the shortest is short.
 const NAP: Duration = Duration::from_micros(5);
-const MAX_NAP: Duration = Duration::from_micros(500);
+
+/// The longest time without a look at every socket, for what no socket tells: the end of the patience with
+/// a client that was refused.
+const LOOK_WITHIN: Duration = Duration::from_millis(20);
 
 /// Rounds without work between two readings of the clock, which takes as long as a round does.
 const CLOCK_EVERY: u32 = 8;
 
 /// The sleep of a server without clients.
 const ALONE_NAP: Duration = Duration::from_millis(20);
-
-/// The time after the last work during which sleeps stay short.
-const SHORT_NAPS_FOR: Duration = Duration::from_millis(50);
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -115,6 +114,7 @@ pub struct Server {
     spin: Duration,
     last_work: Instant,
     last_message: Instant,
+    last_look: Instant,
     next_look: Instant,
 }
 
@@ -148,6 +148,7 @@ impl Server {
             spin: settings.spin,
             last_work: Instant(0),
             last_message: Instant(0),
+            last_look: Instant(0),
             next_look: Instant(0),
         })
     }
@@ -201,6 +202,7 @@ impl Server {
             } else {
                 SOCKETS_EVERY
             };
+            self.last_look = now;
             self.next_look = now.plus(pause);
         }
         if worked {
@@ -241,9 +243,10 @@ impl Server {
                 next_second = now.plus(Duration::from_secs(1));
                 each_second(&mut self.world);
             }
-            if !worked {
-                self.rest(now);
+            if !worked && self.rest(now) {
                 now = self.clock.now();
+                // One round tells whether there is work.
+                idle = CLOCK_EVERY - 1;
             }
         }
     }
@@ -264,21 +267,16 @@ impl Server {
     }
 
     /// Spins for a while after the last work, then naps; a message ends the nap. It spins without
-    /// a pause, which would delay what it waits for.
-    fn rest(&mut self, now: Instant) {
+    /// a pause, which would delay what it waits for. True after a nap.
+    fn rest(&mut self, now: Instant) -> bool {
         let idle = now.since(self.last_work);
         if idle < self.spin {
-            return;
+            return false;
         }
-        let connected = self.ports.iter().any(Port::is_connected);
-        let mut nap = match connected {
-            false => ALONE_NAP,
-            true if idle < SHORT_NAPS_FOR => NAP,
-            true => MAX_NAP,
+        let nap = match self.ports.iter().any(Port::is_connected) {
+            true => self.world.nap(now, idle, NAP),
+            false => ALONE_NAP.min(self.world.until_timer(now)),
         };
-        if let Some(timer) = self.world.next_timer() {
-            nap = nap.min(timer.since(now));
-        }
         let limit = Timespec {
             tv_sec: 0,
             tv_nsec: nap.subsec_nanos().into(),
@@ -297,11 +295,21 @@ impl Server {
                 PollFd::from_borrowed_fd(descriptor, flags)
             })
             .collect();
-        // A failure concerns this call only: the next round polls every socket anyway.
-        if rustix::event::poll(&mut sockets, Some(&limit)).is_err() {
-            std::thread::yield_now();
+        match rustix::event::poll(&mut sockets, Some(&limit)) {
+            // No socket has anything to read: a look at each would be as many system calls.
+            Ok(0)
+                if self.last_look >= self.last_work && now.since(self.last_look) < LOOK_WITHIN =>
+            {
+                self.next_look = self.clock.now().plus(SOCKETS_EVERY);
+            }
+            Ok(_) => self.next_look = now,
+            // A failure concerns this call only: the next round polls every socket anyway.
+            Err(_) => {
+                std::thread::yield_now();
+                self.next_look = now;
+            }
         }
-        self.next_look = now;
+        true
     }
 
     /// The world, for inspection or change between rounds.

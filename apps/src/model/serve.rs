@@ -2,6 +2,7 @@
 
 use super::{OutsideWire, Serve};
 use crate::failure::Failure;
+use crate::file_size;
 use crate::interrupt;
 use crate::outfile::{OutFile, check_distinct, check_writable, no_reader, not_written};
 use crate::output::stdout;
@@ -37,6 +38,12 @@ fn serve(options: &Serve) -> Result<(), Failure> {
     };
     check_paths(options)?;
     ringside_bus::survive_vanished_pages();
+    let largest_file = if options.doorbell_page {
+        file_size::OF_A_MODEL
+    } else {
+        0
+    };
+    file_size::raise(largest_file)?;
     if let Some(path) = report_path {
         check_report(path)?;
     }

@@ -5,7 +5,7 @@ use super::signals::PassedOn;
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use rustix::process::{Pid, kill_process};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,12 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The characters that the dynamic linker splits `LD_PRELOAD` and `LD_LIBRARY_PATH` at, or
 /// expands. Source: ld.so(8).
 const OF_THE_LINKER: &[u8] = b" :;$";
+
+/// The options of a program that was built with `-fsanitize=address`. Source: AddressSanitizerFlags.
+const ASAN_OPTIONS: &str = "ASAN_OPTIONS";
+
+/// The option that decides whether such a program starts if a library was loaded before its own.
+const ASAN_LINK_ORDER: &str = "verify_asan_link_order";
 
 /// The folder of the C libraries, as an absolute path: the program may change its folder.
 pub(super) fn libraries(options: &Run) -> Result<PathBuf, Failure> {
@@ -73,6 +79,21 @@ fn for_the_linker(libraries: &Path, folder: &Path) -> Result<PathBuf, Failure> {
     };
     linked.with_context(|| format!("linking {} to the libraries", link.display()))?;
     Ok(link)
+}
+
+/// The user's options, and one more: the preloaded library does not keep the program from starting. A
+/// user's own choice stays.
+fn for_the_sanitizer(given: Option<OsString>) -> OsString {
+    let mut options = given.unwrap_or_default();
+    let name = ASAN_LINK_ORDER.as_bytes();
+    let mut parts = options.as_encoded_bytes().windows(name.len());
+    if !parts.any(|part| part == name) {
+        if !options.is_empty() {
+            options.push(":");
+        }
+        options.push(format!("{ASAN_LINK_ORDER}=0"));
+    }
+    options
 }
 
 /// Runs a program to its end. The model must outlive it, and so must this command.
@@ -141,6 +162,10 @@ pub(super) fn program(
     if preload.is_file() {
         command
             .env("LD_PRELOAD", before_others("LD_PRELOAD", &preload))
+            .env(
+                ASAN_OPTIONS,
+                for_the_sanitizer(std::env::var_os(ASAN_OPTIONS)),
+            )
             .env("RINGSIDE_FILES", places.files);
     }
     Ok(command)

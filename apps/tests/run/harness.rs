@@ -179,18 +179,26 @@ pub(crate) fn meet_with(server: &[&str], more: &[&str]) -> Option<[String; 2]> {
 
 /// Compiles a program of `capi/tests`; nothing if the headers are missing.
 pub(crate) fn compiled(name: &str, folder: &Path) -> Option<String> {
+    let source = format!("{}/../capi/tests/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    compiled_with(&source, folder, &[])
+}
+
+/// Compiles a program with more flags; nothing if the headers are missing.
+pub(crate) fn compiled_with(source: &str, folder: &Path, flags: &[&str]) -> Option<String> {
     if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
         let may_miss = std::env::var_os("CI").is_none();
         assert!(may_miss, "librdmacm-dev is missing: .ci/run --tools");
         return None;
     }
-    let source = format!("{}/../capi/tests/{name}.c", env!("CARGO_MANIFEST_DIR"));
-    let program = folder.join(name);
+    let program = folder.join(Path::new(source).file_stem().expect("a file"));
     let mut compile = Command::new("cc");
     compile.args([
-        "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", &source, "-o",
+        "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", source, "-o",
     ]);
-    compile.arg(&program).args(["-lrdmacm", "-libverbs"]);
+    compile
+        .arg(&program)
+        .args(flags)
+        .args(["-lrdmacm", "-libverbs"]);
     succeeded(&compile.output().expect("cc"));
     Some(program.to_str().expect("a path").to_owned())
 }

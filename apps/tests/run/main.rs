@@ -3,6 +3,7 @@
 mod harness;
 mod killed;
 mod link;
+mod memory;
 mod random;
 mod sockets;
 mod surroundings;

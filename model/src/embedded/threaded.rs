@@ -7,10 +7,10 @@ use crossbeam_queue::ArrayQueue;
 use ringside_bus::pinning::{PinError, pin_to};
 use ringside_bus::process::Birth;
 use ringside_bus::{Clock, DeviceAddress, Function, Memory, MemoryError, PageSize, TscClock};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 /// The deadline of a request to the model's thread.
@@ -35,8 +35,11 @@ const CLOCK_EVERY: u32 = 8;
 /// Rounds without work after which the thread offers its core to others each round.
 const IDLE_BEFORE_YIELD: u32 = 20_000;
 
-/// Rounds without work after which the thread sleeps, so that an unused model does not use a core.
-const IDLE_BEFORE_SLEEP: u32 = 60_000;
+/// The time without work after which the thread sleeps, so that an unused model does not use a core.
+const IDLE_BEFORE_SLEEP: Duration = Duration::from_millis(5);
+
+/// The shortest sleep; see [`World::nap`]. A message ends a sleep, a doorbell in memory does not.
+const SHORTEST_NAP: Duration = Duration::from_micros(50);
 
 /// The reason why the model does not run.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +76,10 @@ struct Shared {
     doorbell_pages: Vec<Memory>,
     stop: AtomicBool,
     alive: AtomicBool,
+    /// The thread sleeps, or is about to: it looks for messages once more before it does.
+    asleep: AtomicBool,
+    /// The thread, once it runs.
+    thread: OnceLock<Thread>,
 }
 
 /// The model on its own thread; see the module. Dropping it stops the thread; functions that still
@@ -88,6 +95,14 @@ pub struct Threaded {
 impl Threaded {
     /// Starts the thread, pinned to `core` if one is given.
     pub fn start(settings: &WorldSettings, core: Option<usize>) -> Result<Self, ThreadedError> {
+        Self::start_with(settings, core, SHORTEST_NAP)
+    }
+
+    fn start_with(
+        settings: &WorldSettings,
+        core: Option<usize>,
+        shortest_nap: Duration,
+    ) -> Result<Self, ThreadedError> {
         let mut world = World::new(settings);
         let function_count = world.function_count();
         let allocate = |_| Memory::allocate(DOORBELL_PAGE_BYTES as usize, PageSize::FourKiB, None);
@@ -102,6 +117,8 @@ impl Threaded {
             doorbell_pages,
             stop: AtomicBool::new(false),
             alive: AtomicBool::new(true),
+            asleep: AtomicBool::new(false),
+            thread: OnceLock::new(),
         });
         let clock = Arc::new(TscClock::new());
         let (report, pinned) = mpsc::sync_channel(1);
@@ -109,12 +126,13 @@ impl Threaded {
         let thread = std::thread::Builder::new()
             .name("e810-model".into())
             .spawn(move || {
+                let _ = inside.thread.set(std::thread::current());
                 let outcome = core.map_or(Ok(()), pin_to);
                 let go_on = outcome.is_ok();
                 let _ = report.send(outcome);
                 let _alive = Alive(Arc::clone(&inside));
                 if go_on {
-                    run(&mut world, &inside, &time);
+                    run(&mut world, &inside, &time, shortest_nap);
                 }
             })?;
         let outcome = pinned.recv().unwrap_or(Ok(()));
@@ -157,6 +175,7 @@ impl Threaded {
             let _ = sender.send(look(world));
         }));
         self.shared.messages.push(message).ok()?;
+        self.shared.wake();
         receiver.recv_timeout(ANSWER_WITHIN).ok()
     }
 
@@ -164,6 +183,7 @@ impl Threaded {
     /// not respond.
     pub fn stop(&self) {
         self.shared.stop.store(true, Ordering::Release);
+        self.shared.wake();
         let thread = self
             .thread
             .lock()
@@ -197,9 +217,10 @@ impl Drop for Alive {
     }
 }
 
-fn run(world: &mut World, shared: &Shared, clock: &TscClock) {
+fn run(world: &mut World, shared: &Shared, clock: &TscClock, shortest_nap: Duration) {
     let mut idle = 0u32;
     let mut now = clock.now();
+    let mut idle_since = now;
     while !shared.stop.load(Ordering::Relaxed) {
         // Asked first, as taking from an empty queue is a fence.
         let mut worked = !shared.messages.is_empty() && answer_all(world, shared);
@@ -208,12 +229,14 @@ fn run(world: &mut World, shared: &Shared, clock: &TscClock) {
         }
         worked |= world.step(now);
         idle = if worked { 0 } else { idle.saturating_add(1) };
-        if idle > IDLE_BEFORE_SLEEP {
-            std::thread::sleep(Duration::from_micros(50));
-        } else if idle > IDLE_BEFORE_YIELD {
-            std::thread::yield_now();
-        } else if idle > IDLE_BEFORE_PAUSE {
+        if idle <= IDLE_BEFORE_PAUSE {
+            idle_since = now;
+        } else if idle <= IDLE_BEFORE_YIELD {
             std::hint::spin_loop();
+        } else if now.since(idle_since) <= IDLE_BEFORE_SLEEP {
+            std::thread::yield_now();
+        } else {
+            shared.sleep(world.nap(now, now.since(idle_since), shortest_nap));
         }
     }
 }
@@ -248,6 +271,28 @@ fn answer_all(world: &mut World, shared: &Shared) -> bool {
 }
 
 impl Shared {
+    /// Lets the model's thread, which calls this, sleep until a message comes or the time is over.
+    #[cold]
+    fn sleep(&self, at_most: Duration) {
+        self.asleep.store(true, Ordering::SeqCst);
+        // Either this thread sees a message that was left before, or its sender sees `asleep`.
+        fence(Ordering::SeqCst);
+        if self.messages.is_empty() && !self.stop.load(Ordering::Relaxed) {
+            std::thread::park_timeout(at_most);
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// Wakes the model's thread if it sleeps, after a message was left for it.
+    fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
     fn gone(&self) -> CarrierError {
         CarrierError::Gone("the model's thread has ended".into())
     }
@@ -269,6 +314,7 @@ impl Carrier for Shared {
                 "{REQUESTS} requests are already waiting"
             )));
         }
+        self.wake();
         // The thread answers within microseconds unless it is not scheduled: spin first.
         for _ in 0..2_000 {
             match receiver.try_recv() {
@@ -298,7 +344,7 @@ impl Carrier for Shared {
         while self.alive.load(Ordering::Acquire) {
             if self.messages.len() < RINGS {
                 match self.messages.push(message) {
-                    Ok(()) => return,
+                    Ok(()) => return self.wake(),
                     Err(back) => message = back,
                 }
             }
@@ -320,3 +366,6 @@ impl Carrier for Shared {
         self.doorbell_pages.get(function)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,23 +21,22 @@ pub(super) fn reached<T>(
 /// Writes down an access that the host did not allow.
 #[cold]
 pub(super) fn unreached(context: &mut Context<'_>, what: &'static str, fault: DmaFault) {
+    // Those without a kind are none of the driver's doing.
     let kind = match fault {
         DmaFault::BusMasterOff { .. } => "the device is given work while bus mastering is off",
         DmaFault::Misaligned { .. } => "a structure in memory is misaligned",
         DmaFault::ReadOnly { .. } => "the device is to write to read-only memory",
         DmaFault::NotMapped { .. } => "the device is given memory that is not mapped",
-        // None of the driver's doing.
         DmaFault::Refused { .. } => {
             tracing::debug!(what, %fault, "refused by the host");
             return;
         }
-        DmaFault::Gone {
-            owner_ended: true, ..
-        } => {
-            tracing::debug!(what, %fault, "the function ends with its process");
+        // The program has ended, or has unmapped memory that it registered. The driver mapped what the
+        // program named, and learns of neither.
+        DmaFault::Gone { .. } => {
+            tracing::debug!(what, %fault, "memory of the program is gone");
             return;
         }
-        DmaFault::Gone { .. } => "the device is given memory that its program has unmapped",
     };
     context.ledger.breach(kind, || format!("{what}: {fault}"));
 }

@@ -1,6 +1,7 @@
 //! A server and clients: one that follows the protocol, and one that sends arbitrary data.
 
 mod bad_input;
+mod idle;
 mod refused;
 mod service;
 
