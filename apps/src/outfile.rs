@@ -98,7 +98,9 @@ pub(crate) fn not_written(what: &str, path: &Path, error: io::Error) -> Failure 
 pub(crate) fn check_distinct<'p>(
     paths: impl IntoIterator<Item = (&'static str, &'p Path)>,
 ) -> Result<(), Failure> {
-    let mut earlier: Vec<(&str, PathBuf, Option<(u64, u64)>)> = Vec::new();
+    /// A flag, the whole path, and device and inode of the file if it is there.
+    type Known<'f> = (&'f str, PathBuf, Option<(u64, u64)>);
+    let mut earlier: Vec<Known<'_>> = Vec::new();
     for (flag, path) in paths {
         if path.starts_with("/dev") {
             continue;

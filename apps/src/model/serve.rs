@@ -38,12 +38,7 @@ fn serve(options: &Serve) -> Result<(), Failure> {
     };
     check_paths(options)?;
     ringside_bus::survive_vanished_pages();
-    let largest_file = if options.doorbell_page {
-        file_size::OF_A_MODEL
-    } else {
-        0
-    };
-    file_size::raise(largest_file)?;
+    file_size::raise(largest_file(options))?;
     if let Some(path) = report_path {
         check_report(path)?;
     }
@@ -103,6 +98,14 @@ fn serve(options: &Serve) -> Result<(), Failure> {
         count => Err(Failure::wrong(anyhow!(
             "drivers broke the interface of the device {count} times; the report names each kind"
         ))),
+    }
+}
+
+/// Bytes of the largest file that the server makes.
+fn largest_file(options: &Serve) -> u64 {
+    match options.doorbell_page {
+        true => file_size::OF_A_MODEL,
+        false => 0,
     }
 }
 
