@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Between two attempts to open a FIFO.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Device and inode of a file.
+type Inode = (u64, u64);
+
 /// The process was to end before a FIFO had a reader.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted: no process reads this FIFO yet")]
@@ -98,9 +101,7 @@ pub(crate) fn not_written(what: &str, path: &Path, error: io::Error) -> Failure 
 pub(crate) fn check_distinct<'p>(
     paths: impl IntoIterator<Item = (&'static str, &'p Path)>,
 ) -> Result<(), Failure> {
-    /// A flag, the whole path, and device and inode of the file if it is there.
-    type Known<'f> = (&'f str, PathBuf, Option<(u64, u64)>);
-    let mut earlier: Vec<Known<'_>> = Vec::new();
+    let mut earlier: Vec<(&str, PathBuf, Option<Inode>)> = Vec::new();
     for (flag, path) in paths {
         if path.starts_with("/dev") {
             continue;

@@ -57,6 +57,19 @@ fn ended_by(child: Child, by: Signal) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
+/// Waits for the end of a process whose output is not read; kills it after the longest wait.
+fn ends_unread(child: &mut Child) -> bool {
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if began.elapsed() > running::LIMIT {
+            child.kill().unwrap();
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
 #[test]
 fn a_server_whose_file_has_no_reader_yet_ends_by_one_signal() {
     for (flag, by) in [
@@ -94,8 +107,11 @@ fn a_server_whose_reader_takes_nothing_ends_by_one_signal() {
         while far.send(&frame).is_ok() {}
         ioctl_fionread(&reader).unwrap() >= FULL
     });
-    // The rest of a megabyte waits in the server.
-    std::thread::sleep(Duration::from_millis(100));
+    // Further frames wait in the server.
+    for _ in 0..10 {
+        while far.send(&frame).is_ok() {}
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let (code, said) = ended_by(child, Signal::TERM);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("its reader takes nothing"), "{said}");
@@ -125,29 +141,24 @@ fn a_capture_and_a_bench_whose_file_has_no_reader_yet_end_by_one_signal() {
 fn a_capture_whose_output_is_a_full_pipe_ends_by_one_signal() {
     let folder = tempfile::tempdir().unwrap();
     let socket = path(&folder, "mirror");
-    let line =
-        "forward --device model:0 --device model:1 --mode txonly,rxonly --stats-period 0 --mirror";
+    let line = "forward --device model:0 --device model:1 --mode txonly,rxonly --stats-period 0 --duration 600 --mirror";
     let mut forward = start(line.split(' ').chain([&*socket]));
     until("the mirror is there", || Path::new(&socket).exists());
-    let capture = start(["capture", "--attach", &socket, "-w", "-"]);
+    let mut capture = start(["capture", "--attach", &socket, "-w", "-"]);
     let output = capture.stdout.as_ref().unwrap();
     until("the pipe is full", || {
         ioctl_fionread(output).unwrap() >= FULL
     });
     signal(&capture, Signal::TERM);
-    let began = Instant::now();
-    let mut capture = capture;
-    while capture.try_wait().unwrap().is_none() {
-        assert!(began.elapsed() < running::LIMIT, "it does not end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let ended = ends_unread(&mut capture);
+    forward.kill().unwrap();
+    forward.wait().unwrap();
+    assert!(ended, "the capture does not end");
     let output = capture.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let told = "the reader of standard output takes nothing";
     assert!(said.contains(told), "{said}");
-    forward.kill().unwrap();
-    forward.wait().unwrap();
 }
 
 #[test]
