@@ -13,8 +13,12 @@ use std::time::Duration;
 
 /// Requests of other threads that wait at once.
 const REQUESTS: usize = 64;
-/// The time for which an idle stack sleeps: the delay of an answer.
+/// The time for which an idle stack sleeps: the delay of an answer. Requests of other threads wake it.
 const IDLE: Duration = Duration::from_micros(200);
+/// The same once it has been idle for long.
+const LONG_IDLE: Duration = Duration::from_millis(1);
+/// Polls that find nothing before it has.
+const POLLS_OF_LONG_IDLE: u32 = 1024;
 /// Polls that find nothing before the thread sleeps.
 const IDLE_POLLS: u32 = 64;
 /// The virtual time that passes in a poll that finds nothing.
@@ -96,10 +100,14 @@ fn run(
     requests: &Receiver<Request>,
     stop: &AtomicBool,
 ) -> Stack {
-    let mut idle = 0;
+    let (mut idle, mut woken_by) = (0u32, None);
     while !stop.load(Ordering::Acquire) {
         let mut moved = stack.poll(clock.now());
-        for request in requests.try_iter().take(REQUESTS) {
+        for request in woken_by
+            .take()
+            .into_iter()
+            .chain(requests.try_iter().take(REQUESTS))
+        {
             request(&mut stack);
             moved += 1;
         }
@@ -108,9 +116,14 @@ fn run(
             continue;
         }
         clock.pause(STEP);
-        idle += 1;
+        idle = idle.saturating_add(1);
         if idle >= IDLE_POLLS {
-            std::thread::sleep(IDLE);
+            let sleep = if idle < POLLS_OF_LONG_IDLE {
+                IDLE
+            } else {
+                LONG_IDLE
+            };
+            woken_by = requests.recv_timeout(sleep).ok();
         }
     }
     stack

@@ -340,17 +340,16 @@ mod tests {
         let small = file(4096);
         map(&mut mappings, 8192, &small).unwrap();
         // One that grows is mapped a second time.
-        let grown = DmaMap {
-            flags: MapFlags::ZERO.with_readable(true),
-            offset: 4096,
-            address: 1 << 20,
-            size: 4096,
-        };
         let mut again = |bytes: u64| {
             rustix::fs::ftruncate(&small, bytes).unwrap();
-            mappings
-                .map(&grown, vec![small.try_clone().unwrap()])
-                .map(|_| ())
+            let grown = DmaMap {
+                flags: MapFlags::ZERO.with_readable(true),
+                offset: bytes - 4096,
+                address: (1 << 20) + bytes,
+                size: 4096,
+            };
+            let made = mappings.map(&grown, vec![small.try_clone().unwrap()]);
+            made.map(|_| ())
         };
         again(8192).unwrap();
         assert_eq!(again(MOST_FILE_BYTES / 2).unwrap_err().errno, ENOMEM);
