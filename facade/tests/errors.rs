@@ -31,7 +31,7 @@ fn a_function_beyond_the_model_is_refused_with_both_numbers() {
     assert!(refused.contains("at least 8"), "{refused}");
 }
 
-/// What a file may not say, code may not either.
+/// Code may not set values that a file may not set.
 #[test]
 fn a_configuration_made_in_code_is_refused_by_key() {
     type Change = fn(&mut Config);

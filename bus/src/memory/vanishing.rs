@@ -1,6 +1,6 @@
 //! Files of other processes whose pages may vanish while they are mapped here.
 //!
-//! A seal keeps a file from being truncated. It keeps nobody from punching a hole into a file of huge
+//! A seal prevents that a file is truncated. It does not prevent a hole that is punched into a file of huge
 //! pages, and if no huge page is free then, the next access here is a SIGBUS. So is one to a file that
 //! could not be sealed and was truncated. A process that serves others handles that signal: the page is
 //! replaced by one of zeros, which the other process does not see. Only that process lacks its data.
