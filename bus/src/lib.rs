@@ -42,7 +42,8 @@ pub use doorbell::Doorbell;
 pub use error::FunctionError;
 pub use function::Function;
 pub use memory::{
-    ForeignError, ForeignFile, Memory, MemoryError, PageSize, Words, survive_vanished_pages,
+    ForeignError, ForeignFile, MOST_FOREIGN_MAPPINGS, Memory, MemoryError, PageSize, Words,
+    survive_vanished_pages,
 };
 pub use one_process::OneProcess;
 pub use refusal::{Direction, DmaFault, Refusal, RefusedAccess};

@@ -13,7 +13,7 @@ mod words;
 pub use foreign::{ForeignError, ForeignFile, is_event_descriptor};
 pub(crate) use hot_piece::HotPiece;
 pub(crate) use positional::own_space;
-pub use vanishing::survive_vanished_pages;
+pub use vanishing::{MOST_FOREIGN_MAPPINGS, survive_vanished_pages};
 pub use words::Words;
 
 use crate::process::Hidden;

@@ -158,8 +158,9 @@ fn request(name: &str) -> Result<libc::ifreq, TapError> {
     Ok(request)
 }
 
-/// Gives the interface `name` its address and MTU, and brings it up; its other flags stay. Sets only
-/// what differs: a user without CAP_NET_ADMIN can use an interface that root has made for it.
+/// Gives the interface `name` its address and MTU, and brings it up; its other flags stay. A value that
+/// it has already is not set again: so a user without CAP_NET_ADMIN can use an interface that root has
+/// set up.
 ///
 /// # Errors
 /// [`TapError::BadName`], before any request to the kernel; [`TapError::NotSet`] with the command

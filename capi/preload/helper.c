@@ -3,8 +3,7 @@
  *
  * The files are written when a device is opened. The device serves one process at a time, so another process
  * opens it here and ends: a shell that looked at the files must not keep the device from the programs
- * that it starts. That process is an ordinary one
- * with this object loaded, whose constructor does the work.
+ * that it starts. That process is an ordinary one with this object loaded, whose constructor does the work.
  *
  * The program must not notice: no SIGCHLD, and no process that its wait() returns. So an intermediate
  * process starts the helper and waits for it. It makes system calls only, and ends without a signal.

@@ -69,3 +69,26 @@ static inline struct ibv_wc next(struct ibv_cq *cq)
     CHECK(count == 1);
     return wc;
 }
+
+/* Writes from one queue pair of a context to another, and leaves nothing behind. */
+static inline void write_to_itself(struct ibv_context *context, union ibv_gid *gid)
+{
+    static char memory[64];
+    memset(memory, 0, sizeof memory);
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+    CHECK(pd && cq);
+    struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 8 } };
+    struct ibv_qp *one = ibv_create_qp(pd, &init), *two = ibv_create_qp(pd, &init);
+    struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    CHECK(one && two && mr);
+    join(one, two, gid);
+    struct ibv_sge data = { (uintptr_t)"ringside", 8, 0 };
+    struct ibv_send_wr write = { .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+        .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE, .wr.rdma = { (uintptr_t)memory, mr->rkey } }, *bad;
+    CHECK(!ibv_post_send(one, &write, &bad));
+    CHECK(next(cq).status == IBV_WC_SUCCESS && !memcmp(memory, "ringside", 8));
+    CHECK(!ibv_destroy_qp(one) && !ibv_destroy_qp(two) && !ibv_dereg_mr(mr));
+    CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
+}

@@ -111,8 +111,6 @@ impl Network {
     pub(crate) fn finder(&self) -> impl Fn(IpAddr) -> Lookup<NextHop> + Send + Sync + 'static {
         let (resolver, clock) = (self.thread.resolver(), Arc::clone(&self.clock));
         move |address| match resolver.lookup(address, &clock) {
-            // A connection has one station at each end.
-            Ok(Some(_)) if address.is_multicast() => Lookup::Unknown,
             Ok(Some(found)) => Lookup::Found(NextHop {
                 mac: found.mac,
                 local_address: found.local_address,

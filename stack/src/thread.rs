@@ -15,9 +15,9 @@ use std::time::Duration;
 const REQUESTS: usize = 64;
 /// The time for which an idle stack sleeps: the delay of an answer. Requests of other threads wake it.
 const IDLE: Duration = Duration::from_micros(200);
-/// The same once it has been idle for long.
+/// The time for which it sleeps after [`POLLS_OF_LONG_IDLE`].
 const LONG_IDLE: Duration = Duration::from_millis(1);
-/// Polls that find nothing before it has.
+/// Polls in turn that find nothing before the sleeps become long.
 const POLLS_OF_LONG_IDLE: u32 = 1024;
 /// Polls that find nothing before the thread sleeps.
 const IDLE_POLLS: u32 = 64;
@@ -103,11 +103,8 @@ fn run(
     let (mut idle, mut woken_by) = (0u32, None);
     while !stop.load(Ordering::Acquire) {
         let mut moved = stack.poll(clock.now());
-        for request in woken_by
-            .take()
-            .into_iter()
-            .chain(requests.try_iter().take(REQUESTS))
-        {
+        let waiting = requests.try_iter().take(REQUESTS);
+        for request in woken_by.take().into_iter().chain(waiting) {
             request(&mut stack);
             moved += 1;
         }

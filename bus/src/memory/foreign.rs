@@ -1,6 +1,6 @@
 //! Files from another process that this process maps.
 
-use super::{Memory, MemoryError, PageSize};
+use super::{MOST_FOREIGN_MAPPINGS, Memory, MemoryError, PageSize};
 use rustix::fs::{FileType, SealFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,6 +25,9 @@ pub enum ForeignError {
         /// Bytes that it has.
         length: u64,
     },
+    /// This process has mapped as many files of others as it can look after.
+    #[error("{MOST_FOREIGN_MAPPINGS} files of other processes are mapped: unmap some")]
+    TooMany,
     /// The operating system refused the operation.
     #[error("{operation}: {error}")]
     System {
@@ -104,7 +107,9 @@ impl ForeignFile {
             return Err(ForeignError::System { operation, error });
         };
         let mut memory = Memory::map(self.descriptor, at, bytes, PageSize::FourKiB, None)?;
-        memory.look_after(self.page_bytes as usize);
+        if !memory.look_after(self.page_bytes as usize) {
+            return Err(ForeignError::TooMany);
+        }
         if self.allocated {
             // The file's pages are present; this only fills this process's page table.
             memory.populate()?;

@@ -12,8 +12,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 
-/// Mappings that are looked after at a time; more are mapped and not looked after.
-const MOST: usize = 4096;
+/// Mappings of other processes' files at a time; further ones are refused.
+pub const MOST_FOREIGN_MAPPINGS: usize = 65_536;
 /// A place that is being filled: no range starts there.
 const TAKEN: usize = usize::MAX;
 
@@ -24,13 +24,13 @@ struct Place {
     page_bytes: AtomicUsize,
 }
 
-static PLACES: [Place; MOST] = [const {
+static PLACES: [Place; MOST_FOREIGN_MAPPINGS] = [const {
     Place {
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
         page_bytes: AtomicUsize::new(0),
     }
-}; MOST];
+}; MOST_FOREIGN_MAPPINGS];
 
 /// Places that were ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
@@ -39,14 +39,16 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct Vanishing(&'static Place);
 
 impl Vanishing {
-    /// Looks after `length` bytes from `base`, on pages of `page_bytes`.
+    /// Looks after `length` bytes from `base`, on pages of `page_bytes`. Nothing without a free place.
     pub(super) fn new(base: NonNull<u8>, length: usize, page_bytes: usize) -> Option<Self> {
         let start = base.as_ptr() as usize;
         let (index, place) = PLACES.iter().enumerate().find(|(_, place)| {
-            let taken = place
-                .start
-                .compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed);
-            taken.is_ok()
+            let start = &place.start;
+            // Only looked at first: most places before a free one are taken.
+            start.load(Ordering::Relaxed) == 0
+                && start
+                    .compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
         })?;
         USED.fetch_max(index + 1, Ordering::AcqRel);
         place.end.store(start + length, Ordering::Relaxed);
@@ -57,13 +59,17 @@ impl Vanishing {
 }
 
 impl Memory {
-    /// Looks after pages of `page_bytes` of a file of another process, just mapped.
-    pub(super) fn look_after(&mut self, page_bytes: usize) {
-        if let Some(mapping) = Arc::get_mut(&mut self.0)
-            && let Origin::File { vanishing, .. } = &mut mapping.origin
-        {
-            *vanishing = Vanishing::new(mapping.base, mapping.length, page_bytes);
-        }
+    /// Looks after pages of `page_bytes` of a file of another process, just mapped. False if more
+    /// mappings are looked after than can be.
+    pub(super) fn look_after(&mut self, page_bytes: usize) -> bool {
+        let Some(mapping) = Arc::get_mut(&mut self.0) else {
+            return false;
+        };
+        let Origin::File { vanishing, .. } = &mut mapping.origin else {
+            return false;
+        };
+        *vanishing = Vanishing::new(mapping.base, mapping.length, page_bytes);
+        vanishing.is_some()
     }
 }
 
@@ -75,7 +81,7 @@ impl Drop for Vanishing {
 
 /// The page that an address is in, and its bytes, if a mapping has it that is looked after.
 fn page_of(address: usize) -> Option<(usize, usize)> {
-    let used = USED.load(Ordering::Acquire).min(MOST);
+    let used = USED.load(Ordering::Acquire);
     let places = PLACES.get(..used).unwrap_or(&[]);
     places.iter().find_map(|place| {
         let start = place.start.load(Ordering::Acquire);

@@ -1,7 +1,5 @@
 //! Numbers in network byte order inside of bytes, and the sums over them.
 
-use std::sync::LazyLock;
-
 /// The 16-bit number at `at`.
 #[inline]
 pub(super) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
@@ -71,20 +69,8 @@ impl Sum {
 
 /// CRC-32C, as SCTP has it. Source: RFC 9260, appendix A.
 pub(super) fn crc32c(parts: &[&[u8]]) -> u32 {
-    static TABLE: LazyLock<[u32; 256]> = LazyLock::new(|| {
-        std::array::from_fn(|index| {
-            (0..8).fold(index as u32, |value, _| {
-                let reduced = if value & 1 != 0 { 0x82F6_3B78 } else { 0 };
-                value >> 1 ^ reduced
-            })
-        })
-    });
-    let bytes = parts.iter().flat_map(|part| part.iter());
-    !bytes.fold(u32::MAX, |crc, byte| {
-        let [low, ..] = crc.to_le_bytes();
-        let entry = TABLE.get(usize::from(low ^ byte)).copied().unwrap_or(0);
-        crc >> 8 ^ entry
-    })
+    let append = |crc, part: &&[u8]| crc32c::crc32c_append(crc, part);
+    parts.iter().fold(0, append)
 }
 
 #[cfg(test)]

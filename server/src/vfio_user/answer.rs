@@ -1,6 +1,6 @@
 //! Answers the messages of a client.
 
-use super::mappings::Mappings;
+use super::mappings::{Allowance, Mappings};
 use super::refusal::{ENOTSUP, EPROTO, Refusal};
 use ringside_bus::memory::is_event_descriptor;
 use ringside_bus::vfio_user::message::{
@@ -46,11 +46,11 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(doorbell_page: Option<Memory>, trust: bool) -> Self {
+    pub(super) fn new(doorbell_page: Option<Memory>, allowance: Allowance) -> Self {
         Self {
             negotiated: false,
             doorbell_page,
-            mappings: Mappings::new(trust),
+            mappings: Mappings::new(allowance),
             events: Vec::new(),
         }
     }

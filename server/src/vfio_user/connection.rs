@@ -2,6 +2,7 @@
 
 use super::answer::{Answer, Session};
 use super::counters::PortCounters;
+use super::mappings::Allowance;
 use super::refusal::Refusal;
 use crate::attachment::Readiness;
 use ringside_bus::vfio_user::message::{DmaTransfer, Header, KIND_COMMAND, KIND_REPLY};
@@ -42,7 +43,7 @@ impl Connection {
     pub(super) fn new(
         stream: Stream,
         doorbell_page: bool,
-        trust: bool,
+        allowance: Allowance,
     ) -> Result<Self, MemoryError> {
         let page = if doorbell_page {
             let (at, bytes) = (DOORBELL_PAGE as usize, DOORBELL_PAGE_BYTES as usize);
@@ -52,7 +53,7 @@ impl Connection {
         };
         Ok(Self {
             stream,
-            session: Session::new(page, trust),
+            session: Session::new(page, allowance),
             asked: 0,
             unanswered: 0,
         })

@@ -14,9 +14,29 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Bytes of files that a client may have mapped: the server's address space is 2^47 bytes, for 64
-/// clients and itself.
-const MOST_FILE_BYTES: u64 = 1 << 40;
+/// Bytes of files that all clients may have mapped: half of the server's address space.
+const ALL_FILE_BYTES: u64 = 1 << 46;
+
+/// The files of memory that one client may have mapped: what the server has, divided among its functions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allowance {
+    /// files that their owner can truncate, too
+    can_shrink: bool,
+    /// bytes of all mappings of files
+    bytes: u64,
+    mappings: usize,
+}
+
+impl Allowance {
+    pub(super) fn of_function(functions: usize, can_shrink: bool) -> Self {
+        let functions = functions.max(1);
+        Self {
+            can_shrink,
+            bytes: ALL_FILE_BYTES / functions as u64,
+            mappings: ringside_bus::MOST_FOREIGN_MAPPINGS / functions,
+        }
+    }
+}
 
 type Identity = (u64, u64);
 
@@ -24,8 +44,10 @@ struct File {
     identity: Identity,
     memory: Memory,
     uses: usize,
-    /// bytes of all its mappings: a file that has grown is mapped again, and its former users keep theirs
+    /// bytes and number of its mappings: a file that has grown is mapped again, and its former users
+    /// keep theirs
     mapped_bytes: u64,
+    mappings: usize,
 }
 
 struct Entry {
@@ -60,20 +82,21 @@ pub(super) struct Reachable {
 }
 
 /// The mappings of one client; see the module.
-#[derive(Default)]
 pub(super) struct Mappings {
     entries: BTreeMap<u64, Entry>,
     files: Vec<File>,
     /// the client's address space, which comes with each mapping of it: one descriptor is kept
     space: Option<(Space, Arc<OwnedFd>)>,
-    trust: bool,
+    allowance: Allowance,
 }
 
 impl Mappings {
-    pub(super) fn new(trust: bool) -> Self {
+    pub(super) fn new(allowance: Allowance) -> Self {
         Self {
-            trust,
-            ..Self::default()
+            entries: BTreeMap::new(),
+            files: Vec::new(),
+            space: None,
+            allowance,
         }
     }
 
@@ -121,7 +144,8 @@ impl Mappings {
                 .map_address_space(map, end, descriptor, access)
                 .map(Some);
         }
-        let file = ForeignFile::inspect(descriptor, self.trust).map_err(refuse_file)?;
+        let file =
+            ForeignFile::inspect(descriptor, self.allowance.can_shrink).map_err(refuse_file)?;
         let (identity, length) = (file.identity, file.length);
         let needed = map.offset.checked_add(map.size);
         let start = usize::try_from(map.offset).ok();
@@ -181,50 +205,49 @@ impl Mappings {
     }
 
     fn memory_of(&mut self, file: ForeignFile, needed: u64) -> Result<Memory, Refusal> {
+        let checked = self.check_allowance(file.length);
         let identity = file.identity;
-        let is_same = |known: &File| known.identity == identity;
-        let Some(place) = self.files.iter().position(is_same) else {
-            self.check_budget(file.length)?;
-            let memory = file.map().map_err(refuse_file)?;
-            self.files.push(File {
-                identity,
-                memory: memory.clone(),
-                uses: 1,
-                mapped_bytes: memory.length() as u64,
-            });
-            return Ok(memory);
-        };
-        let mapped = self
+        let known = self
             .files
-            .get(place)
-            .map_or(0, |known| known.memory.length() as u64);
-        // the file may have grown since it was mapped
-        let grown = if mapped < needed {
-            self.check_budget(file.length)?;
-            Some(file.map().map_err(refuse_file)?)
-        } else {
-            None
-        };
-        let Some(known) = self.files.get_mut(place) else {
-            return Err(Refusal::new(ENOMEM, "a file that is gone"));
-        };
-        if let Some(grown) = grown {
-            known.mapped_bytes += grown.length() as u64;
-            known.memory = grown;
+            .iter_mut()
+            .find(|known| known.identity == identity);
+        if let Some(known) = known {
+            // the file may have grown since it was mapped
+            if (known.memory.length() as u64) < needed {
+                checked?;
+                known.memory = file.map().map_err(refuse_file)?;
+                known.mapped_bytes += known.memory.length() as u64;
+                known.mappings += 1;
+            }
+            known.uses += 1;
+            return Ok(known.memory.clone());
         }
-        known.uses += 1;
-        Ok(known.memory.clone())
+        checked?;
+        let memory = file.map().map_err(refuse_file)?;
+        self.files.push(File {
+            identity,
+            memory: memory.clone(),
+            uses: 1,
+            mapped_bytes: memory.length() as u64,
+            mappings: 1,
+        });
+        Ok(memory)
     }
 
-    /// Refuses a file that would take the address space of the server from others.
-    fn check_budget(&self, length: u64) -> Result<(), Refusal> {
+    /// Refuses one more mapping of a file that would take from the others what the server has for them.
+    fn check_allowance(&self, length: u64) -> Result<(), Refusal> {
+        let Allowance {
+            bytes, mappings, ..
+        } = self.allowance;
         let mapped = self.files.iter().map(|file| file.mapped_bytes);
         let all = mapped.fold(length, u64::saturating_add);
-        if all <= MOST_FILE_BYTES {
+        let number = self.files.iter().map(|file| file.mappings).sum::<usize>() + 1;
+        if all <= bytes && number <= mappings {
             return Ok(());
         }
         let reason = format!(
-            "files of {all} bytes in all are more than the {MOST_FILE_BYTES} that a client may map"
+            "{number} files of {all} bytes in all are more than the {mappings} files of {bytes} bytes \
+             that a client of this server may map"
         );
         Err(Refusal::new(ENOMEM, reason))
     }
@@ -283,7 +306,7 @@ fn refuse_file(error: ForeignError) -> Refusal {
         ForeignError::NotAFile | ForeignError::TooShort { .. } => EINVAL,
         ForeignError::CanShrink => EPERM,
         ForeignError::System { error, .. } => error.raw_os_error().unsigned_abs(),
-        ForeignError::Memory(_) => ENOMEM,
+        ForeignError::Memory(_) | ForeignError::TooMany => ENOMEM,
     };
     Refusal {
         errno,
@@ -331,11 +354,13 @@ mod tests {
             rustix::fs::ftruncate(&file, bytes).unwrap();
             file
         };
-        let mut mappings = Mappings::new(false);
-        let half = file(MOST_FILE_BYTES / 2);
+        let allowance = Allowance::of_function(64, false);
+        let most = allowance.bytes;
+        let mut mappings = Mappings::new(allowance);
+        let half = file(most / 2);
         map(&mut mappings, 0, &half).unwrap();
         map(&mut mappings, 4096, &half).unwrap();
-        let refused = map(&mut mappings, 8192, &file(MOST_FILE_BYTES / 2 + 4096)).unwrap_err();
+        let refused = map(&mut mappings, 8192, &file(most / 2 + 4096)).unwrap_err();
         assert_eq!(refused.errno, ENOMEM);
         let small = file(4096);
         map(&mut mappings, 8192, &small).unwrap();
@@ -352,7 +377,29 @@ mod tests {
             made.map(|_| ())
         };
         again(8192).unwrap();
-        assert_eq!(again(MOST_FILE_BYTES / 2).unwrap_err().errno, ENOMEM);
+        assert_eq!(again(most / 2).unwrap_err().errno, ENOMEM);
+    }
+
+    #[test]
+    fn a_client_maps_its_share_of_files() {
+        let mut mappings = Mappings::new(Allowance {
+            mappings: 2,
+            ..Allowance::of_function(1, false)
+        });
+        let mut map = |address: u64| {
+            let file = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
+            rustix::fs::ftruncate(&file, 4096).unwrap();
+            let map = DmaMap {
+                flags: MapFlags::ZERO.with_readable(true),
+                offset: 0,
+                address,
+                size: 4096,
+            };
+            mappings.map(&map, vec![file]).map(|_| ())
+        };
+        map(0).unwrap();
+        map(4096).unwrap();
+        assert_eq!(map(8192).unwrap_err().errno, ENOMEM);
     }
 
     #[test]
@@ -364,7 +411,7 @@ mod tests {
             .open("/proc/self/mem")
             .unwrap();
         let again = || space.try_clone().unwrap();
-        let mut mappings = Mappings::new(false);
+        let mut mappings = Mappings::new(Allowance::of_function(1, false));
         let first = map(&mut mappings, 1, again()).unwrap();
         assert_eq!(map(&mut mappings, 2, again()).unwrap(), first);
         // One that can only be read does not serve mappings that are written, nor is it served.

@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, Outcome};
 use super::counters::PortCounters;
+use super::mappings::Allowance;
 use super::{ServerError, ServerSettings};
 use crate::attachment::Readiness;
 use crate::ports::SocketFile;
@@ -36,7 +37,7 @@ pub(super) struct Port {
     file: SocketFile,
     listener: UnixListener,
     doorbell_page: bool,
-    accept_shrinkable_memory: bool,
+    allowance: Allowance,
     refused_through_client: bool,
     connection: Option<Connection>,
     turned_away: Vec<(Stream, Instant)>,
@@ -61,7 +62,10 @@ impl Port {
             file,
             listener,
             doorbell_page: settings.doorbell_page,
-            accept_shrinkable_memory: settings.accept_shrinkable_memory,
+            allowance: Allowance::of_function(
+                settings.sockets.len(),
+                settings.accept_shrinkable_memory,
+            ),
             refused_through_client: settings.refused_through_client,
             connection: None,
             turned_away: Vec::new(),
@@ -168,8 +172,7 @@ impl Port {
             return false;
         };
         self.counters.clients += 1;
-        let trust = self.accept_shrinkable_memory;
-        match Connection::new(stream, self.doorbell_page, trust) {
+        match Connection::new(stream, self.doorbell_page, self.allowance) {
             Ok(connection) => {
                 if let Some(page) = connection.doorbell_page() {
                     world.share_doorbell_page(self.index, page.clone());

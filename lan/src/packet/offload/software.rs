@@ -88,9 +88,9 @@ impl Packet {
         };
         if kind == Layer4::Sctp {
             put(bytes, field, &[0; 4]);
-            let mut check = u32::MAX;
-            self.read_pieces(at, end, |piece| check = crc32c(check, piece));
-            let check = (!check).to_le_bytes();
+            let mut check = 0;
+            self.read_pieces(at, end, |piece| check = crc32c::crc32c_append(check, piece));
+            let check = check.to_le_bytes();
             put(self.bytes_mut().unwrap_or_default(), field, &check);
             return;
         }
@@ -133,18 +133,6 @@ fn add(sum: u16, bytes: &[u8]) -> u16 {
         sum = (sum >> 16) + (sum & 0xFFFF);
     }
     sum as u16
-}
-
-/// CRC32c of SCTP, bit by bit. Source: RFC 9260, appendix A.
-fn crc32c(state: u32, bytes: &[u8]) -> u32 {
-    /// reflected
-    const POLYNOMIAL: u32 = 0x82F6_3B78;
-    bytes.iter().fold(state, |state, byte| {
-        (0..8).fold(state ^ u32::from(*byte), |state, _| {
-            let feedback = if state & 1 == 1 { POLYNOMIAL } else { 0 };
-            state >> 1 ^ feedback
-        })
-    })
 }
 
 #[cfg(test)]
