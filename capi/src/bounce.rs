@@ -33,7 +33,7 @@ impl Bounce {
         bytes: u32,
     ) -> Result<Self, c_int> {
         let (slots, slot_bytes) = (sends as usize, bytes as usize);
-        let memory = port.device.allocate(slots * slot_bytes);
+        let memory = port.device()?.allocate(slots * slot_bytes);
         let memory = memory.map_err(|error| errno::of(&error))?;
         let region = domain.register(memory, Access::LOCAL_READ | Access::LOCAL_WRITE);
         Ok(Self {

@@ -304,8 +304,10 @@ pub(crate) unsafe fn make(
     }
     // SAFETY: the caller's promise.
     let (domain, is_single) = unsafe { domain_of(context, wanted) }?;
-    let device = &object.port.device;
-    let queue = device.completion_queue_on(wanted.cqe, vector);
+    let queue = object
+        .port
+        .device()?
+        .completion_queue_on(wanted.cqe, vector);
     let queue = queue.map_err(|error| errno::of(&error))?;
     if !wanted.channel.is_null() {
         object.port.vectors.watch(vector)?;

@@ -32,7 +32,7 @@ pub unsafe extern "C" fn ibv_query_device(
     let (context, attributes) = unsafe { (ContextObject::of(context), &mut *attributes) };
     match fill_device(&context.port, attributes) {
         Ok(()) => 0,
-        Err(error) => errno::of(&error),
+        Err(error) => error,
     }
 }
 
@@ -40,19 +40,18 @@ fn count(number: u32) -> c_int {
     c_int::try_from(number).unwrap_or(c_int::MAX)
 }
 
-fn fill_device(
-    port: &Port,
-    attributes: &mut ibv_device_attr,
-) -> Result<(), ringside_pmd::rdma::RdmaError> {
+/// Errors: an errno value.
+fn fill_device(port: &Port, attributes: &mut ibv_device_attr) -> Result<(), c_int> {
     const PORT_ACTIVE_EVENT: u32 = 1 << 10;
     const RC_RNR_NAK_GEN: u32 = 1 << 12;
     const CURR_QP_STATE_MOD: u32 = 1 << 7;
     const MEM_WINDOW: u32 = 1 << 17;
     const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
     const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
-    let limits = port.device.rdma_limits()?;
-    let usage = port.device.object_usage()?;
-    let facts = port.device.facts();
+    let device = port.device()?;
+    let limits = device.rdma_limits().map_err(|error| errno::of(&error))?;
+    let usage = device.object_usage().map_err(|error| errno::of(&error))?;
+    let facts = device.facts();
     let (vendor, part) = facts
         .identity
         .as_ref()
@@ -114,7 +113,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     // SAFETY: an open context, as the caller promises.
     let port = unsafe { &ContextObject::of(context).port };
     if let Err(error) = fill_device(port, &mut all.orig_attr) {
-        return errno::of(&error);
+        return error;
     }
     all.device_cap_flags_ex = all.orig_attr.device_cap_flags.into();
     all.phys_port_cnt_ex = 1;
@@ -154,7 +153,8 @@ pub(crate) fn mtu_code(bytes: u32) -> c_int {
     c_int::try_from(bytes.max(256).ilog2().saturating_sub(7)).unwrap_or(1)
 }
 
-pub(crate) fn port_attributes(port: &Port) -> Result<ibv_port_attr, ringside_pmd::rdma::RdmaError> {
+/// Errors: an errno value.
+pub(crate) fn port_attributes(port: &Port) -> Result<ibv_port_attr, c_int> {
     const ACTIVE: c_int = 4;
     const DOWN: c_int = 1;
     const LINK_UP: u8 = 5;
@@ -162,7 +162,8 @@ pub(crate) fn port_attributes(port: &Port) -> Result<ibv_port_attr, ringside_pmd
     const ETHERNET: u8 = 2;
     const CONNECTION_MANAGEMENT: u32 = 1 << 16;
     const IP_BASED_GIDS: u32 = 1 << 26;
-    let report = port.device.query_port()?;
+    let report = port.device()?.query_port();
+    let report = report.map_err(|error| errno::of(&error))?;
     let up = report.state == PortState::Active;
     let (active_width, active_speed) = width_and_speed(report.megabits_per_second);
     // SAFETY: numbers: all zero is a value.
@@ -199,7 +200,7 @@ pub(crate) unsafe extern "C" fn query_port(
     let port = unsafe { &ContextObject::of(context).port };
     let all = match port_attributes(port) {
         Ok(all) => all,
-        Err(error) => return errno::of(&error),
+        Err(error) => return error,
     };
     let length = length.min(size_of::<ibv_port_attr>());
     // SAFETY: both are at least that long.

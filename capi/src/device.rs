@@ -1,24 +1,24 @@
-//! The device of this process: found by `RINGSIDE_DEVICE`, brought up once, kept until the end.
+//! A period of service of the device of this process: from its bring-up, or from a recovery, to the next
+//! failure. Contexts belong to the period that they were opened in, and fail with it; contexts that
+//! are opened after a recovery belong to the next one.
 //!
 //! The process does not shut it down: programs exit without destroying anything, from any thread.
 //! A card is reset by the kernel when its descriptor closes, a model by its server.
 
 use crate::abi::{ibv_cq, ibv_device, ibv_qp};
+use crate::claim::Failure;
+use crate::machine::{InService, Machine};
 use crate::network::Network;
+use crate::per_process::PerProcess;
 use crate::reach::Reaches;
 use crate::vectors::Vectors;
 use crate::wakeup::Wakeup;
-use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
-use ringside_bus::{DeviceAddress, Function, FunctionError, TscClock, VfioFunction};
-use ringside_config::Config;
 use ringside_connect::Lookup;
-use ringside_model::{Threaded, WorldSettings};
 use ringside_pmd::rdma::address::{MacAddress, multicast_mac};
-use ringside_pmd::{BringUpOptions, Device};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int};
 use std::net::IpAddr;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Takes a lock, also after a panic of its holder: every change under these locks is one
@@ -30,10 +30,6 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Bytes behind the public part of a device: vendor libraries compare the first word there with
 /// pointers of their own, and must find none.
 const PRIVATE_BYTES: usize = 64;
-
-/// Most completion vectors without a configuration: each takes memory for the events of all
-/// completion queues. Some virtual functions and machines have fewer.
-const MAX_VECTORS: u16 = 32;
 
 /// The device, in the form of the public headers.
 #[repr(C)]
@@ -74,9 +70,11 @@ impl Registry {
     }
 }
 
-/// The device in service.
+/// A period of service of the device.
 pub(crate) struct Port {
-    pub(crate) device: Device,
+    machine: Arc<Machine>,
+    /// how often the device was brought up
+    life: u32,
     pub(crate) mac: MacAddress,
     /// the device is a model, which runs on the cores of this machine
     pub(crate) is_model: bool,
@@ -90,133 +88,25 @@ pub(crate) struct Port {
     pub(crate) reaches: Reaches,
     /// contexts that receive asynchronous events, by address
     pub(crate) contexts: Mutex<Vec<usize>>,
-    /// the device failed, and is not recovered
-    pub(crate) has_failed: AtomicBool,
-    /// the model in this process, where there is one
-    _model: Option<Threaded>,
-}
-
-/// The reason why there is no device.
-pub(crate) struct Failure {
-    pub(crate) errno: c_int,
-    pub(crate) text: String,
-}
-
-impl Failure {
-    pub(crate) fn of(errno: c_int, error: impl std::fmt::Display) -> Self {
-        let text = error.to_string();
-        Self { errno, text }
-    }
-}
-
-pub(crate) fn start_log() {
-    use tracing_subscriber::EnvFilter;
-    if std::env::var_os("RUST_LOG").is_some() {
-        let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_default_env());
-        // The program may have a log of its own from Rust code: then that stays.
-        let _ = log.with_writer(std::io::stderr).try_init();
-    }
-}
-
-fn claim(
-    address: &DeviceAddress,
-    config: &Config,
-) -> Result<(Arc<dyn Function>, Option<Threaded>), Failure> {
-    let clock = Arc::new(TscClock::new());
-    match address {
-        DeviceAddress::VfioUser(path) => {
-            let function = VfioUserFunction::connect(path, clock, ClientLimits::default());
-            let errno = |error: &FunctionError| match error {
-                FunctionError::InUse { .. } => libc::EBUSY,
-                _ => libc::ENODEV,
-            };
-            let function = function.map_err(|error| Failure::of(errno(&error), error))?;
-            Ok((Arc::new(function), None))
-        }
-        DeviceAddress::Pci { .. } => {
-            let function = VfioFunction::claim(address, clock);
-            let function = function.map_err(|error| Failure::of(libc::EBUSY, error))?;
-            Ok((Arc::new(function), None))
-        }
-        DeviceAddress::Model(index) => {
-            let functions = u16::try_from(config.model.functions).unwrap_or(u16::MAX);
-            let model = Threaded::start(&WorldSettings::with_functions(functions), None);
-            let model = model.map_err(|error| Failure::of(libc::EIO, error))?;
-            let function = model.function(*index);
-            let missing =
-                || Failure::of(libc::ENODEV, format!("the model has no function {index}"));
-            Ok((function.ok_or_else(missing)?, Some(model)))
-        }
-    }
-}
-
-/// The configuration without a file, and the values of keys that a file does not name: programs of
-/// verbs expect more objects than an application that makes its own configuration, and a completion
-/// vector for each core.
-fn sized_for_programs() -> Config {
-    let mut config = Config::default();
-    config.rdma.queue_pairs = 512;
-    config.rdma.completion_queues = 1024;
-    config.rdma.memory_regions = 16_384;
-    config.rdma.address_handles = 512;
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    config.rdma.event_queues =
-        u16::try_from(cores).map_or(MAX_VECTORS, |cores| cores.min(MAX_VECTORS));
-    config
-}
-
-/// The address that `name` is, and the configuration that the environment names.
-fn named(name: &str) -> Result<(DeviceAddress, Config), Failure> {
-    let invalid = |error: &dyn std::fmt::Display| Failure::of(libc::EINVAL, error);
-    let address = name.parse().map_err(|error| invalid(&error))?;
-    let config = match std::env::var_os("RINGSIDE_CONFIG") {
-        Some(path) => {
-            Config::load_over(path, &sized_for_programs()).map_err(|error| invalid(&error))?
-        }
-        None => sized_for_programs(),
-    };
-    Ok((address, config))
-}
-
-/// Looks whether there is a device of that name, and opens nothing.
-///
-/// A program that only looks for devices keeps no descriptor: it may close all it knows of, as
-/// daemons do, and open the device afterwards.
-pub(crate) fn look_for(name: &str) -> Result<(), Failure> {
-    let (address, config) = named(name)?;
-    let missing = |text: String| Err(Failure::of(libc::ENODEV, text));
-    match &address {
-        DeviceAddress::VfioUser(path) if !path.exists() => missing(format!(
-            "there is no socket at {}: start its server (ringside model serve)",
-            path.display()
-        )),
-        DeviceAddress::Model(index) if u32::from(*index) >= config.model.functions => {
-            missing(format!("the model has no function {index}"))
-        }
-        _ => Ok(()),
-    }
+    /// the device failed: the period is over
+    has_failed: AtomicBool,
+    /// the host wants the device back
+    is_asked_for: AtomicBool,
 }
 
 impl Port {
     #[cfg(test)]
-    pub(crate) fn model(&self) -> Option<&Threaded> {
-        self._model.as_ref()
+    pub(crate) fn model(&self) -> Option<&ringside_model::Threaded> {
+        self.machine.model()
     }
 
-    /// Claims and brings up the device that `name` names.
-    pub(crate) fn open(name: &str) -> Result<Arc<Self>, Failure> {
-        let (address, config) = named(name)?;
-        let (function, model) = claim(&address, &config)?;
-        let options = BringUpOptions {
-            fail_at: None,
-            progress: None,
-            predictable: None,
-        };
-        let device = Device::bring_up(function, &config, options)
-            .map_err(|error| Failure::of(libc::EIO, error))?;
+    /// The period of service that a bring-up or a recovery has begun.
+    pub(crate) fn begin(machine: Arc<Machine>) -> Result<Arc<Self>, Failure> {
         let no_rdma = |error: &dyn std::fmt::Display| Failure::of(libc::ENODEV, error);
-        let addresses = device.local_addresses().map_err(|error| no_rdma(&error))?;
-        let mut gids = addresses;
+        let device = machine
+            .device()
+            .ok_or_else(|| no_rdma(&"it is being recovered"))?;
+        let mut gids = device.local_addresses().map_err(|error| no_rdma(&error))?;
         // As on Linux: the link-local address comes first.
         gids.sort_by_key(
             |address| !matches!(address, IpAddr::V6(six) if six.is_unicast_link_local()),
@@ -224,12 +114,16 @@ impl Port {
         let vectors = Vectors::of(&device).map_err(|error| no_rdma(&error))?;
         let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
         let network = Network::start(&device).inspect_err(|error| {
+            let name = machine.name();
             eprintln!("ringside: {name}: no IP stack, so that peers are not found: {error}");
         });
+        let (life, is_model) = (device.life(), machine.is_model());
+        drop(device);
         Ok(Arc::new(Self {
-            device,
+            machine,
+            life,
             mac,
-            is_model: !matches!(address, DeviceAddress::Pci { .. }),
+            is_model,
             gids: Mutex::new(gids.into_iter().map(Some).collect()),
             network: network.ok(),
             registry: Mutex::default(),
@@ -237,8 +131,45 @@ impl Port {
             reaches: Reaches::default(),
             contexts: Mutex::default(),
             has_failed: AtomicBool::new(false),
-            _model: model,
+            is_asked_for: AtomicBool::new(false),
         }))
+    }
+
+    /// The device through all its failures.
+    pub(crate) const fn machine(&self) -> &Arc<Machine> {
+        &self.machine
+    }
+
+    /// The device, for a call. It is not recovered until the result is dropped.
+    ///
+    /// # Errors
+    /// `EIO` once the device has failed, also after its recovery: the objects of this period are lost.
+    pub(crate) fn device(&self) -> Result<InService<'_>, c_int> {
+        let device = self
+            .machine
+            .device()
+            .filter(|device| device.life() == self.life);
+        device.filter(|_| !self.has_failed()).ok_or(libc::EIO)
+    }
+
+    /// True once the device has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// Ends the period of service.
+    pub(crate) fn fail(&self) {
+        self.has_failed.store(true, Ordering::Release);
+    }
+
+    /// True once the device has failed, or the host wants it back.
+    pub(crate) fn is_over(&self) -> bool {
+        self.has_failed() || self.is_asked_for.load(Ordering::Acquire)
+    }
+
+    /// Notes that the host wants the device back.
+    pub(crate) fn note_request(&self) {
+        self.is_asked_for.store(true, Ordering::Release);
     }
 
     /// GUID of the node in the byte order of the wire: the MAC address, stretched.
@@ -271,7 +202,12 @@ impl Port {
     /// The device's table has changed: takes addresses that are gone out of this one, and gives new
     /// ones the first free indexes.
     pub(crate) fn refresh_gids(&self) {
-        let now = match self.device.local_addresses() {
+        let addresses = self.device().and_then(|device| {
+            device
+                .local_addresses()
+                .map_err(|error| crate::errno::of(&error))
+        });
+        let now = match addresses {
             Ok(now) => now,
             Err(error) => {
                 tracing::warn!(%error, "the GID table is not read");
@@ -317,6 +253,33 @@ impl Port {
         let found = self.network.as_ref()?.resolve(address)?;
         Some((found.mac, found.vlan_tag))
     }
+}
+
+static PRESENT: PerProcess<Mutex<Arc<Port>>> = PerProcess::new();
+
+/// The present period of service; `None` before the device is opened.
+pub(crate) fn present() -> Option<Arc<Port>> {
+    PRESENT.get().map(|port| Arc::clone(&lock(port)))
+}
+
+/// The present period of service. The first call of a process opens the device, others wait for that.
+pub(crate) fn present_or_open(
+    open: impl FnOnce() -> Result<Arc<Port>, Failure>,
+) -> Result<Arc<Port>, Failure> {
+    let present = PRESENT.get_or_try_init(|| open().map(Mutex::new))?;
+    Ok(Arc::clone(&lock(present)))
+}
+
+/// True if a parent of this process had opened the device.
+pub(crate) fn is_inherited() -> bool {
+    PRESENT.is_inherited()
+}
+
+/// The device was recovered: `port` is the present period of service from now on.
+pub(crate) fn replace(port: Arc<Port>) {
+    let present = PRESENT.get_or_init(|| Mutex::new(Arc::clone(&port)));
+    let former = std::mem::replace(&mut *lock(present), port);
+    drop(former);
 }
 
 /// Writes text and a final zero into a C array.

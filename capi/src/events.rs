@@ -1,18 +1,21 @@
-//! The housekeeping thread: it sleeps until the device's interrupt, signals completion channels and
-//! reports asynchronous events. Completion vectors other than the first have threads of their own.
+//! The housekeeping thread: it sleeps until the device's interrupt, signals completion channels,
+//! reports asynchronous events, and recovers a device that failed. Completion vectors other than the
+//! first have threads of their own. Each period of service of the device has threads of its own.
 
 use crate::abi::event;
+use crate::claim::Failure;
 use crate::completion::CompletionObject;
 use crate::context_object::{ContextObject, Reported};
-use crate::device::{Port, lock};
+use crate::device::{self, Port, lock};
 use crate::errno;
 use crate::files;
+use crate::machine::Machine;
 use crate::queue_pair::QueuePairObject;
 use crate::signals::{block_signals, restore_signals};
 use ringside_pmd::rdma::{Event, Interrupts};
+use ringside_pmd::recovery::Supervision;
 use ringside_spec::rdma::ae_codes::QueuePairEvent;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -41,29 +44,36 @@ impl Link {
             return;
         }
         self.looked = Instant::now();
-        if let Err(error) = port.device.poll_port_events(&mut self.is_up, events) {
+        let Ok(device) = port.device() else { return };
+        if let Err(error) = device.poll_port_events(&mut self.is_up, events) {
             tracing::debug!(%error, "reports of the firmware");
         }
     }
 }
 
-/// Starts the thread. It ends with the process.
+/// Starts the threads of a period of service. They end with it, or with the process.
 pub(crate) fn start(port: &Arc<Port>) -> std::io::Result<()> {
-    let interrupts = port.device.interrupts().map_err(std::io::Error::other)?;
+    let interrupts = {
+        let device = port.device().map_err(std::io::Error::from_raw_os_error)?;
+        device.interrupts().map_err(std::io::Error::other)?
+    };
     let link = Link::new(port);
+    let supervisor = Supervisor::of(port);
     let (vectors, port) = (&port.vectors, Arc::downgrade(port));
     let watched = Weak::clone(&port);
     vectors.start_by(Box::new(move |vector| watch_vector(&watched, vector)));
     spawn("ringside-events".to_owned(), move || {
-        watch(&port, &interrupts, link);
+        watch(&port, &interrupts, link, supervisor);
     })
 }
 
 /// Starts the thread of a completion vector.
 fn watch_vector(port: &Weak<Port>, vector: u16) -> Result<(), c_int> {
-    let device = port.upgrade().ok_or(libc::ENODEV)?;
-    let interrupts = device.device.interrupts_of(vector);
-    let interrupts = interrupts.map_err(|error| errno::of(&error))?;
+    let interrupts = {
+        let port = port.upgrade().ok_or(libc::ENODEV)?;
+        let interrupts = port.device()?.interrupts_of(vector);
+        interrupts.map_err(|error| errno::of(&error))?
+    };
     let port = Weak::clone(port);
     let started = spawn(format!("ringside-cv{vector}"), move || {
         watch_completions(&port, &interrupts, vector);
@@ -82,10 +92,10 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<
     started.map(drop)
 }
 
-/// The port after the next interrupt, or after [`SLEEP`]. `None`: the device is gone.
+/// The port after the next interrupt, or after [`SLEEP`]. `None` once the device has failed.
 fn next(port: &Weak<Port>, interrupts: &Interrupts) -> Option<Arc<Port>> {
     let waited = interrupts.wait(SLEEP);
-    let port = port.upgrade()?;
+    let port = port.upgrade().filter(|port| !port.has_failed())?;
     if let Err(error) = waited {
         tracing::debug!(%error, "no interrupts");
         std::thread::sleep(SLEEP);
@@ -103,9 +113,13 @@ fn watch_completions(port: &Weak<Port>, interrupts: &Interrupts, vector: u16) {
 /// Tells the completion channels whose queues have something to poll.
 fn tell_channels(port: &Port, vector: u16, numbers: &mut Vec<u32>) {
     numbers.clear();
-    if let Err(error) = port.device.poll_completion_events_of(vector, numbers) {
+    let Ok(in_service) = port.device() else {
+        return;
+    };
+    if let Err(error) = in_service.poll_completion_events_of(vector, numbers) {
         tracing::debug!(%error, vector, "completion events");
     }
+    drop(in_service);
     let registry = lock(&port.registry);
     for queue in numbers
         .iter()
@@ -122,23 +136,101 @@ fn tell_channels(port: &Port, vector: u16, numbers: &mut Vec<u32>) {
     }
 }
 
-fn watch(port: &Weak<Port>, interrupts: &Interrupts, mut link: Link) {
+/// Looks after the device, as its configuration says.
+struct Supervisor {
+    supervision: Supervision,
+    recovers: bool,
+    retry_after: Duration,
+}
+
+impl Supervisor {
+    fn of(port: &Port) -> Self {
+        let section = port.machine().housekeeping();
+        let probe_every = Duration::from_millis(section.probe_ms);
+        let retry_after = Duration::from_millis(section.retry_ms);
+        Self {
+            supervision: Supervision::new(probe_every, retry_after),
+            recovers: section.recover,
+            retry_after,
+        }
+    }
+
+    /// Takes events. True if the device has failed.
+    fn observe(&mut self, port: &Port, events: &mut Vec<Event>) -> bool {
+        let Ok(device) = port.device() else {
+            return false;
+        };
+        match device.observe(&mut self.supervision, events) {
+            Ok(cause) => cause.is_some(),
+            Err(error) => {
+                tracing::debug!(%error, "asynchronous events");
+                false
+            }
+        }
+    }
+
+    /// Puts a device that failed into service again: a new period of service begins. It tries until
+    /// that succeeds.
+    fn recover(&mut self, machine: &Arc<Machine>) {
+        loop {
+            if machine.recover(&mut self.supervision) {
+                match resume(machine) {
+                    Ok(()) => return machine.set_failing(false),
+                    Err(failure) => {
+                        tracing::error!(reason = %failure.text, "the recovered device is not used");
+                        machine.set_failing(true);
+                    }
+                }
+            }
+            std::thread::sleep(self.retry_after);
+        }
+    }
+}
+
+/// Begins the next period of service of a device that was recovered.
+fn resume(machine: &Arc<Machine>) -> Result<(), Failure> {
+    let port = Port::begin(Arc::clone(machine))?;
+    start(&port).map_err(|error| Failure::of(libc::EIO, error))?;
+    files::write(&port);
+    device::replace(port);
+    Ok(())
+}
+
+fn watch(port: &Weak<Port>, interrupts: &Interrupts, mut link: Link, mut supervisor: Supervisor) {
     let (mut numbers, mut events) = (Vec::new(), Vec::new());
     while let Some(port) = next(port, interrupts) {
         tell_channels(&port, 0, &mut numbers);
-        if let Some(network) = &port.network
-            && port.device.config().network.dhcp
-        {
-            network.follow_lease(&port.device);
-        }
+        follow_lease(&port);
         events.clear();
-        if let Err(error) = port.device.poll_events(&mut events) {
-            tracing::debug!(%error, "asynchronous events");
-        }
+        let has_failed = supervisor.observe(&port, &mut events);
         link.look(&port, &mut events);
         for event in &events {
             report(&port, event);
         }
+        if has_failed {
+            // Its event may have been lost in a full queue.
+            if !port.has_failed() {
+                report_end(&port, true);
+            }
+            if supervisor.recovers {
+                if let Some(network) = &port.network {
+                    network.end();
+                }
+                let machine = Arc::clone(port.machine());
+                drop(port);
+                return supervisor.recover(&machine);
+            }
+        }
+    }
+}
+
+/// Follows the address of a DHCP server.
+fn follow_lease(port: &Port) {
+    if let Some(network) = &port.network
+        && let Ok(device) = port.device()
+        && device.config().network.dhcp
+    {
+        network.follow_lease(&device);
     }
 }
 
@@ -175,19 +267,9 @@ fn report(port: &Port, event: &Event) {
             Some(object) => (object.cast(), event::CQ_ERR),
             None => return,
         },
-        // As the kernel does before it takes a device from a program.
         Event::DeviceFailed { .. } | Event::ReleaseRequested => {
-            // The connection manager tells its ids.
-            port.has_failed.store(true, Ordering::Release);
-            registry.own_queues.values().for_each(|own| own.set());
-            if matches!(event, Event::DeviceFailed { .. }) {
-                for queue in registry.completion_queues.values() {
-                    // The requests of its queue pairs can be polled as flushed.
-                    // SAFETY: it is registered, and leaves the registry, which is locked, before it is freed.
-                    unsafe { CompletionObject::of(*queue as *mut _) }.notify();
-                }
-            }
-            (std::ptr::null_mut(), event::DEVICE_FATAL)
+            drop(registry);
+            return report_end(port, matches!(event, Event::DeviceFailed { .. }));
         }
         Event::PortUp => {
             if let Some(network) = &port.network {
@@ -199,6 +281,15 @@ fn report(port: &Port, event: &Event) {
         Event::GidChange { .. } => (std::ptr::null_mut(), event::GID_CHANGE),
         _ => return,
     };
+    push(port, element, kind);
+    if let Event::QueuePairFailed { .. } = event {
+        // SAFETY: it is registered, and leaves the registry, which is locked, before it is freed.
+        unsafe { QueuePairObject::of(element.cast()) }.report_last_receive();
+    }
+}
+
+/// Reports an asynchronous event to the contexts that it belongs to.
+fn push(port: &Port, element: *mut c_void, kind: c_int) {
     let reported = Reported {
         element: element as usize,
         kind,
@@ -210,10 +301,25 @@ fn report(port: &Port, event: &Event) {
             context.events.push(reported);
         }
     }
-    if let Event::QueuePairFailed { .. } = event {
-        // SAFETY: it is registered, and leaves the registry, which is locked, before it is freed.
-        unsafe { QueuePairObject::of(element.cast()) }.report_last_receive();
+}
+
+/// Reports that the device has failed, or that the host wants it back, as the kernel does before it
+/// takes a device from a program. The connection manager tells its ids.
+fn report_end(port: &Port, has_failed: bool) {
+    match has_failed {
+        true => port.fail(),
+        false => port.note_request(),
     }
+    let registry = lock(&port.registry);
+    registry.own_queues.values().for_each(|own| own.set());
+    if has_failed {
+        for queue in registry.completion_queues.values() {
+            // The requests of its queue pairs can be polled as flushed.
+            // SAFETY: it is registered, and leaves the registry, which is locked, before it is freed.
+            unsafe { CompletionObject::of(*queue as *mut _) }.notify();
+        }
+    }
+    push(port, std::ptr::null_mut(), event::DEVICE_FATAL);
 }
 
 #[cfg(test)]

@@ -8,12 +8,14 @@
 //! Source of names and forms: Linux, `Documentation/ABI/stable/sysfs-class-infiniband`.
 
 use crate::context::port_attributes;
-use crate::device::{Port, lock};
+use crate::device::{Port, lock, present};
 use crate::gid::gid_of;
+use crate::machine::InService;
 use std::io::{Result, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The folder of the device's only port.
 const PORT: &str = "sys/class/infiniband/ringside0/ports/1";
@@ -30,8 +32,8 @@ const MAD_ABI: &str = "5";
 /// Index of the interface: the kernel counts its own from 1 and does not come that far.
 const INTERFACE: u32 = 1 << 20;
 
-/// The device that the files are about.
-static WRITTEN: OnceLock<Arc<Port>> = OnceLock::new();
+/// The files are there.
+static IS_WRITTEN: AtomicBool = AtomicBool::new(false);
 
 /// Held by the thread that writes: each file has one temporary name in a process.
 static WRITER: Mutex<()> = Mutex::new(());
@@ -42,12 +44,11 @@ pub(crate) fn folder() -> Option<PathBuf> {
 }
 
 /// Writes the files, if a folder is named. A failure is only logged: most programs read none.
-pub(crate) fn write(port: &Arc<Port>) {
+pub(crate) fn write(port: &Port) {
     let Some(folder) = folder() else { return };
     let _writer = lock(&WRITER);
-    // First: a change from now on writes them again. There is one device in a process: a second call
-    // changes nothing.
-    let _ = WRITTEN.set(Arc::clone(port));
+    // First: a change from now on writes them again.
+    IS_WRITTEN.store(true, Ordering::Relaxed);
     if let Err(error) = write_into(&folder, port) {
         tracing::warn!(%error, folder = %folder.display(), "no files of the kernel");
     }
@@ -55,7 +56,7 @@ pub(crate) fn write(port: &Arc<Port>) {
 
 /// Writes the state and the GIDs of the port again, if the files are there.
 pub(crate) fn write_port_again(port: &Port) {
-    let (Some(folder), Some(_)) = (folder(), WRITTEN.get()) else {
+    let Some(folder) = folder().filter(|_| IS_WRITTEN.load(Ordering::Relaxed)) else {
         return;
     };
     let _writer = lock(&WRITER);
@@ -84,14 +85,23 @@ fn groups(bytes: &[u8]) -> String {
     pairs.collect::<Vec<_>>().join(":")
 }
 
+fn in_service(port: &Port) -> Result<InService<'_>> {
+    port.device().map_err(std::io::Error::from_raw_os_error)
+}
+
 fn write_into(folder: &Path, port: &Port) -> Result<()> {
     let device = folder.join("sys/class/infiniband/ringside0");
     let guid = groups(&port.guid().to_ne_bytes());
-    let facts = port.device.facts();
-    let identity = facts.identity.as_ref();
-    let (vendor, part) = identity.map_or((0x8086, 0), |one| (one.vendor, one.device));
-    let firmware = facts.firmware.as_ref().map(|version| version.firmware);
-    let (major, minor, patch) = firmware.unwrap_or_default();
+    let ((vendor, part), (major, minor, patch)) = {
+        let device = in_service(port)?;
+        let facts = device.facts();
+        let identity = facts.identity.as_ref();
+        let firmware = facts.firmware.as_ref().map(|version| version.firmware);
+        (
+            identity.map_or((0x8086, 0), |one| (one.vendor, one.device)),
+            firmware.unwrap_or_default(),
+        )
+    };
     let lines = [
         ("node_type", "1: CA".to_owned()),
         ("node_guid", guid.clone()),
@@ -131,7 +141,7 @@ fn local_cpus() -> String {
 }
 
 fn write_port(folder: &Path, port: &Port) -> Result<()> {
-    let attributes = port_attributes(port).map_err(std::io::Error::other)?;
+    let attributes = port_attributes(port).map_err(std::io::Error::from_raw_os_error)?;
     let state = match attributes.state {
         4 => "4: ACTIVE",
         _ => "1: DOWN",
@@ -140,7 +150,9 @@ fn write_port(folder: &Path, port: &Port) -> Result<()> {
         5 => "5: LinkUp",
         _ => "3: Disabled",
     };
-    let report = port.device.query_port().map_err(std::io::Error::other)?;
+    let report = in_service(port)?
+        .query_port()
+        .map_err(std::io::Error::other)?;
     let gigabits = report.megabits_per_second.unwrap_or(2500) / 1000;
     let lines = [
         ("state", state.to_owned()),
@@ -194,15 +206,15 @@ fn unless_gone(error: std::io::Error) -> Result<()> {
 fn write_interface(folder: &Path, port: &Port) -> Result<()> {
     let octets = port.mac.map(|octet| format!("{octet:02x}"));
     line(&folder.join("address"), &octets.join(":"))?;
-    line(
-        &folder.join("mtu"),
-        &port.device.config().link.mtu.to_string(),
-    )?;
+    let mtu = in_service(port)?.config().link.mtu;
+    line(&folder.join("mtu"), &mtu.to_string())?;
     line(&folder.join("ifindex"), &INTERFACE.to_string())
 }
 
 fn write_counters(folder: &Path, port: &Port) -> Result<()> {
-    let counters = port.device.statistics().map_err(std::io::Error::other)?;
+    let counters = in_service(port)?
+        .statistics()
+        .map_err(std::io::Error::other)?;
     for counter in counters {
         let path = folder.join("hw_counters").join(counter.name);
         line(&path, &counter.value.to_string())?;
@@ -213,11 +225,11 @@ fn write_counters(folder: &Path, port: &Port) -> Result<()> {
 /// Writes the counters again. `ringside-files.so` calls it when a program opens one.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringside_refresh_counters() {
-    let (Some(folder), Some(port)) = (folder(), WRITTEN.get()) else {
+    let (Some(folder), Some(port)) = (folder(), present()) else {
         return;
     };
     let _writer = lock(&WRITER);
-    if let Err(error) = write_counters(&folder.join(PORT), port) {
+    if let Err(error) = write_counters(&folder.join(PORT), &port) {
         tracing::warn!(%error, "counters are as they were");
     }
 }

@@ -8,7 +8,9 @@ use crate::probe;
 use crate::reach::Reach;
 use ringside_bus::DmaBuffer;
 use ringside_bus::function::DmaAccess;
-use ringside_pmd::rdma::{Access, Base, MemoryRegion, ProtectionDomain};
+use ringside_pmd::rdma::{
+    Access, Base, DeregisterError, MemoryRegion, ProtectionDomain, RdmaError,
+};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -63,7 +65,11 @@ impl DomainObject {
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     // SAFETY: the caller's promise.
     let port = unsafe { &ContextObject::of(context).port };
-    match port.device.protection_domain() {
+    let domain = port.device().and_then(|device| {
+        let made = device.protection_domain();
+        made.map_err(|error| errno::of(&error))
+    });
+    match domain {
         Ok(domain) => {
             let made = Box::new(DomainObject {
                 public: ibv_pd {
@@ -76,7 +82,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
             });
             live::enter(Box::into_raw(made), Kind::Domain, context, end_domain).cast()
         }
-        Err(error) => errno::null(errno::of(&error)),
+        Err(error) => errno::null(error),
     }
 }
 
@@ -175,7 +181,8 @@ impl Wanted {
         let given = rights(self.flags)?;
         // SAFETY: the caller's promise, and a domain's context outlives it.
         let port = unsafe { &ContextObject::of((*self.domain).context).port };
-        let pool = port.device.pool().ok_or(libc::ENODEV)?;
+        let device = port.device()?;
+        let pool = device.pool().ok_or(libc::ENODEV)?;
         let access = match given.contains(Access::LOCAL_WRITE) {
             true => DmaAccess::ReadWrite,
             false => DmaAccess::Read,
@@ -325,7 +332,10 @@ pub unsafe extern "C" fn ibv_dereg_mr(region: *mut ibv_mr) -> c_int {
         && let Err(error) = registered.deregister()
     {
         tracing::warn!(%error, "not deregistered");
-        if let ringside_pmd::rdma::DeregisterError::InUse { region, .. } = error {
+        if let DeregisterError::InUse { region, error } = error
+            // The device no longer accesses memory. The driver keeps its mapping until the reset.
+            && !matches!(error, RdmaError::DeviceFailed { .. })
+        {
             object.region = Some(*region);
             if let Some(reach) = reach {
                 port.reaches.insert(object.public.lkey, reach);
@@ -427,7 +437,10 @@ impl RegionObject {
                 if let Some(reach) = reach {
                     port.reaches.insert(self.public.lkey, reach);
                 }
-                Err(libc::EBUSY)
+                Err(match port.device() {
+                    Ok(_) => libc::EBUSY,
+                    Err(error) => error,
+                })
             }
         }
     }

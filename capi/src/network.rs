@@ -11,8 +11,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A stack on the port's only receive and transmit queue, on a thread of its own. It ends with the
-/// process.
+/// process, or with [`Network::end`].
 pub(crate) struct Network {
+    thread: Mutex<Option<StackThread>>,
     resolver: Resolver,
     clock: Arc<dyn Clock>,
     /// the address of a DHCP server that is in the GID table
@@ -41,14 +42,22 @@ impl Network {
         let thread = StackThread::start(stack, Arc::clone(&clock));
         crate::signals::restore_signals(&before);
         let thread = thread?;
-        let resolver = thread.resolver();
-        // Programs end without destroying anything: the thread is not joined.
-        std::mem::forget(thread);
         Ok(Self {
-            resolver,
+            resolver: thread.resolver(),
+            thread: Mutex::new(Some(thread)),
             clock,
             leased: Mutex::default(),
         })
+    }
+
+    /// Ends the stack, and frees its queues and packets.
+    pub(crate) fn end(&self) {
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(thread);
     }
 
     /// The way to a peer; asks by ARP or neighbour discovery, and waits for the answer, 3 s at most.

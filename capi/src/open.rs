@@ -2,10 +2,11 @@
 
 use crate::abi::{ibv_context, ibv_device, verbs_context};
 use crate::channel::EventQueue;
+use crate::claim::{Failure, look_for, start_log};
 use crate::context_object::ContextObject;
-use crate::device::{Failure, Port, lock, look_for, object, start_log};
+use crate::device::{self, Port, lock, object};
 use crate::live::{self, Kind};
-use crate::per_process::PerProcess;
+use crate::machine::Machine;
 use crate::signals::on_own_thread;
 use crate::{errno, events, files, verbs_table};
 use std::ffi::{c_char, c_int};
@@ -16,7 +17,11 @@ use std::time::{Duration, Instant};
 /// The longest wait for a device that another process has.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-static PORT: PerProcess<Arc<Port>> = PerProcess::new();
+/// The longest wait for a device that is being recovered.
+const RECOVERY: Duration = Duration::from_secs(10);
+
+/// Between two looks at either.
+const STEP: Duration = Duration::from_millis(20);
 
 /// The failure that was explained last.
 static EXPLAINED: Mutex<String> = Mutex::new(String::new());
@@ -37,20 +42,20 @@ fn explain(name: &str, failure: &Failure) -> c_int {
     failure.errno
 }
 
-/// The device; none if no variable names one. An error is an errno value, and was explained on
-/// standard error; the next call tries again.
+/// The present period of service of the device; none if no variable names a device. An error is an
+/// errno value, and was explained on standard error; the next call tries again.
 ///
 /// A child of a fork opens the device for itself: what its parent listed is good there, objects that
 /// its parent made are not.
-pub(crate) fn port() -> Result<Option<&'static Arc<Port>>, c_int> {
-    if let Some(port) = PORT.get() {
+pub(crate) fn port() -> Result<Option<Arc<Port>>, c_int> {
+    if let Some(port) = device::present() {
         return Ok(Some(port));
     }
     start_log();
     let Some(name) = name() else {
         return Ok(None);
     };
-    let opened = PORT.get_or_try_init(|| {
+    let opened = device::present_or_open(|| {
         on_own_thread(|| {
             let port = open_when_free(&name)?;
             events::start(&port).map_err(|error| Failure::of(libc::EIO, error))?;
@@ -62,9 +67,27 @@ pub(crate) fn port() -> Result<Option<&'static Arc<Port>>, c_int> {
     opened.map(Some).map_err(explained)
 }
 
+/// The device in service. Waits while it is recovered, until the first attempt fails.
+///
+/// Errors: as for [`port`], and `ENODEV` without a device, or if it is out of service.
+pub(crate) fn port_in_service() -> Result<Arc<Port>, c_int> {
+    let end = Instant::now() + RECOVERY;
+    loop {
+        let port = port()?.ok_or(libc::ENODEV)?;
+        if !port.is_over() {
+            return Ok(port);
+        }
+        let may_come = port.has_failed() && port.machine().housekeeping().recover;
+        if !may_come || port.machine().is_failing() || Instant::now() >= end {
+            return Err(libc::ENODEV);
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
 /// Counts the devices, without opening one that is not open.
 fn count_devices() -> Result<usize, c_int> {
-    if PORT.get().is_some() {
+    if device::present().is_some() {
         return Ok(1);
     }
     start_log();
@@ -80,13 +103,13 @@ fn count_devices() -> Result<usize, c_int> {
 fn open_when_free(name: &str) -> Result<Arc<Port>, Failure> {
     let end = Instant::now() + PATIENCE;
     loop {
-        match Port::open(name) {
+        match Machine::open(name).and_then(|machine| Port::begin(Arc::new(machine))) {
             Err(failure)
                 if failure.errno == libc::EBUSY
-                    && (files::folder().is_some() || PORT.is_inherited())
+                    && (files::folder().is_some() || device::is_inherited())
                     && Instant::now() < end =>
             {
-                std::thread::sleep(Duration::from_millis(20));
+                std::thread::sleep(STEP);
             }
             other => return other,
         }
@@ -161,15 +184,15 @@ pub extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
     -1
 }
 
-/// Opens a device. Contexts are independent; all use the one device of the process.
+/// Opens a device. Contexts are independent; all use the one device of the process. Waits while the
+/// device is recovered from a failure.
 ///
 /// # Safety
 /// `device` came from a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    let port = match port() {
-        Ok(Some(port)) => Arc::clone(port),
-        Ok(None) => return errno::null(libc::ENODEV),
+    let port = match port_in_service() {
+        Ok(port) => port,
         Err(error) => return errno::null(error),
     };
     let events = match EventQueue::new() {

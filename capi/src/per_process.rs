@@ -1,12 +1,11 @@
 //! Values that each process makes for itself: a child of a fork has the library's memory, but neither
 //! its threads nor its device.
 
-use crate::device::lock;
 use ringside_bus::process::Birth;
 use std::convert::Infallible;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 struct Made<T> {
     birth: Birth,
@@ -79,7 +78,7 @@ impl<T> PerProcess<T> {
         if let Some(value) = made.value.get() {
             return Ok(value);
         }
-        let _maker = lock(&made.maker);
+        let _maker = made.maker.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = made.value.get() {
             return Ok(value);
         }

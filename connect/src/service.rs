@@ -138,7 +138,8 @@ impl Service {
     }
 
     /// True if it takes a message that is in no hurry, and leaves room for others.
-    pub(crate) fn has_room(&self) -> bool {
+    #[must_use]
+    pub fn has_room(&self) -> bool {
         self.idle.len() > SENDS / 2 && self.waiting.len() < MAX_WAITING / 2
     }
 

@@ -5,6 +5,7 @@ mod killed;
 mod link;
 mod memory;
 mod random;
+mod recovered;
 mod sockets;
 mod surroundings;
 mod wires;

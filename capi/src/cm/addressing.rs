@@ -5,6 +5,7 @@ use super::events::drop_event;
 use super::id::{ChannelObject, IdObject, Notice, Step};
 use super::node::{Node, node};
 use super::ports::Owner;
+use super::recovery::node_in_service;
 use super::route;
 use super::socket_address;
 use crate::abi::{ibv_context, kind};
@@ -148,9 +149,10 @@ unsafe fn withdraw(node: &Node, id: *mut rdma_cm_id) -> Vec<usize> {
 /// The address that is used for localhost: on a model, whose wire does not leave the machine, the
 /// device's own. Libraries bind to localhost where a program names no address (libfabric).
 pub(super) fn here(node: &Node, loopback: IpAddr) -> Option<IpAddr> {
-    let mut own = node.port.addresses().into_iter();
+    let port = node.port();
+    let mut own = port.addresses().into_iter();
     let found = own.find(|own| own.is_ipv4() == loopback.is_ipv4());
-    found.filter(|_| node.port.is_model)
+    found.filter(|_| port.is_model)
 }
 
 /// Binds an id to an address and a port.
@@ -166,7 +168,7 @@ pub(super) unsafe fn bind(
         ip if ip.is_loopback() => here(node, ip).ok_or(libc::ENODEV)?,
         ip => ip,
     };
-    if !ip.is_unspecified() && node.port.gid_index(ip).is_none() {
+    if !ip.is_unspecified() && node.port().gid_index(ip).is_none() {
         return Err(libc::EADDRNOTAVAIL);
     }
     // SAFETY: the caller's promise.
@@ -194,7 +196,7 @@ pub(super) unsafe fn bind(
         drop(private);
         route::show_local(id, local);
         if !ip.is_unspecified() {
-            route::show_device(id, node.shared);
+            route::show_device(id, node.shared());
         }
     }
     Ok(())
@@ -211,7 +213,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_bind_addr(
     // SAFETY: the caller's promise.
     let result = unsafe {
         let local = socket_address::read(address).ok_or(libc::EINVAL);
-        local.and_then(|local| bind(node()?, id, local))
+        local.and_then(|local| bind(node_in_service()?, id, local))
     };
     answer(result)
 }
@@ -348,7 +350,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_get_devices(
     count: *mut c_int,
 ) -> *mut *mut ibv_context {
     let _call = Uncancelled::new();
-    let node = match node() {
+    let node = match node_in_service() {
         Ok(node) => node,
         Err(error) => return errno::null(error),
     };
@@ -358,7 +360,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_get_devices(
         if list.is_null() {
             return errno::null(libc::ENOMEM);
         }
-        *list = node.shared.context;
+        *list = node.show_context();
         if !count.is_null() {
             *count = 1;
         }

@@ -41,7 +41,11 @@ unsafe fn bytes(data: *const c_void, length: u8) -> Vec<u8> {
 
 /// Reads and atomics that the device answers, and has outstanding, at a time.
 fn depths(node: &Node) -> (u8, u8) {
-    let limits = node.port.device.rdma_limits();
+    let port = node.port();
+    let limits = port
+        .device()
+        .ok()
+        .and_then(|device| device.rdma_limits().ok());
     let cut = |count: u32| u8::try_from(count).unwrap_or(u8::MAX);
     limits.map_or((1, 1), |limits| {
         (cut(limits.inbound_reads), cut(limits.outbound_reads))

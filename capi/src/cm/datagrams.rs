@@ -7,6 +7,7 @@ use super::addressing::here;
 use super::id::User;
 use super::node::{State, node};
 use super::ports::Owner;
+use super::recovery::node_in_service;
 use super::resolving::local_for;
 use super::route;
 use super::services::Question;
@@ -40,14 +41,13 @@ pub(crate) struct Place {
 
 /// The protection domain and the context of all datagram services.
 pub(crate) fn shared() -> Result<(*mut ibv_context, *mut ibv_pd), c_int> {
-    let shared = node()?.shared;
+    let shared = node_in_service()?.shared();
     Ok((shared.context, shared.domain))
 }
 
 /// Bytes of the longest datagram.
 pub(crate) fn longest() -> Result<u32, c_int> {
-    let report = node()?.port.device.query_port();
-    Ok(report.map_or(1024, |report| report.active_mtu))
+    Ok(route::active_mtu(&node()?.port()))
 }
 
 /// The address of this device that a peer is reached from.
@@ -68,7 +68,7 @@ pub(crate) fn meant(address: SocketAddr) -> Result<SocketAddr, c_int> {
 
 /// The MAC address of a peer; nothing while it is being asked for, or is not known.
 pub(crate) fn present_mac(remote: IpAddr) -> Option<MacAddress> {
-    match node().ok()?.port.lookup(remote) {
+    match node().ok()?.port().lookup(remote) {
         Lookup::Found(mac) => Some(mac),
         Lookup::Asked | Lookup::Unknown => None,
     }
@@ -81,15 +81,16 @@ pub(crate) fn handle_to(
     remote: IpAddr,
 ) -> Result<Option<(MacAddress, *mut ibv_ah)>, c_int> {
     let node = node()?;
-    let mac = match node.port.lookup(remote) {
+    let port = node.port();
+    let mac = match port.lookup(remote) {
         Lookup::Found(mac) => mac,
         Lookup::Asked => return Ok(None),
         Lookup::Unknown => return Err(libc::EHOSTUNREACH),
     };
-    let way = route::address_vector(&node.port, local, remote, 0, 0);
+    let way = route::address_vector(&port, local, remote, 0, 0);
     let mut way: ibv_ah_attr = way.ok_or(libc::EADDRNOTAVAIL)?;
-    // SAFETY: the domain stays until the process ends; live attributes.
-    let made = unsafe { ibv_create_ah(node.shared.domain, &raw mut way) };
+    // SAFETY: the domain stays as long as there is a socket; live attributes.
+    let made = unsafe { ibv_create_ah(node.shared().domain, &raw mut way) };
     if made.is_null() {
         return Err(last_error());
     }
@@ -100,10 +101,10 @@ impl Place {
     /// Takes an address and a port, or a free port for 0. Errors: `EADDRINUSE`, `EADDRNOTAVAIL`.
     pub(crate) fn take(wanted: SocketAddr, family_only: bool) -> Result<Self, c_int> {
         static TOKENS: AtomicUsize = AtomicUsize::new(0);
-        let node = node()?;
+        let node = node_in_service()?;
         let wanted = meant(wanted).map_err(|_| libc::EADDRNOTAVAIL)?;
         let ip = wanted.ip();
-        if !ip.is_unspecified() && node.port.gid_index(ip).is_none() {
+        if !ip.is_unspecified() && node.port().gid_index(ip).is_none() {
             return Err(libc::EADDRNOTAVAIL);
         }
         // Ids are named by their addresses, which are even.

@@ -89,7 +89,7 @@ fn begin(path: &Path, service: &mut Service) -> std::io::Result<FarewellFile> {
 /// The VLAN of the own address.
 fn vlan(port: &Port, message: &OutgoingMad) -> Option<u16> {
     let source = message.source.address();
-    let gids = port.device.gids().unwrap_or_default();
+    let gids = port.device().ok()?.gids().unwrap_or_default();
     let own = gids.iter().find(|gid| gid.address.address == source)?;
     own.address.vlan
 }

@@ -3,26 +3,22 @@
 use super::abi::{event, rdma_cm_id, rdma_conn_param};
 use super::farewells::Farewells;
 use super::id::{ChannelObject, Detail, IdObject, Notice, Resolution, Step, User};
+use super::lives::Lives;
 use super::ports::Ports;
 use super::route::{self, Shared};
 use super::services::{Question, Service as DatagramService};
-use crate::channel::last_error;
-use crate::device::{Port, lock, object};
-use crate::errno;
-use crate::memory::ibv_alloc_pd;
-use crate::open::{self, ibv_open_device};
+use crate::device::{Port, lock};
 use crate::per_process::PerProcess;
 use crate::signals::{block_signals, restore_signals};
 use crate::wakeup::Wakeup;
 use ringside_cm::{
     Action, AddressHeader, ConnectionId, Event, EventKind, Identity, ListenerId, Manager,
-    Parameters, ServiceStatus,
+    OutgoingMad, Parameters, ServiceStatus,
 };
 use ringside_connect::Service;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -35,17 +31,16 @@ const ASKING: Duration = Duration::from_millis(1);
 
 /// The connection manager, once for all ids.
 pub(super) struct Node {
-    pub(super) shared: Shared,
-    pub(super) port: Arc<Port>,
+    pub(super) lives: Lives,
     began: Instant,
     state: Mutex<State>,
-    wake: Arc<Wakeup>,
+    pub(super) wake: Arc<Wakeup>,
 }
 
 /// State that calls and the thread change.
 pub(super) struct State {
     pub(super) manager: Manager,
-    service: Service,
+    pub(super) service: Service,
     farewells: Farewells,
     pub(super) connections: HashMap<ConnectionId, usize>,
     pub(super) listeners: HashMap<ListenerId, usize>,
@@ -56,8 +51,10 @@ pub(super) struct State {
     pub(super) served: HashMap<ListenerId, DatagramService>,
     /// their questions to peers
     pub(super) questions: HashMap<ConnectionId, Question>,
-    /// the ids were told that the device failed
-    is_removed: bool,
+    /// the device is out of service: messages for after its recovery
+    pub(super) lost: Option<VecDeque<OutgoingMad>>,
+    /// messages from before a recovery
+    pub(super) kept: VecDeque<OutgoingMad>,
     /// the addresses that the manager has
     addresses: Vec<IpAddr>,
 }
@@ -97,20 +94,19 @@ fn seed() -> u64 {
 }
 
 impl Node {
+    /// The device in the present period of service.
+    pub(super) fn port(&self) -> Arc<Port> {
+        self.lives.port()
+    }
+
+    /// The context and the protection domain of ids that are made now.
+    pub(super) fn shared(&self) -> Shared {
+        self.lives.shared()
+    }
+
     fn open() -> Result<Self, c_int> {
-        let port = open::port()?.ok_or(libc::ENODEV)?;
-        let mut service = Service::open(&port.device).map_err(|error| errno::of(&error))?;
-        // SAFETY: the device of this process, and the context that was just opened.
-        let (context, domain) = unsafe {
-            let context = ibv_open_device(object());
-            if context.is_null() {
-                return Err(last_error());
-            }
-            (context, ibv_alloc_pd(context))
-        };
-        if domain.is_null() {
-            return Err(last_error());
-        }
+        let (lives, mut service) = Lives::begin()?;
+        let port = lives.port();
         let seed = seed();
         let mut manager = Manager::new(Identity::of(u64::from_be(port.guid()), seed));
         let addresses = port.addresses();
@@ -123,8 +119,7 @@ impl Node {
             .own_queues
             .insert(service.queue_number(), Arc::clone(&wake));
         Ok(Self {
-            shared: Shared { context, domain },
-            port: Arc::clone(port),
+            lives,
             began: Instant::now(),
             state: Mutex::new(State {
                 manager,
@@ -136,7 +131,8 @@ impl Node {
                 resolving: BTreeMap::new(),
                 served: HashMap::new(),
                 questions: HashMap::new(),
-                is_removed: false,
+                lost: None,
+                kept: VecDeque::new(),
                 addresses,
             }),
             wake,
@@ -196,20 +192,8 @@ impl Node {
     fn round(&self) -> Duration {
         let mut state = lock(&self.state);
         let now = self.began.elapsed();
-        let State {
-            manager, service, ..
-        } = &mut *state;
-        service.arm();
-        service.poll(|arrived| {
-            if let Err(reason) = manager.receive(now, arrived) {
-                tracing::debug!(%reason, "a datagram for queue pair 1 was dropped");
-            }
-        });
-        if self.port.has_failed.load(Ordering::Acquire) && !state.is_removed {
-            state.remove_device(now);
-        }
-        state.follow_addresses(&self.port);
-        let mut is_asking = state.service.retry(&|address| self.port.lookup(address));
+        self.follow_device(&mut state, now);
+        let mut is_asking = state.lost.is_none() && state.receive(&self.port(), now);
         state.resolve(self, now);
         is_asking |= !state.resolving.is_empty();
         state.manager.tick(now);
@@ -228,9 +212,24 @@ fn watch(node: &Node) {
 }
 
 impl State {
+    /// Takes messages that arrived, and sends those that waited. True if some wait for their peers' MAC
+    /// addresses.
+    fn receive(&mut self, port: &Port, now: Duration) -> bool {
+        self.service.arm();
+        let manager = &mut self.manager;
+        self.service.poll(|arrived| {
+            if let Err(reason) = manager.receive(now, arrived) {
+                tracing::debug!(%reason, "a datagram for queue pair 1 was dropped");
+            }
+        });
+        self.follow_addresses(port);
+        self.send_kept(port);
+        self.service.retry(&|address| port.lookup(address))
+    }
+
     /// Discards a request that ended before the program read it: its id, its event and its
     /// connection. False if the program has the id.
-    fn discard_unread(&mut self, now: Duration, id: usize) -> bool {
+    pub(super) fn discard_unread(&mut self, now: Duration, id: usize) -> bool {
         // SAFETY: an id leaves the tables before it is destroyed.
         let object = unsafe { IdObject::of(id as *mut rdma_cm_id) };
         if object.private().step != Step::Requested {
@@ -267,30 +266,12 @@ impl State {
         self.addresses = now;
     }
 
-    /// Tells the ids that listen, ask or are connected that the device is gone. Linux does so when
-    /// it loses a device.
-    fn remove_device(&mut self, now: Duration) {
-        self.is_removed = true;
-        self.end_resolutions();
-        let all: Vec<usize> = self.connections.values().copied().collect();
-        for id in all {
-            self.discard_unread(now, id);
-        }
-        let connected = self.connections.values();
-        let ids: BTreeSet<usize> = connected.chain(self.listeners.values()).copied().collect();
-        for id in ids {
-            push(Notice::new(id, event::DEVICE_REMOVAL, 0));
-        }
-    }
-
     fn act(&mut self, node: &Node) {
-        self.farewells.follow(&mut self.manager, &node.port);
+        let port = node.port();
+        self.farewells.follow(&mut self.manager, &port);
         while let Some(action) = self.manager.next_action() {
             match action {
-                Action::Send(mad) => {
-                    let neighbour = |address| node.port.lookup(address);
-                    self.service.send(mad, &neighbour);
-                }
+                Action::Send(mad) => self.send(&port, mad),
                 Action::Event(event) => {
                     if let Some(event) = self.take_datagrams(node.began.elapsed(), event) {
                         self.tell(node, event);
@@ -334,6 +315,8 @@ impl State {
                     data: private_data,
                     ..notice
                 }),
+            // The id was told already.
+            (EventKind::DeviceFailed, _) => None,
             (_, Some(id)) if self.discard_unread(node.began.elapsed(), id) => None,
             (kind, Some(id)) => Some(notice_of(node, id, kind)),
             (_, None) => None,
@@ -370,12 +353,12 @@ impl State {
         let local = SocketAddr::new(header.destination, local_port);
         let remote = SocketAddr::new(header.source, header.source_port);
         let id = IdObject::make(space, kind);
-        let mtu = parameters.map_or_else(|| route::path_mtu(&node.port), |all| all.path_mtu);
+        let mtu = parameters.map_or_else(|| route::path_mtu(&node.port()), |all| all.path_mtu);
         // SAFETY: just made, and seen by no one else yet.
         unsafe {
             (*id).channel = channel;
             (*id).context = context;
-            route::show_device(id, node.shared);
+            route::show_device(id, node.shared());
             route::show_local(id, local);
             route::show_remote(id, remote);
             route::show_path(id, mtu, parameters.map_or(0, |all| all.traffic_class));
@@ -445,7 +428,6 @@ fn notice_of(node: &Node, id: usize, kind: EventKind) -> Notice {
             ..Notice::new(id, event::REJECTED, reason.0.into())
         },
         EventKind::Unreachable => Notice::new(id, event::UNREACHABLE, -libc::ETIMEDOUT),
-        EventKind::DeviceFailed => Notice::new(id, event::DEVICE_REMOVAL, 0),
         EventKind::Disconnected { by_peer } => {
             let status = if by_peer { 0 } else { -libc::ETIMEDOUT };
             Notice::new(id, event::DISCONNECTED, status)
@@ -469,9 +451,10 @@ fn notice_of(node: &Node, id: usize, kind: EventKind) -> Notice {
             data: private_data,
             ..Notice::new(id, event::UNREACHABLE, status.0.into())
         },
-        EventKind::Established | EventKind::Request { .. } | EventKind::ServiceRequest { .. } => {
-            Notice::new(id, event::ESTABLISHED, 0)
-        }
+        EventKind::Established
+        | EventKind::Request { .. }
+        | EventKind::ServiceRequest { .. }
+        | EventKind::DeviceFailed => Notice::new(id, event::ESTABLISHED, 0),
     }
 }
 
@@ -482,7 +465,7 @@ fn service_detail(node: &Node, id: usize, queue_pair: u32, queue_key: u32) -> De
         return Detail::None;
     };
     let class = private.traffic_class;
-    let route = route::address_vector(&node.port, local.ip(), remote.ip(), class, 0);
+    let route = route::address_vector(&node.port(), local.ip(), remote.ip(), class, 0);
     route.map_or(Detail::None, |route| Detail::Datagram {
         route,
         queue_pair,

@@ -235,7 +235,7 @@ unsafe fn attributes(id: *mut rdma_cm_id, to: c_int) -> Result<(ibv_qp_attr, c_i
 
 fn set_receiving(wanted: &mut ibv_qp_attr, parameters: &Parameters) -> Result<c_int, c_int> {
     let route = route::address_vector(
-        &node()?.port,
+        &node()?.port(),
         parameters.local.address(),
         parameters.remote.address(),
         parameters.traffic_class,

@@ -5,6 +5,7 @@ use super::addressing::bind;
 use super::events::finish;
 use super::id::{IdObject, Notice, Resolution, Step};
 use super::node::{Node, State, node, push};
+use super::recovery::node_in_service;
 use super::route;
 use super::socket_address;
 use crate::cancel::Uncancelled;
@@ -16,7 +17,8 @@ use std::time::Duration;
 
 /// The address of this device that a peer is reached from: of the peer's network, or of its family.
 pub(super) fn local_for(node: &Node, remote: IpAddr) -> Option<IpAddr> {
-    let gids = node.port.device.gids().unwrap_or_default();
+    let port = node.port();
+    let gids = port.device().ok()?.gids().unwrap_or_default();
     let near = gids.iter().filter(|gid| gid.address.is_neighbour(remote));
     // Of those with equal prefixes the first.
     if let Some(gid) = near.rev().max_by_key(|gid| gid.address.prefix_bits) {
@@ -24,7 +26,7 @@ pub(super) fn local_for(node: &Node, remote: IpAddr) -> Option<IpAddr> {
     }
     let narrow =
         |address: &IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
-    let all = node.port.addresses().into_iter();
+    let all = port.addresses().into_iter();
     let mut same = all.filter(|own| own.is_ipv4() == remote.is_ipv4());
     let fitting = same.clone().find(|own| narrow(own) == narrow(&remote));
     fitting.or_else(|| same.next())
@@ -113,7 +115,7 @@ unsafe fn is_resolved(
 ) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
-        match node.port.lookup(wanted.remote.ip()) {
+        match node.port().lookup(wanted.remote.ip()) {
             Lookup::Found(_) => succeed(node, id, wanted),
             Lookup::Unknown => fail(id, libc::EHOSTUNREACH),
             Lookup::Asked if now >= wanted.until => fail(id, libc::ETIMEDOUT),
@@ -135,7 +137,7 @@ unsafe fn succeed(node: &Node, id: *mut rdma_cm_id, found: &Resolution) {
         drop(private);
         route::show_local(id, found.local);
         route::show_remote(id, found.remote);
-        route::show_device(id, node.shared);
+        route::show_device(id, node.shared());
     }
     push(Notice::new(id as usize, event::ADDR_RESOLVED, 0));
 }
@@ -171,7 +173,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_resolve_addr(
             return errno::minus_one(libc::EINVAL);
         };
         let source = socket_address::read(source);
-        let begun = node().and_then(|node| {
+        let begun = node_in_service().and_then(|node| {
             let remote = own_for_none(node, remote);
             resolve(node, id, source, remote, limit)
         });
@@ -202,7 +204,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_resolve_route(
         private.step = Step::Routed;
         let class = private.traffic_class;
         drop(private);
-        route::show_path(id, route::path_mtu(&node.port), class);
+        route::show_path(id, route::path_mtu(&node.port()), class);
         push(Notice::new(id as usize, event::ROUTE_RESOLVED, 0));
         finish(id)
     }

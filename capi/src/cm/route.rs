@@ -11,7 +11,7 @@ use ringside_cm::gsi::{HOP_LIMIT, PARTITION_KEY};
 use ringside_cm::timing::PACKET_LIFE_TIME;
 use std::net::{IpAddr, SocketAddr};
 
-/// The context and the protection domain that all ids share.
+/// The context and the protection domain that all ids of a period of service share.
 #[derive(Clone, Copy)]
 pub(super) struct Shared {
     pub(super) context: *mut ibv_context,
@@ -62,13 +62,18 @@ pub(super) unsafe fn show_remote(id: *mut rdma_cm_id, remote: SocketAddr) {
     addresses.addr.dgid = gid_of(remote.ip());
 }
 
+/// The path MTU of the port, in bytes.
+pub(super) fn active_mtu(port: &Port) -> u32 {
+    let report = port
+        .device()
+        .ok()
+        .and_then(|device| device.query_port().ok());
+    report.map_or(1024, |report| report.active_mtu)
+}
+
 /// The path MTU of the port, as verbs codes it.
 pub(super) fn path_mtu(port: &Port) -> u8 {
-    let bytes = port
-        .device
-        .query_port()
-        .map_or(1024, |report| report.active_mtu);
-    u8::try_from(mtu_code(bytes)).unwrap_or(3)
+    u8::try_from(mtu_code(active_mtu(port))).unwrap_or(3)
 }
 
 /// Shows the path between both addresses.

@@ -1,4 +1,5 @@
 use crate::abi::{event, ibv_async_event, ibv_context, ibv_gid, ibv_gid_entry};
+use crate::cm::abi::{rdma_cm_id, rdma_event_channel};
 use crate::cm::{
     self, ringside_rdma_ack_cm_event, ringside_rdma_bind_addr, ringside_rdma_create_event_channel,
     ringside_rdma_create_id, ringside_rdma_destroy_event_channel, ringside_rdma_destroy_id,
@@ -8,10 +9,11 @@ use crate::completion::{ibv_create_cq, ibv_destroy_cq};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::context::{_ibv_query_gid_ex, _ibv_query_gid_table, ibv_get_async_event, ibv_query_gid};
 use crate::gid::gid_of;
+use crate::memory::{ibv_alloc_pd, ibv_dealloc_pd};
 use crate::open::{ibv_close_device, ibv_get_device_list, ibv_open_device, port};
 use ringside_model::Fault;
 use std::mem::zeroed;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ptr::null_mut;
 use std::sync::Once;
 
@@ -35,7 +37,8 @@ fn a_completion_queue_reports_to_the_event_queue_of_its_vector() {
     let context = open_model();
     // SAFETY: every object is of the library and destroyed once.
     unsafe {
-        let device = &port().unwrap().unwrap().device;
+        let port = port().unwrap().unwrap();
+        let device = port.device().unwrap();
         let last = (*context).num_comp_vectors - 1;
         let users = || {
             let queues = device.event_queues().unwrap();
@@ -66,8 +69,9 @@ fn a_program_is_told_of_changes_of_the_gid_table_and_of_the_link() {
     let context = open_model();
     // SAFETY: every pointer is of the library, every place is of this test.
     unsafe {
-        let device = &port().unwrap().unwrap().device;
-        let before = port().unwrap().unwrap().gids().len();
+        let port = port().unwrap().unwrap();
+        let device = port.device().unwrap();
+        let before = port.gids().len();
         let mut gid: ibv_gid = zeroed();
         assert_eq!(ibv_query_gid(context, 1, before as i32, &raw mut gid), -1);
 
@@ -98,7 +102,7 @@ fn a_program_is_told_of_changes_of_the_gid_table_and_of_the_link() {
         assert_eq!(count, before as isize, "empty entries are not listed");
 
         // The link goes and comes.
-        let port = port().unwrap().unwrap();
+        drop(device);
         let model = port.model().unwrap();
         for (change, kind) in [(true, event::PORT_ERR), (false, event::PORT_ACTIVE)] {
             let done = model.with(move |world| match change {
@@ -115,7 +119,8 @@ fn a_program_is_told_of_changes_of_the_gid_table_and_of_the_link() {
     }
 }
 
-/// An error of the device itself is reported to the context, and to an id that listens.
+/// A failure of the device is reported to the context, and to an id that listens on its address. An id
+/// that listens on all addresses goes on. Once the device is recovered, it can be opened again.
 ///
 /// # Safety
 /// `context` is open.
@@ -123,35 +128,62 @@ unsafe fn the_device_fails(context: *mut ibv_context) {
     // SAFETY: every pointer is of the library, every place is of this function.
     unsafe {
         let channel = ringside_rdma_create_event_channel();
-        let mut id = std::ptr::null_mut();
-        let made =
-            ringside_rdma_create_id(channel, &raw mut id, std::ptr::null_mut(), cm::space::TCP);
-        let mut any: libc::sockaddr_in = zeroed();
-        any.sin_family = libc::AF_INET as u16;
-        assert_eq!(
-            (made, ringside_rdma_bind_addr(id, (&raw mut any).cast())),
-            (0, 0)
-        );
-        assert_eq!(ringside_rdma_listen(id, 1), 0);
-        let model = port().unwrap().unwrap().model().unwrap();
+        let own = port().unwrap().unwrap().addresses();
+        let own = own.into_iter().find(IpAddr::is_ipv4).unwrap();
+        let bound = listening(channel, own);
+        let everywhere = listening(channel, "0.0.0.0".parse().unwrap());
         let critical = Fault::CriticalError { code: 1 };
+        let failing = port().unwrap().unwrap();
+        let model = failing.model().unwrap();
         assert!(model.with(move |world| world.inject(0, critical)).is_some());
 
         let mut told: ibv_async_event = zeroed();
         assert_eq!(ibv_get_async_event(context, &raw mut told), 0);
         assert_eq!(told.event_type, event::DEVICE_FATAL);
+        // Objects of a context that has failed cannot be made, also after the recovery.
+        assert!(ibv_alloc_pd(context).is_null());
+        let again = open_model();
+        assert!(ibv_alloc_pd(context).is_null());
+        let domain = ibv_alloc_pd(again);
+        assert!(
+            !domain.is_null(),
+            "the context of the recovered device works"
+        );
+
         let mut ready = libc::pollfd {
             fd: (*channel).fd,
             events: libc::POLLIN,
             revents: 0,
         };
         assert_eq!(libc::poll(&raw mut ready, 1, 5000), 1, "the id is not told");
-        let mut read = std::ptr::null_mut();
+        let mut read = null_mut();
         assert_eq!(ringside_rdma_get_cm_event(channel, &raw mut read), 0);
         assert_eq!((*read).event, cm::abi::event::DEVICE_REMOVAL);
-        assert_eq!((*read).id, id);
+        assert_eq!((*read).id, bound);
         ringside_rdma_ack_cm_event(read);
-        assert_eq!(ringside_rdma_destroy_id(id), 0);
+        assert_eq!(libc::poll(&raw mut ready, 1, 0), 0, "only that id was told");
+        for id in [bound, everywhere] {
+            assert_eq!(ringside_rdma_destroy_id(id), 0);
+        }
         ringside_rdma_destroy_event_channel(channel);
+        assert_eq!(ibv_dealloc_pd(domain), 0);
+        assert_eq!(ibv_close_device(again), 0);
+    }
+}
+
+/// An id that listens on an address.
+///
+/// # Safety
+/// `channel` is one of the library.
+unsafe fn listening(channel: *mut rdma_event_channel, on: IpAddr) -> *mut rdma_cm_id {
+    // SAFETY: the caller's promise; every place is of this function.
+    unsafe {
+        let mut id = null_mut();
+        let made = ringside_rdma_create_id(channel, &raw mut id, null_mut(), cm::space::TCP);
+        let mut address: libc::sockaddr_storage = zeroed();
+        cm::socket_address::write(&mut address, SocketAddr::new(on, 0));
+        let bound = ringside_rdma_bind_addr(id, (&raw mut address).cast());
+        assert_eq!((made, bound, ringside_rdma_listen(id, 1)), (0, 0, 0));
+        id
     }
 }

@@ -99,12 +99,13 @@ impl Places {
             true => Some(Memory::sparse(length).map_err(|error| errno::of(&error.into()))?),
             false => None,
         };
+        let device = port.device()?;
         let memory = match &sparse {
             Some(memory) => {
-                let mapped = port.device.map_memory(memory.clone());
+                let mapped = device.map_memory(memory.clone());
                 mapped.map_err(|refused| refused.error)
             }
-            None => port.device.allocate(length),
+            None => device.allocate(length),
         };
         let memory = memory.map_err(|error| errno::of(&error))?;
         let region = domain.register(memory, Access::LOCAL_READ | Access::LOCAL_WRITE);

@@ -1,0 +1,72 @@
+//! A program that goes on after failures of its device.
+
+use crate::harness::*;
+use serde_json::Value;
+use std::process::{Child, Command, Stdio};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+/// A model's server in a folder. It is killed with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_program_opens_its_device_again_after_each_failure() {
+    let _one_pair = ONE_PAIR.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("recovered", folder.path()) else {
+        return;
+    };
+    let [socket, others, control] =
+        ["socket", "others", "control"].map(|name| folder.path().join(name));
+    let served = Command::new(env!("CARGO_BIN_EXE_ringside"))
+        .args(["model", "serve", "--socket"])
+        .arg(&socket)
+        .arg("--socket")
+        .arg(&others)
+        .arg("--control")
+        .arg(&control)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn();
+    let _server = Server(served.expect("the server"));
+    let limit = Instant::now() + Duration::from_secs(30);
+    while !(socket.exists() && control.exists()) {
+        assert!(Instant::now() < limit, "the server does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let tell = format!(
+        "{} model tell {}",
+        env!("CARGO_BIN_EXE_ringside"),
+        control.display()
+    );
+    let faults = [
+        "critical-error 1",
+        "function-reset",
+        "protocol-engine-stall",
+        "global-reset",
+        "firmware-stall",
+    ];
+    let peer = format!(
+        "RINGSIDE_DEVICE=vfio-user:{} {program} peer",
+        others.display()
+    );
+    let output = Command::new("timeout")
+        .args(["-k", "5", "100", &program, &peer])
+        .args(faults.map(|fault| format!("{tell} fault 0 {fault} >/dev/null")))
+        .env("LD_LIBRARY_PATH", libraries())
+        .env("RINGSIDE_DEVICE", format!("vfio-user:{}", socket.display()))
+        .output();
+    assert_eq!(succeeded(&output.expect("the program")), "ok\n");
+    let status = Command::new("sh")
+        .args(["-c", &format!("{tell} status")])
+        .output();
+    let status: Value = serde_json::from_slice(&status.expect("tell").stdout).expect("JSON");
+    assert_eq!(status["breaches"], 0, "{status}");
+}

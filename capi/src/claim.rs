@@ -1,0 +1,114 @@
+//! Finding and claiming the device that `RINGSIDE_DEVICE` names.
+
+use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
+use ringside_bus::{DeviceAddress, Function, FunctionError, TscClock, VfioFunction};
+use ringside_config::Config;
+use ringside_model::{Threaded, WorldSettings};
+use std::ffi::c_int;
+use std::sync::Arc;
+
+/// Most completion vectors without a configuration: each takes memory for the events of all
+/// completion queues. Some virtual functions and machines have fewer.
+const MAX_VECTORS: u16 = 32;
+
+/// The reason why there is no device.
+pub(crate) struct Failure {
+    pub(crate) errno: c_int,
+    pub(crate) text: String,
+}
+
+impl Failure {
+    pub(crate) fn of(errno: c_int, error: impl std::fmt::Display) -> Self {
+        let text = error.to_string();
+        Self { errno, text }
+    }
+}
+
+pub(crate) fn start_log() {
+    use tracing_subscriber::EnvFilter;
+    if std::env::var_os("RUST_LOG").is_some() {
+        let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_default_env());
+        // The program may have a log of its own from Rust code: then that stays.
+        let _ = log.with_writer(std::io::stderr).try_init();
+    }
+}
+
+/// Claims a device. A model in this process is started.
+pub(crate) fn claim(
+    address: &DeviceAddress,
+    config: &Config,
+) -> Result<(Arc<dyn Function>, Option<Threaded>), Failure> {
+    let clock = Arc::new(TscClock::new());
+    match address {
+        DeviceAddress::VfioUser(path) => {
+            let function = VfioUserFunction::connect(path, clock, ClientLimits::default());
+            let errno = |error: &FunctionError| match error {
+                FunctionError::InUse { .. } => libc::EBUSY,
+                _ => libc::ENODEV,
+            };
+            let function = function.map_err(|error| Failure::of(errno(&error), error))?;
+            Ok((Arc::new(function), None))
+        }
+        DeviceAddress::Pci { .. } => {
+            let function = VfioFunction::claim(address, clock);
+            let function = function.map_err(|error| Failure::of(libc::EBUSY, error))?;
+            Ok((Arc::new(function), None))
+        }
+        DeviceAddress::Model(index) => {
+            let functions = u16::try_from(config.model.functions).unwrap_or(u16::MAX);
+            let model = Threaded::start(&WorldSettings::with_functions(functions), None);
+            let model = model.map_err(|error| Failure::of(libc::EIO, error))?;
+            let function = model.function(*index);
+            let missing =
+                || Failure::of(libc::ENODEV, format!("the model has no function {index}"));
+            Ok((function.ok_or_else(missing)?, Some(model)))
+        }
+    }
+}
+
+/// The configuration without a file, and the values of keys that a file does not name: programs of
+/// verbs expect more objects than an application that makes its own configuration, and a completion
+/// vector for each core.
+fn sized_for_programs() -> Config {
+    let mut config = Config::default();
+    config.rdma.queue_pairs = 512;
+    config.rdma.completion_queues = 1024;
+    config.rdma.memory_regions = 16_384;
+    config.rdma.address_handles = 512;
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    config.rdma.event_queues =
+        u16::try_from(cores).map_or(MAX_VECTORS, |cores| cores.min(MAX_VECTORS));
+    config
+}
+
+/// The address that `name` is, and the configuration that the environment names.
+pub(crate) fn named(name: &str) -> Result<(DeviceAddress, Config), Failure> {
+    let invalid = |error: &dyn std::fmt::Display| Failure::of(libc::EINVAL, error);
+    let address = name.parse().map_err(|error| invalid(&error))?;
+    let config = match std::env::var_os("RINGSIDE_CONFIG") {
+        Some(path) => {
+            Config::load_over(path, &sized_for_programs()).map_err(|error| invalid(&error))?
+        }
+        None => sized_for_programs(),
+    };
+    Ok((address, config))
+}
+
+/// Looks whether there is a device of that name, and opens nothing.
+///
+/// A program that only looks for devices keeps no descriptor: it may close all it knows of, as
+/// daemons do, and open the device afterwards.
+pub(crate) fn look_for(name: &str) -> Result<(), Failure> {
+    let (address, config) = named(name)?;
+    let missing = |text: String| Err(Failure::of(libc::ENODEV, text));
+    match &address {
+        DeviceAddress::VfioUser(path) if !path.exists() => missing(format!(
+            "there is no socket at {}: start its server (ringside model serve)",
+            path.display()
+        )),
+        DeviceAddress::Model(index) if u32::from(*index) >= config.model.functions => {
+            missing(format!("the model has no function {index}"))
+        }
+        _ => Ok(()),
+    }
+}

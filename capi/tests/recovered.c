@@ -1,0 +1,289 @@
+/* A program that outlives failures of its device: recovered PEER COMMAND...
+ *
+ * Each COMMAND makes the device fail. The program is told, destroys what it had, opens the device again and
+ * goes on: contexts, regions, connections, sockets. What listens on all addresses stays. Says "ok".
+ * PEER runs "recovered peer" on another device: it connects, and says "told" when the connection ends. */
+#include "connect.h"
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rsocket.h>
+#include <unistd.h>
+
+enum { PORT = 4711, BOUND_PORT = 4712, SOCKET_PORT = 4713, WAIT_MS = 20000 };
+
+static struct rdma_event_channel *channel;
+
+static struct sockaddr_in at(const char *address, int port)
+{
+    struct sockaddr_in place = { .sin_family = AF_INET, .sin_port = htons(port) };
+    CHECK(inet_pton(AF_INET, address, &place.sin_addr) == 1);
+    return place;
+}
+
+static int is_ready(int descriptor, int milliseconds)
+{
+    struct pollfd wanted = { .fd = descriptor, .events = POLLIN };
+    return poll(&wanted, 1, milliseconds) == 1;
+}
+
+static struct rdma_cm_event *expect(enum rdma_cm_event_type kind)
+{
+    struct rdma_cm_event *event;
+    if (!is_ready(channel->fd, WAIT_MS)) {
+        fprintf(stderr, "no %s\n", rdma_event_str(kind));
+        exit(1);
+    }
+    CHECK(!rdma_get_cm_event(channel, &event));
+    if (event->event != kind)
+        fprintf(stderr, "%s, not %s\n", rdma_event_str(event->event), rdma_event_str(kind));
+    CHECK(event->event == kind);
+    return event;
+}
+
+static struct rdma_cm_id *listening(const char *address, int port)
+{
+    struct rdma_cm_id *id;
+    struct sockaddr_in place = at(address, port);
+    CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+    CHECK(!rdma_bind_addr(id, (struct sockaddr *)&place));
+    CHECK(!rdma_listen(id, 4));
+    return id;
+}
+
+static void with_queue_pair(struct rdma_cm_id *id)
+{
+    struct ibv_qp_init_attr wanted = { .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 } };
+    CHECK(!rdma_create_qp(id, NULL, &wanted));
+}
+
+/* A connection of this device with itself. */
+struct connection {
+    struct rdma_cm_id *active, *passive;
+};
+
+static struct rdma_conn_param parameters = { .retry_count = 7, .rnr_retry_count = 7 };
+
+static struct rdma_cm_id *connecting(int port)
+{
+    struct rdma_cm_id *id;
+    struct sockaddr_in to = at("10.0.0.1", port);
+    CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+    CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000));
+    rdma_ack_cm_event(expect(RDMA_CM_EVENT_ADDR_RESOLVED));
+    CHECK(!rdma_resolve_route(id, 2000));
+    rdma_ack_cm_event(expect(RDMA_CM_EVENT_ROUTE_RESOLVED));
+    with_queue_pair(id);
+    CHECK(!rdma_connect(id, &parameters));
+    return id;
+}
+
+static struct rdma_cm_id *accepted(struct rdma_cm_id *listener)
+{
+    struct rdma_cm_event *request = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    CHECK(request->listen_id == listener);
+    struct rdma_cm_id *id = request->id;
+    rdma_ack_cm_event(request);
+    with_queue_pair(id);
+    CHECK(!rdma_accept(id, &parameters));
+    return id;
+}
+
+static struct connection connected(struct rdma_cm_id *listener, int port)
+{
+    struct connection made = { .active = connecting(port) };
+    made.passive = accepted(listener);
+    for (int i = 0; i < 2; i++)
+        rdma_ack_cm_event(expect(RDMA_CM_EVENT_ESTABLISHED));
+    return made;
+}
+
+/* The other side of a connection: waits for its end. */
+static int peer(void)
+{
+    CHECK((channel = rdma_create_event_channel()));
+    connecting(PORT);
+    rdma_ack_cm_event(expect(RDMA_CM_EVENT_ESTABLISHED));
+    rdma_ack_cm_event(expect(RDMA_CM_EVENT_DISCONNECTED));
+    puts("told");
+    return 0;
+}
+
+static void destroyed(struct rdma_cm_id *id)
+{
+    rdma_destroy_qp(id);
+    CHECK(!rdma_destroy_id(id));
+}
+
+/* Sends a message over the connection, from queue pair to queue pair. */
+static void message(struct connection *connection, char *memory, int size)
+{
+    struct rdma_cm_id *from = connection->active, *to = connection->passive;
+    struct ibv_mr *mr = ibv_reg_mr(from->pd, memory, size, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr);
+    struct ibv_sge out = { (uintptr_t)memory, 8, mr->lkey }, in = { (uintptr_t)memory + 8, 8, mr->lkey };
+    struct ibv_recv_wr receive = { .sg_list = &in, .num_sge = 1 }, *bad_receive;
+    struct ibv_send_wr send = { .sg_list = &out, .num_sge = 1, .opcode = IBV_WR_SEND,
+        .send_flags = IBV_SEND_SIGNALED }, *bad_send;
+    CHECK(!ibv_post_recv(to->qp, &receive, &bad_receive) && !ibv_post_send(from->qp, &send, &bad_send));
+    CHECK(next(from->send_cq).status == IBV_WC_SUCCESS && next(to->recv_cq).status == IBV_WC_SUCCESS);
+    CHECK(!memcmp(memory, memory + 8, 8));
+    CHECK(!ibv_dereg_mr(mr));
+}
+
+/* Sockets: a listener, and both ends of a stream. */
+static int socket_listener;
+
+static void stream(int ends[2])
+{
+    struct sockaddr_in to = at("10.0.0.1", SOCKET_PORT);
+    CHECK((ends[0] = rsocket(AF_INET, SOCK_STREAM, 0)) >= 0);
+    int flags = rfcntl(ends[0], F_GETFL);
+    CHECK(flags >= 0 && !rfcntl(ends[0], F_SETFL, flags | O_NONBLOCK));
+    CHECK(!rconnect(ends[0], (struct sockaddr *)&to, sizeof to) || errno == EINPROGRESS);
+    CHECK((ends[1] = raccept(socket_listener, NULL, NULL)) >= 0);
+    struct pollfd wanted = { .fd = ends[0], .events = POLLOUT };
+    CHECK(rpoll(&wanted, 1, WAIT_MS) == 1 && !rfcntl(ends[0], F_SETFL, flags));
+    char letters[5] = "";
+    CHECK(rsend(ends[0], "hello", 5, 0) == 5);
+    CHECK(rrecv(ends[1], letters, 5, MSG_WAITALL) == 5 && !memcmp(letters, "hello", 5));
+}
+
+/* Descriptors but those of memory: the library's pool of it grows with the largest use. */
+static int descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    CHECK(folder);
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        char target[256] = "";
+        ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof target - 1);
+        count += length > 0 && !strstr(target, "(deleted)");
+    }
+    closedir(folder);
+    return count;
+}
+
+/* One failure: everything is in use when it happens. */
+static void fail(const char *command, const char *peer_command, struct rdma_cm_id *everywhere, int keeps_old)
+{
+    static char memory[4096];
+    union ibv_gid gid;
+    struct ibv_context *context = open_first(&gid);
+    write_to_itself(context, &gid);
+
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_comp_channel *told = ibv_create_comp_channel(context);
+    CHECK(pd && told);
+    struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, told, 0);
+    struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(cq && mr && !ibv_req_notify_cq(cq, 0));
+    struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
+    struct ibv_qp *one = ibv_create_qp(pd, &init), *two = ibv_create_qp(pd, &init);
+    CHECK(one && two);
+    join(one, two, &gid);
+    struct ibv_sge sge = { (uintptr_t)memory, sizeof memory, mr->lkey };
+    struct ibv_recv_wr receive = { .wr_id = 77, .sg_list = &sge, .num_sge = 1 }, *bad_receive;
+    CHECK(!ibv_post_recv(two, &receive, &bad_receive));
+
+    struct connection lost = connected(everywhere, PORT);
+    message(&lost, memory, sizeof memory);
+    struct rdma_cm_id *bound = listening("10.0.0.1", BOUND_PORT);
+    int ends[2];
+    stream(ends);
+    FILE *peers_output = popen(peer_command, "r");
+    CHECK(peers_output);
+    struct rdma_cm_id *of_peer = accepted(everywhere);
+    rdma_ack_cm_event(expect(RDMA_CM_EVENT_ESTABLISHED));
+
+    CHECK(!system(command));
+
+    /* The context, its completion channel and every id that uses the device are told. */
+    struct ibv_async_event event;
+    CHECK(is_ready(context->async_fd, WAIT_MS));
+    CHECK(!ibv_get_async_event(context, &event) && event.event_type == IBV_EVENT_DEVICE_FATAL);
+    ibv_ack_async_event(&event);
+    CHECK(is_ready(told->fd, WAIT_MS));
+    struct ibv_wc done = next(cq);
+    CHECK(done.wr_id == 77 && done.status == IBV_WC_WR_FLUSH_ERR);
+    int is_told[4] = { 0 };
+    for (int i = 0; i < 4; i++) {
+        struct rdma_cm_event *removal = expect(RDMA_CM_EVENT_DEVICE_REMOVAL);
+        is_told[0] |= removal->id == lost.active;
+        is_told[1] |= removal->id == lost.passive;
+        is_told[2] |= removal->id == bound;
+        is_told[3] |= removal->id == of_peer;
+        rdma_ack_cm_event(removal);
+    }
+    CHECK(is_told[0] && is_told[1] && is_told[2] && is_told[3]);
+
+    /* What was there is of no more use, also once the device works again, and can be destroyed. */
+    struct ibv_context *again = keeps_old ? open_first(&gid) : NULL;
+    CHECK(!ibv_alloc_pd(context) && errno == EIO);
+    CHECK(!ibv_create_cq(context, 1, NULL, NULL, 0) && !ibv_reg_mr(pd, memory, 64, 0));
+    CHECK(!ibv_create_qp(pd, &init) && !ibv_post_recv(two, &receive, &bad_receive));
+    CHECK(next(cq).status == IBV_WC_WR_FLUSH_ERR);
+    char letter;
+    CHECK(rrecv(ends[1], &letter, 1, 0) <= 0 && rsend(ends[0], "x", 1, 0) < 0);
+    CHECK(!rclose(ends[0]) && !rclose(ends[1]));
+    destroyed(lost.active);
+    destroyed(lost.passive);
+    destroyed(of_peer);
+    CHECK(!rdma_destroy_id(bound));
+    struct ibv_cq *notified;
+    void *nothing;
+    CHECK(!ibv_get_cq_event(told, &notified, &nothing) && notified == cq);
+    ibv_ack_cq_events(cq, 1);
+    CHECK(!ibv_destroy_qp(one) && !ibv_destroy_qp(two));
+    CHECK(!ibv_dereg_mr(mr));
+    CHECK(!ibv_destroy_cq(cq));
+    CHECK(!ibv_destroy_comp_channel(told) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
+
+    char word[8] = "";
+    CHECK(fgets(word, sizeof word, peers_output) && !strcmp(word, "told\n") && !pclose(peers_output));
+    if (!again)
+        again = open_first(&gid);
+    write_to_itself(again, &gid);
+    struct connection made = connected(everywhere, PORT);
+    message(&made, memory, sizeof memory);
+    CHECK(!rdma_disconnect(made.active));
+    rdma_ack_cm_event(expect(RDMA_CM_EVENT_DISCONNECTED));
+    CHECK(!rdma_disconnect(made.passive));
+    rdma_ack_cm_event(expect(RDMA_CM_EVENT_DISCONNECTED));
+    destroyed(made.active);
+    destroyed(made.passive);
+    CHECK(!rdma_destroy_id(listening("10.0.0.1", BOUND_PORT)));
+    stream(ends);
+    CHECK(!rclose(ends[0]) && !rclose(ends[1]));
+    CHECK(!is_ready(channel->fd, 0) && !is_ready(again->async_fd, 0));
+    CHECK(!ibv_close_device(again));
+}
+
+int main(int count, char **commands)
+{
+    CHECK(count >= 2);
+    if (!strcmp(commands[1], "peer"))
+        return peer();
+    CHECK((channel = rdma_create_event_channel()));
+    struct sockaddr_in all = at("0.0.0.0", SOCKET_PORT);
+    CHECK((socket_listener = rsocket(AF_INET, SOCK_STREAM, 0)) >= 0);
+    CHECK(!rbind(socket_listener, (struct sockaddr *)&all, sizeof all) && !rlisten(socket_listener, 4));
+    struct rdma_cm_id *everywhere = listening("0.0.0.0", PORT);
+    int before = 0;
+    for (int i = 2; i < count; i++) {
+        fail(commands[i], commands[1], everywhere, i % 2);
+        if (i == 3)
+            before = descriptors();
+    }
+    /* Ids of former periods may refer to their contexts, so those are kept: three descriptors each. */
+    CHECK(descriptors() <= before + 3 * (count - 4));
+    CHECK(!rclose(socket_listener) && !rdma_destroy_id(everywhere));
+    rdma_destroy_event_channel(channel);
+    puts("ok");
+    return 0;
+}
