@@ -7,8 +7,8 @@ use crate::process::Birth;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Bytes of a page of the processor.
 const PAGE: u64 = 4096;
@@ -35,7 +35,8 @@ enum Kind {
 
 struct Message {
     write: Box<dyn Fn(u32) + Send + Sync>,
-    retired: AtomicBool,
+    /// held for reading by each ring under way
+    retired: RwLock<bool>,
     birth: Birth,
 }
 
@@ -44,7 +45,12 @@ impl Message {
     #[cold]
     #[inline(never)]
     fn ring(&self, value: u32) {
-        if !self.retired.load(Ordering::Acquire) && self.birth.is_here() {
+        // In a child by fork the lock may be held permanently.
+        if !self.birth.is_here() {
+            return;
+        }
+        let retired = self.retired.read().unwrap_or_else(PoisonError::into_inner);
+        if !*retired {
             (self.write)(value);
         }
     }
@@ -90,14 +96,14 @@ impl Doorbell {
     pub fn message(write: impl Fn(u32) + Send + Sync + 'static) -> Self {
         Self(Kind::Message(Arc::new(Message {
             write: Box::new(write),
-            retired: AtomicBool::new(false),
+            retired: RwLock::new(false),
             birth: Birth::now(),
         })))
     }
 
     /// Takes the doorbell and all its clones out of service permanently: later rings are ignored,
     /// at no cost. A mapped device page is replaced by ordinary memory; a concurrent ring reaches
-    /// one of the two.
+    /// one of the two. A message that is under way is waited for: none is sent afterwards.
     ///
     /// # Errors
     /// The kernel refuses to map a page of memory.
@@ -105,7 +111,11 @@ impl Doorbell {
         match &self.0 {
             Kind::Mapped { mapping, .. } => mapping.put_memory_in_place(),
             Kind::Message(message) => {
-                message.retired.store(true, Ordering::Release);
+                let mut retired = message
+                    .retired
+                    .write()
+                    .unwrap_or_else(PoisonError::into_inner);
+                *retired = true;
                 Ok(())
             }
         }

@@ -40,6 +40,29 @@ fn a_thread_that_rings_while_its_doorbell_is_retired_goes_on() {
     }
 }
 
+/// A thread that is held up between its look at the doorbell and its message would ring after the
+/// recovery.
+#[test]
+fn a_message_under_way_is_sent_before_its_doorbell_is_retired() {
+    let (begun, wait) = std::sync::mpsc::channel();
+    let sent = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&sent);
+    let doorbell = Doorbell::message(move |value| {
+        begun.send(()).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        seen.store(value, Ordering::Release);
+    });
+    let clone = doorbell.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(move || clone.ring(5));
+        wait.recv().unwrap();
+        doorbell.retire().unwrap();
+        assert_eq!(sent.load(Ordering::Acquire), 5);
+        doorbell.ring(6);
+        assert_eq!(sent.load(Ordering::Acquire), 5);
+    });
+}
+
 #[test]
 fn places_outside_or_unaligned_are_refused() {
     let page = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
