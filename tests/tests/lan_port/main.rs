@@ -11,5 +11,6 @@ mod random;
 mod recovery;
 mod rig;
 mod rules;
+mod threads;
 mod time_stamps;
 mod vsis;
