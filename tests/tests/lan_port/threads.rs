@@ -47,6 +47,20 @@ fn together(rig: &Rig, one: impl Fn(&Vsi, usize) + Sync, other: impl Fn(&Vsi, us
 }
 
 #[test]
+fn fields_that_two_threads_set_free_each_profile_once() {
+    let rig = rig();
+    let change = |vsi: &Vsi, round| change_fields(vsi, FlowKind::UdpV4, round);
+    together(&rig, change, |vsi, round| change(vsi, round + 1));
+    // The state is whole: other kinds change, too.
+    for kind in [FlowKind::TcpV4, FlowKind::OtherV6] {
+        let field = [HashField::SourceAddress];
+        rig.b.open.port.set_hash_fields(kind, &field).expect("set");
+    }
+    rig.b.open.port.set_symmetric_hash(true).expect("set");
+    rig.finish();
+}
+
+#[test]
 fn fields_and_rules_of_two_threads_take_turns_at_the_change_lock() {
     let rig = rig();
     let change = |vsi: &Vsi, round| change_fields(vsi, FlowKind::TcpV4, round);
@@ -74,5 +88,25 @@ fn a_change_lock_that_was_not_released_is_released_before_the_next_change() {
         rig.world.with(|world| world.clear_faults(1));
         change_fields(&rig.b.open.port, FlowKind::UdpV4, round + 1);
     }
+    rig.finish();
+}
+
+/// A change that the firmware refuses leaves the fields as they were, in the device and here.
+#[test]
+fn fields_that_the_firmware_refuses_are_not_those_of_the_kind() {
+    let rig = rig();
+    let port = &rig.b.open.port;
+    port.set_hash_fields(FlowKind::UdpV4, ENDS[0]).expect("set");
+    let before = port.setup();
+    for opcode in [Opcode::AllocateResource, Opcode::UpdatePackage] {
+        let opcode = opcode.code();
+        let fault = Fault::AdminCommandFails { opcode, code: 12 };
+        rig.world.with(move |world| world.inject(1, fault));
+        port.set_hash_fields(FlowKind::UdpV4, ENDS[1])
+            .expect_err("refused");
+        rig.world.with(|world| world.clear_faults(1));
+        assert_eq!(port.setup(), before);
+    }
+    port.set_hash_fields(FlowKind::UdpV4, ENDS[1]).expect("set");
     rig.finish();
 }

@@ -197,7 +197,7 @@ impl Queues {
             table: hash_table::even_table(settings.receive_queues),
         })?;
         if settings.receive_queues > 1 {
-            shared.hash_all()?;
+            shared.hash_all(&mut shared.hashing())?;
         }
         Ok(Self {
             receive,
