@@ -9,6 +9,7 @@ mod media;
 mod offloads;
 mod random;
 mod recovery;
+mod refused;
 mod rig;
 mod rules;
 mod threads;

@@ -14,7 +14,7 @@ use ringside_spec::lan::package::VECTOR_WORDS;
 use ringside_spec::lan::registers::filters::{
     HASH_CONTROL, HASH_MASK_SELECT, HASH_SYMMETRY, HashControl, WordChoice,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{MutexGuard, PoisonError};
 
 /// The group of hash profiles that a VSI is in.
@@ -44,7 +44,7 @@ pub(super) struct Hashing {
 
 impl Vsi {
     /// Sets the fields from which the hash of a kind of packets is computed, in the order of
-    /// [`HashField`]. Without fields all packets of the kind have the hash of no bytes, and go to
+    /// [`HashField`]; one that is named twice counts once. Without fields all packets of the kind have the hash of no bytes, and go to
     /// one queue.
     ///
     /// A port of several queues begins with all fields of each kind. Packets that arrive during the
@@ -62,10 +62,13 @@ impl Vsi {
                 });
             }
         }
+        // As the device takes them: in its order, and each once.
+        let fields: BTreeSet<HashField> = fields.iter().copied().collect();
+        let fields: Vec<HashField> = fields.into_iter().collect();
         let mut hashing = self.shared.hashing();
         self.shared.hash_all(&mut hashing)?;
         let admin = self.shared.admin()?;
-        self.shared.program_hash(&mut hashing, admin, kind, fields)
+        self.shared.program_hash(&mut hashing, admin, kind, &fields)
     }
 
     /// If `wanted`, both directions of a flow have the same hash. The device first combines each

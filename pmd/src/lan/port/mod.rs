@@ -192,10 +192,11 @@ impl Queues {
             queue.start_with(sizes::first_buffers(settings))?;
             receive.push(queue);
         }
-        shared.write_spreading(&Spreading {
+        let spreading = Spreading {
             key: settings.hash_key,
             table: hash_table::even_table(settings.receive_queues),
-        })?;
+        };
+        shared.write_spreading(&mut shared.configured(), &spreading)?;
         if settings.receive_queues > 1 {
             shared.hash_all(&mut shared.hashing())?;
         }
