@@ -2,6 +2,7 @@
 
 mod clock;
 mod config_space;
+mod damaged;
 mod direct;
 mod errors;
 mod interrupts;
