@@ -57,7 +57,7 @@ impl Vsi {
             if kind.place(*field).is_none() {
                 return Err(PortError::Invalid {
                     what: "hash field",
-                    value: format!("{field:?} of {kind:?}"),
+                    value: format!("{field} of {kind}"),
                     remedy: "choose fields that packets of the kind have",
                 });
             }
@@ -148,7 +148,7 @@ impl PortShared {
         let Some(group) = kind.group(&self.hash_groups) else {
             return Err(PortError::Invalid {
                 what: "kind of flow",
-                value: format!("{kind:?}"),
+                value: kind.to_string(),
                 remedy: "install a package with its packet type",
             });
         };
