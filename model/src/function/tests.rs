@@ -295,6 +295,36 @@ fn enabled_cause_fires_its_vector_once_and_masks_it() {
 }
 
 #[test]
+fn a_software_trigger_is_a_cause_of_the_vector_of_other_causes_only() {
+    let client = Client::ready();
+    let control = CauseControl::ZERO.with_vector(3).with_enable(true);
+    client.write(OTHER_CAUSES_CONTROL, control.0);
+    let trigger = VectorControl::ZERO
+        .with_software_trigger(true)
+        .with_throttle_index(3)
+        .with_keep_enable(true);
+    client.write(VECTOR_CONTROL.at(2), trigger.0);
+    assert_eq!(client.read(OTHER_CAUSES), 0);
+    client.write(VECTOR_CONTROL.at(3), trigger.0);
+    assert_eq!(client.read(OTHER_CAUSES), 1 << 31);
+    assert_eq!(client.read(OTHER_CAUSES), 0, "cleared by the read");
+    let fired = |vector| {
+        let world = &client.world;
+        world.with(|world| world.function(0).unwrap().interrupts_fired(vector))
+    };
+    assert_eq!((fired(2), fired(3)), (1, 1));
+}
+
+#[test]
+fn a_ring_that_linux_replaces_may_ring_at_the_status_of_the_port() {
+    let client = Client::ready();
+    let found = client.read(reset::PORT_STATUS);
+    client.write(reset::PORT_STATUS, 504);
+    assert_eq!(client.read(reset::PORT_STATUS), found);
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
 fn writes_where_no_register_is_are_named() {
     let (world, function) = one();
     function.write32(0, reset::FLASH_LOAD_DONE, 1).unwrap();
