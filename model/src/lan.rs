@@ -232,6 +232,20 @@ impl LanEngine {
         self.spares.keep(frame);
     }
 
+    /// Receives the frames that were for the wire: the MAC returns them. The number of those that no
+    /// receiver accepts.
+    pub(crate) fn return_frames(&mut self, context: &mut Context<'_>) -> u64 {
+        let mut unclaimed = 0;
+        for _ in 0..PACKETS_BURST {
+            let Some(frame) = self.next_frame(context) else {
+                break;
+            };
+            unclaimed += u64::from(!self.receive_sent(&frame, context));
+            self.recycle(frame);
+        }
+        unclaimed
+    }
+
     /// Drops and counts the waiting frames when the link is down.
     pub(crate) fn discard(&mut self, context: &mut Context<'_>) {
         for _ in 0..PACKETS_BURST {

@@ -250,8 +250,11 @@ impl Firmware {
             | Opcode::LldpFilterControl
             | Opcode::LldpExecutePendingMib
             | Opcode::QueryFlowControlMode
-            | Opcode::SetFlowControlMode
-            | Opcode::SetMacLoopback => command.done(),
+            | Opcode::SetFlowControlMode => command.done(),
+            Opcode::SetMacLoopback => {
+                self.changed = true;
+                self.link.set_loopback(command)
+            }
             Opcode::Unknown(code) => {
                 context
                     .ledger

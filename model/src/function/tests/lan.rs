@@ -8,6 +8,7 @@ use crate::packet::{
     Extension, Ipv4, MacAddress, Network, Packet, Path, Psn, QpNumber, TransportHeaders,
     UdpChecksum, emit,
 };
+use ringside_spec::lan::admin::link::SetMacLoopback;
 use ringside_spec::lan::admin::queues::{
     AddTransmitQueues, DisableGroup, DisableTransmitQueues, TransmitQueue, TransmitQueueGroup,
 };
@@ -429,4 +430,31 @@ fn a_tail_of_zero_may_be_written_before_its_queue_is_there() {
         station.client.breach_names(),
         ["doorbell of a transmit queue that does not exist"]
     );
+}
+
+#[test]
+fn frames_come_back_to_the_port_while_the_mac_loops_back() {
+    let mut station = Station::new();
+    let set = |station: &mut Station, mode: u8| {
+        let asked = SetMacLoopback {
+            mode,
+            ..SetMacLoopback::zeroed()
+        };
+        station.client.direct(Opcode::SetMacLoopback, &asked).ok();
+    };
+    set(&mut station, 1);
+    let looped = frame(OWN, OUTSIDE, 200);
+    station.send(&looped, 0);
+    assert_eq!(station.outside(), None);
+    assert_eq!(station.received(0), Some(looped));
+    // The wire is cut.
+    station.come_in(&frame(OWN, OUTSIDE, 100));
+    assert_eq!(station.received(1), None);
+    set(&mut station, 0);
+    let there = frame(OUTSIDE, OWN, 300);
+    station.send(&there, 1);
+    assert_eq!(station.outside(), Some(there));
+    station.come_in(&frame(OWN, OUTSIDE, 100));
+    assert!(station.received(1).is_some());
+    assert_eq!(station.client.breach_names(), [""; 0]);
 }
