@@ -529,6 +529,12 @@ impl FunctionModel {
         self.ledger.breaches()
     }
 
+    /// Every remark so far: accesses that the model does not do as a card would.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<Breach> {
+        self.ledger.remarks()
+    }
+
     /// The number of times that a vector fired.
     #[must_use]
     pub fn interrupts_fired(&self, vector: u16) -> u64 {

@@ -328,7 +328,7 @@ fn fetch_buffer(descriptor: &Descriptor, context: &mut Context<'_>) -> Option<Ve
         "admin descriptor flags that are not the driver's",
     );
     check(
-        flags.large_buffer() != (length > LARGE_BUFFER_BYTES),
+        flags.large_buffer() && length <= LARGE_BUFFER_BYTES,
         "admin descriptor with a wrong large-buffer flag",
     );
     check(
@@ -352,6 +352,12 @@ fn fetch_buffer(descriptor: &Descriptor, context: &mut Context<'_>) -> Option<Ve
     if flags.read_buffer() && length > 0 {
         let address = Iova(descriptor.buffer_address());
         if let Err(fault) = context.memory.read(address, &mut buffer) {
+    // iPXE never sets the flag and runs on the card (`ice.c`, `ice_admin_schedule`).
+    if !flags.large_buffer() && length > LARGE_BUFFER_BYTES {
+        let kind = "admin descriptor with a large buffer without its flag";
+        let ledger = &mut context.ledger;
+        ledger.remark(kind, || format!("opcode {opcode:#06x}, {length} bytes"));
+    }
             unreached(context, "admin buffer cannot be read", fault);
             return None;
         }

@@ -4,7 +4,7 @@ use super::client::Client;
 use ringside_spec::lan::admin::{Descriptor, Opcode, ReturnCode};
 
 const BUFFER: u64 = 0x10_4000;
-/// Flags of a command whose buffer the firmware fills, and of one whose buffer it reads.
+/// Flags of a command whose buffer the firmware fills.
 const FILLED: u16 = 0x1000;
 
 /// A command with these parameters and a buffer of `length` bytes.
@@ -44,4 +44,44 @@ fn the_module_answers_at_the_seven_bits_of_its_address() {
     }
     assert_eq!(client.breach_names(), [""; 0]);
     assert_eq!(Opcode::ModuleEeprom.code(), 0x06EE);
+}
+
+#[test]
+fn documented_commands_that_the_model_does_not_carry_out_are_no_breach() {
+    let mut client = Client::ready();
+    for (opcode, length) in [(0x0204, 512), (0x0260, 4), (0x0C34, 64), (0xFF08, 4096)] {
+        let large = if length > 512 { 0x0200 } else { 0 };
+        let asked = command(opcode, FILLED | large, [0; 8], length);
+        let answer = client.send(&asked, &[]).expect("an answer").descriptor;
+        assert_eq!(
+            answer.return_code(),
+            ReturnCode::NotImplemented,
+            "{opcode:#x}"
+        );
+    }
+    assert_eq!(client.breach_names(), [""; 0]);
+    let remarks = client.world.with(|world| world.remarks(0));
+    let [remark] = &remarks[..] else {
+        panic!("{remarks:?}");
+    };
+    assert_eq!((remark.count, remark.further.len()), (4, 3));
+    assert_eq!(remark.first, "0x0204 get_res_alloc");
+    // An opcode that no driver's sources name.
+    let unknown = command(0x0BAD, 0x2000, [0; 8], 0);
+    client.send(&unknown, &[]).expect("an answer");
+    assert_eq!(client.breach_names(), ["admin command that does not exist"]);
+}
+
+#[test]
+fn a_large_buffer_without_its_flag_is_used_and_remarked() {
+    let mut client = Client::ready();
+    let asked = command(0x0400, FILLED, [0; 8], 4096);
+    let answer = client.send(&asked, &[]).expect("an answer");
+    assert_eq!(answer.descriptor.return_code(), ReturnCode::Ok);
+    assert_eq!(client.breach_names(), [""; 0]);
+    let remarks = client.world.with(|world| world.remarks(0));
+    assert_eq!(
+        remarks[0].kind,
+        "admin descriptor with a large buffer without its flag"
+    );
 }
