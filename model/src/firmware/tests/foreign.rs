@@ -1,7 +1,11 @@
 //! Commands of drivers that are not ours, as numbers: what driver and model share is not used.
 
-use super::client::Client;
+use super::client::{Client, none};
+use crate::faults::Fault;
+use ringside_spec::lan::admin::link::{GetLinkStatus, link_events};
 use ringside_spec::lan::admin::{Descriptor, Opcode, ReturnCode};
+use ringside_spec::lan::registers::reset;
+use std::time::Duration;
 
 const BUFFER: u64 = 0x10_4000;
 /// Flags of a command whose buffer the firmware fills.
@@ -84,4 +88,24 @@ fn a_large_buffer_without_its_flag_is_used_and_remarked() {
         remarks[0].kind,
         "admin descriptor with a large buffer without its flag"
     );
+}
+
+/// The next driver, after a crash or a kexec, finds the rings on: it resets the function and sets
+/// them up without switching them off.
+#[test]
+fn rings_that_are_on_can_be_set_up_anew_after_a_reset() {
+    let mut client = Client::ready();
+    client.write(reset::FUNCTION_CONTROL, 1);
+    client.pass(Duration::from_millis(1));
+    client.restart_rings();
+    client.direct(Opcode::GetVersion, &none()).ok();
+    // The firmware's events as well.
+    let link = GetLinkStatus {
+        flags: link_events::ENABLE.into(),
+        ..GetLinkStatus::zeroed()
+    };
+    client.ask(Opcode::GetLinkStatus, &link, 32).ok();
+    client.inject(Fault::LinkDown);
+    assert!(client.event().is_some());
+    assert_eq!(client.breach_names(), [""; 0]);
 }
