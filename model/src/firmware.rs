@@ -136,7 +136,7 @@ impl Firmware {
             pxe_cleared: false,
             locks: Locks::default(),
             shared_words: SharedWords::default(),
-            vsis: Vsis::default(),
+            vsis: Vsis::new(),
             rules: Rules::default(),
             resources: Resources::default(),
             scheduler: Scheduler::new(),

@@ -17,7 +17,9 @@ use ringside_spec::lan::registers::interrupts::{
     CauseControl, OTHER_CAUSES, OTHER_CAUSES_CONTROL, OTHER_CAUSES_ENABLE, VECTOR_CONTROL,
     VectorControl,
 };
-use ringside_spec::lan::registers::queues::{RECEIVE_QUEUE_CONTROL, ReceiveQueueControl};
+use ringside_spec::lan::registers::queues::{
+    RECEIVE_QUEUE_CONTROL, RECEIVE_QUEUE_PROFILE, ReceiveQueueControl,
+};
 use ringside_spec::lan::registers::reset::{
     self, FLASH_LOAD_DONE_RDMA, FunctionControl, ResetStatus, ResetTrigger,
 };
@@ -101,13 +103,10 @@ fn reset_of_the_function_ends_by_itself_and_firmware_is_ready() {
         FLASH_LOAD_DONE_RDMA
     );
     let control = RECEIVE_QUEUE_CONTROL.at(3);
-    function
-        .write32(
-            0,
-            control,
-            ReceiveQueueControl::ZERO.with_enable_request(true).0,
-        )
-        .unwrap();
+    let on = ReceiveQueueControl::ZERO.with_enable_request(true).0;
+    // A profile without a layout: the context does not matter.
+    function.write32(0, RECEIVE_QUEUE_PROFILE.at(3), 5).unwrap();
+    function.write32(0, control, on).unwrap();
     assert!(ReceiveQueueControl(function.read32(0, control).unwrap()).enable_status());
     function.write32(0, reset::FUNCTION_CONTROL, 1).unwrap();
     assert!(FunctionControl(function.read32(0, reset::FUNCTION_CONTROL).unwrap()).software_reset());

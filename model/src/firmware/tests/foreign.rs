@@ -1,11 +1,15 @@
 //! Commands of drivers that are not ours, as numbers: what driver and model share is not used.
 
 use super::client::{Client, none};
+use super::switching::{add_mac_rule, mac_rule};
 use crate::faults::Fault;
 use ringside_spec::lan::admin::link::{GetLinkStatus, link_events};
+use ringside_spec::lan::admin::switch::SwitchRules;
+use ringside_spec::lan::admin::vsi::{VsiCommand, VsiProperties, kind};
 use ringside_spec::lan::admin::{Descriptor, Opcode, ReturnCode};
 use ringside_spec::lan::registers::reset;
 use std::time::Duration;
+use zerocopy::IntoBytes;
 
 const BUFFER: u64 = 0x10_4000;
 /// Flags of a command whose buffer the firmware fills.
@@ -27,6 +31,20 @@ fn command(opcode: u16, flags: u16, parameters: [u8; 8], length: u16) -> Descrip
     } else {
         descriptor.with_buffer_address(BUFFER)
     }
+}
+
+fn add_vsi(client: &mut Client) {
+    let asked = VsiCommand {
+        vsi_flags: kind::PHYSICAL_FUNCTION.into(),
+        ..VsiCommand::zeroed()
+    };
+    let properties = VsiProperties {
+        switch_id: 1,
+        ..VsiProperties::zeroed()
+    };
+    client
+        .give(Opcode::AddVsi, &asked, properties.as_bytes())
+        .ok();
 }
 
 #[test]
@@ -88,6 +106,42 @@ fn a_large_buffer_without_its_flag_is_used_and_remarked() {
         remarks[0].kind,
         "admin descriptor with a large buffer without its flag"
     );
+}
+
+/// The switch's elements one by one, as iPXE asks for them, and a rule for the VSI among them.
+#[test]
+fn the_vsi_of_the_firmware_serves_a_driver_that_adds_none() {
+    let mut client = Client::ready();
+    let mut vsi = None;
+    let mut next = [0, 0];
+    loop {
+        let asked = command(0x0200, FILLED, [0, 0, next[0], next[1], 0, 0, 0, 0], 6);
+        let answer = client.send(&asked, &[]).expect("an answer").ok();
+        let number = u16::from_le_bytes([answer.bytes[0], answer.bytes[1]]);
+        if number & 0xC000 == 0x8000 {
+            vsi = Some(number & 0x3FFF);
+        }
+        next = [
+            answer.descriptor.parameters[2],
+            answer.descriptor.parameters[3],
+        ];
+        if next == [0, 0] {
+            break;
+        }
+    }
+    let vsi = vsi.filter(|vsi| *vsi != 0).expect("a VSI");
+    add_mac_rule(&mut client, vsi, [2, 7, 7, 7, 7, 7]);
+    assert_eq!(client.breach_names(), [""; 0]);
+    add_vsi(&mut client);
+    let late = client.give(
+        Opcode::AddSwitchRules,
+        &SwitchRules {
+            rule_count: 1.into(),
+            ..SwitchRules::zeroed()
+        },
+        &mac_rule(vsi, [2, 8, 8, 8, 8, 8]),
+    );
+    assert_eq!(late.descriptor.return_code(), ReturnCode::NoEntry);
 }
 
 /// The next driver, after a crash or a kexec, finds the rings on: it resets the function and sets
