@@ -197,6 +197,10 @@ impl Firmware {
                 self.queues
                     .add_transmit(command, &mut self.scheduler, context)
             }
+            Opcode::MoveTransmitQueues => {
+                let queues = &mut self.queues;
+                queues.move_transmit(command, &mut self.scheduler, context)
+            }
             Opcode::DisableTransmitQueues => {
                 self.changed = true;
                 self.queues.disable(command, &mut self.scheduler, context)
