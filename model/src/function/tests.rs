@@ -323,6 +323,21 @@ fn a_ring_that_linux_replaces_may_ring_at_the_status_of_the_port() {
     assert_eq!(client.breach_names(), [""; 0]);
 }
 
+/// Registers that other drivers write: DPDK, Intel's ice, FreeBSD.
+#[test]
+fn registers_of_other_drivers_are_known_and_hold_their_value() {
+    let client = Client::ready();
+    for offset in [
+        0x0A_C330, 0x0A_C3B0, 0x43_0000, 0x43_0040, 0x08_80C8, 0x2D_2DC8, 0x2D_2D40, 0x2D_0000,
+        0x2D_2D68, 0x09_E580, 0x09_E500, 0x22_A800, 0x22_BC00, 0x16_B800, 0x50_E000, 0x50_E004,
+        0x05_2054,
+    ] {
+        client.write(offset, 0x12);
+        assert_eq!(client.read(offset), 0x12, "{offset:#x}");
+    }
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
 #[test]
 fn writes_where_no_register_is_are_named() {
     let (world, function) = one();

@@ -458,3 +458,25 @@ fn frames_come_back_to_the_port_while_the_mac_loops_back() {
     assert!(station.received(1).is_some());
     assert_eq!(station.client.breach_names(), [""; 0]);
 }
+
+#[test]
+fn the_causes_of_dropped_frames_are_cleared_by_a_zero() {
+    let station = Station::new();
+    let vsi = u32::from(station.vsi);
+    let causes = statistics::VSI_RECEIVE_ERRORS.registers.at(vsi);
+    let dropped = statistics::VSI_RECEIVE_DROPPED.registers.at(vsi);
+    let long = frame(OWN, OUTSIDE, 4 * BUFFER_BYTES + 1);
+    station.come_in(&long);
+    assert_eq!(station.client.read(causes), 1 << 16);
+    station.client.write(causes, 0);
+    assert_eq!(station.client.read(causes), 0);
+    station.come_in(&long);
+    let read = |at| station.client.read(at);
+    assert_eq!((read(causes), read(dropped)), (1 << 16, 2));
+    assert_eq!(station.client.breach_names(), [""; 0]);
+    station.client.write(causes, 1);
+    assert_eq!(
+        station.client.breach_names(),
+        ["write to a read-only register"]
+    );
+}
