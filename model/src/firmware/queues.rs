@@ -1,6 +1,7 @@
 //! Transmit queues and RDMA queue sets: leaves of the scheduler's tree.
 
 use super::command::{Command, Outcome};
+use super::generic::QUEUES as TRANSMIT_QUEUES;
 use super::scheduler::Scheduler;
 use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
@@ -13,8 +14,6 @@ use ringside_spec::lan::admin::scheduler::{Element, ElementType};
 use ringside_spec::lan::transmit::TransmitContext;
 use std::collections::BTreeMap;
 
-/// Most queues of a function.
-const TRANSMIT_QUEUES: u16 = 256;
 const RDMA_QUEUE_SETS: u16 = 1024;
 
 /// The parent of a leaf.
@@ -157,6 +156,7 @@ impl Queues {
         }
         command.done()
     }
+
     /// Moves queues to another node of the scheduler (0x0C32). There is one port and one traffic
     /// class to move within.
     /// Source: DPDK `ice_tm.c`, `ice_tm_setup_txq_node`; Linux `ice_common.c`,
@@ -199,7 +199,6 @@ impl Queues {
             ..asked
         })
     }
-
 
     pub(super) fn disable(
         &mut self,
