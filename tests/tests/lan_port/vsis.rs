@@ -632,9 +632,9 @@ fn what_is_not_possible_is_refused_by_name_and_leaves_nothing() {
         limit: 16,
     };
     assert_eq!(error, limit);
-    // 256 transmit queues: one of the port, one for its rules, one of red.
+    // 512 transmit queues: one of the port, one for its rules, one of red.
     let mut others = Vec::new();
-    for number in 0..3 {
+    for number in 0..7 {
         let mut settings = queues(1, 64);
         settings.mac = [2, 0, 0, 0, 1, number];
         settings.queues.transmit_descriptors = 64;
