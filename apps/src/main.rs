@@ -36,7 +36,7 @@ mod vsi;
 use clap::Parser;
 use cli::{Cli, Command};
 use failure::Failure;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -52,6 +52,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(has_colours())
         // It would report a closed standard error there, and panic.
         .log_internal_errors(false)
         .init();
@@ -60,6 +61,12 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// A file or a pipe gets no colours, nor does a terminal whose user wants none (`NO_COLOR`).
+fn has_colours() -> bool {
+    let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    is_wanted && std::io::stderr().is_terminal()
 }
 
 fn run(cli: &Cli) -> Result<(), Failure> {

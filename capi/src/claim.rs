@@ -5,6 +5,7 @@ use ringside_bus::{DeviceAddress, Function, FunctionError, TscClock, VfioFunctio
 use ringside_config::Config;
 use ringside_model::{Threaded, WorldSettings};
 use std::ffi::c_int;
+use std::io::IsTerminal;
 use std::sync::Arc;
 
 /// Most completion vectors without a configuration: each takes memory for the events of all
@@ -29,6 +30,9 @@ pub(crate) fn start_log() {
     if std::env::var_os("RUST_LOG").is_some() {
         let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_default_env());
         // The program may have a log of its own from Rust code: then that stays.
+        // A file or a pipe gets no colours, nor does a terminal whose user wants none.
+        let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let log = log.with_ansi(is_wanted && std::io::stderr().is_terminal());
         let _ = log.with_writer(std::io::stderr).try_init();
     }
 }

@@ -31,7 +31,7 @@ mod validate;
 
 pub use choice::{Core, HugePages, LinkSpeed, NumaNode, PathMtu, Polling, Protocol};
 pub use fault::{ConfigError, Fault, Position};
-pub use network::LocalAddress;
+pub use network::{AddressFault, LocalAddress};
 pub use ringside_bus::DeviceAddress;
 pub use sections::{
     Config, DdpSection, DeadlinesSection, DeviceSection, HousekeepingSection, LinkSection,

@@ -21,6 +21,23 @@ pub struct LocalAddress {
     pub vlan: Option<u16>,
 }
 
+/// The reason why no port can have an address. An address that was parsed has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressFault {
+    /// Its prefix length is 0, or longer than the address.
+    #[error("its prefix has 1 to {most} bits")]
+    Prefix {
+        /// Bits of the address.
+        most: u8,
+    },
+    /// A group, broadcast, loopback, or no address.
+    #[error("a port has unicast addresses")]
+    NotUnicast,
+    /// Its VLAN does not exist.
+    #[error("a VLAN is 1 to 4094")]
+    Vlan,
+}
+
 impl LocalAddress {
     /// Makes an address for untagged frames.
     #[must_use]
@@ -38,6 +55,25 @@ impl LocalAddress {
         Self {
             vlan: Some(vlan),
             ..self
+        }
+    }
+
+    /// Refuses an address that no port can have.
+    ///
+    /// Errors: [`AddressFault`], the first one.
+    pub fn check(&self) -> Result<(), AddressFault> {
+        let ip = self.address;
+        let most = if ip.is_ipv4() { 32 } else { 128 };
+        if !(1..=most).contains(&self.prefix_bits) {
+            return Err(AddressFault::Prefix { most });
+        }
+        let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+        if ip.is_multicast() || ip.is_unspecified() || ip.is_loopback() || is_broadcast {
+            return Err(AddressFault::NotUnicast);
+        }
+        match self.vlan.is_none_or(|vlan| (1..=4094).contains(&vlan)) {
+            true => Ok(()),
+            false => Err(AddressFault::Vlan),
         }
     }
 
@@ -77,27 +113,16 @@ impl FromStr for LocalAddress {
         let address: IpAddr = address
             .parse()
             .map_err(|_| wrong("it is not an IPv4 or IPv6 address"))?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let prefix_bits = prefix.parse().ok().filter(|bits| (1..=most).contains(bits));
-        let prefix_bits =
-            prefix_bits.ok_or_else(|| wrong(&format!("its prefix has 1 to {most} bits")))?;
-        let is_broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
-        if address.is_multicast()
-            || address.is_unspecified()
-            || address.is_loopback()
-            || is_broadcast
-        {
-            return Err(wrong("a port has unicast addresses"));
-        }
-        let vlan = vlan.map(|vlan| {
-            let vlan = vlan.parse().ok().filter(|vlan| (1..=4094).contains(vlan));
-            vlan.ok_or_else(|| wrong("a VLAN is 1 to 4094"))
-        });
-        Ok(Self {
+        // What is no number is out of range, too.
+        let read = Self {
             address,
-            prefix_bits,
-            vlan: vlan.transpose()?,
-        })
+            prefix_bits: prefix.parse().unwrap_or(0),
+            vlan: vlan.map(|vlan| vlan.parse().unwrap_or(0)),
+        };
+        match read.check() {
+            Ok(()) => Ok(read),
+            Err(fault) => Err(wrong(&fault.to_string())),
+        }
     }
 }
 

@@ -485,6 +485,36 @@ fn more_addresses_on_a_vlan_than_the_stack_answers_for_are_refused() {
     }
 }
 
+/// Code builds addresses without the text that is checked when it is read.
+#[test]
+fn addresses_that_code_made_are_checked_as_those_of_text() {
+    let v4 = std::net::IpAddr::from([10, 5, 0, 1]);
+    let v6: std::net::IpAddr = "fd00::5".parse().expect("an address");
+    let group = std::net::IpAddr::from([224, 0, 0, 1]);
+    let faults = |address| {
+        let mut config = Config::default();
+        config.network.addresses = vec![address];
+        config.faults().into_iter().map(|fault| fault.to_string())
+    };
+    let new = LocalAddress::new;
+    for (address, why) in [
+        (new(v4, 33), "10.5.0.1/33: its prefix has 1 to 32 bits"),
+        (new(v4, 0), "10.5.0.1/0: its prefix has 1 to 32 bits"),
+        (new(v6, 129), "fd00::5/129: its prefix has 1 to 128 bits"),
+        (new(group, 24), "224.0.0.1/24: a port has unicast addresses"),
+        (new(v4, 24).on_vlan(0), "10.5.0.1/24@0: a VLAN is 1 to 4094"),
+        (
+            new(v4, 24).on_vlan(5000),
+            "10.5.0.1/24@5000: a VLAN is 1 to 4094",
+        ),
+    ] {
+        let found: Vec<String> = faults(address).collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(why), "{found:?}");
+    }
+    assert_eq!(faults(new(v4, 32).on_vlan(4094)).count(), 0);
+}
+
 #[test]
 fn every_element_of_a_list_is_named_that_has_a_fault() {
     let text = "[network]\naddresses = [\"10.0.0.1/33\", \"10.0.0.3/24\", \"10.0.0.2/99\"]\n\

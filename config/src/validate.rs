@@ -164,6 +164,11 @@ fn network(checks: &mut Checks, section: &NetworkSection) {
         "at most 64 are possible",
     );
     addresses_of_each_vlan(checks, section);
+    for one in &section.addresses {
+        if let Err(fault) = one.check() {
+            checks.require(false, "network.addresses", one, &fault.to_string());
+        }
+    }
     for (at, one) in section.addresses.iter().enumerate() {
         let earlier = section.addresses.iter().take(at);
         let is_new = !earlier.clone().any(|other| other.address == one.address);

@@ -1,6 +1,7 @@
 //! Packets that queues dropped, by cause.
 
-/// Packets that a queue dropped since it was made, with a field for each cause. A receive queue and
+/// Packets that a queue dropped since it was made, with a field for each cause; one, `unsent`, is an
+/// upper bound. A receive queue and
 /// a transmit queue give it (`drops`); causes of the other direction stay 0.
 ///
 /// The queue counts on its slow path: a packet that is delivered or sent costs nothing. Not in here:
@@ -31,8 +32,9 @@ pub struct Drops {
     /// Transmit: of another pool, and the queue's own had no buffers for a copy. Make the pool larger,
     /// or send from the queue's own.
     pub no_buffers: u64,
-    /// Transmit: in the ring when the queue stopped, and not reported sent. Reclaim until nothing is
-    /// outstanding, then stop.
+    /// Transmit: in the ring when the queue stopped, and not reported sent. Some may have been sent: the
+    /// device reports the last packet of a burst, for all of it. Reclaim until nothing is outstanding,
+    /// then stop.
     pub unsent: u64,
 }
 

@@ -67,7 +67,8 @@ pub struct TransmitCounters {
     pub too_many_segments: u64,
     /// Packets dropped: of another pool, and this one had no buffers for a copy.
     pub no_buffers: u64,
-    /// Packets dropped: in the ring when the queue stopped, and not reported sent.
+    /// Packets in the ring when the queue stopped, and not reported sent. Some may have been sent: the
+    /// device reports the last packet of a burst, for all of it.
     pub unsent: u64,
 }
 
@@ -177,7 +178,8 @@ impl TransmitQueue {
         enabled
     }
 
-    /// Takes the ring from the device and gives the buffers of all packets in it back.
+    /// Takes the ring from the device and gives the buffers of all packets in it back. Packets that
+    /// were not reported sent count as `unsent`.
     ///
     /// Control path. Errors: [`StopError`]; the queue keeps them, and this can be called again.
     pub fn stop(&mut self) -> Result<(), StopError> {
@@ -200,7 +202,7 @@ impl TransmitQueue {
         Ok(())
     }
 
-    /// Counts the packets that the device will not send. Not inlined: what is inlined here is taken
+    /// Counts the packets that the device has not reported sent. Not inlined: what is inlined here is taken
     /// from the data path.
     #[cold]
     #[inline(never)]
@@ -210,8 +212,8 @@ impl TransmitQueue {
     }
 
     /// Stops the queue and starts it again: what the device stopped by itself, such as its detection
-    /// of malicious drivers, is in service again. Packets in the ring are not sent; their buffers go
-    /// back to the pool.
+    /// of malicious drivers, is in service again. Packets in the ring that the device has not sent by
+    /// then are dropped; their buffers go back to the pool. Those not reported sent count as `unsent`.
     ///
     /// Control path. Errors: [`StopError`].
     pub fn restart(&mut self) -> Result<(), StopError> {

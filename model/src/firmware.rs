@@ -118,8 +118,8 @@ pub struct FirmwareSnapshot {
     pub rss: (Vec<u16>, Vec<(u16, u16)>),
     /// Tables and scenarios of the access control list.
     pub access_control: Vec<u16>,
-    /// Link disabled, link events enabled, their mask, PHY settings changed.
-    pub link: (bool, bool, u16, bool),
+    /// Link disabled, link events enabled, their mask, PHY settings changed, loopback.
+    pub link: (bool, bool, u16, bool, bool),
 }
 
 impl Firmware {
@@ -136,7 +136,7 @@ impl Firmware {
             pxe_cleared: false,
             locks: Locks::default(),
             shared_words: SharedWords::default(),
-            vsis: Vsis::default(),
+            vsis: Vsis::new(),
             rules: Rules::default(),
             resources: Resources::default(),
             scheduler: Scheduler::new(),
@@ -303,6 +303,11 @@ impl Firmware {
 
     pub(crate) const fn link_up(&self) -> bool {
         self.link.wanted()
+    }
+
+    /// True while the MAC returns frames to the port.
+    pub(crate) const fn loops_back(&self) -> bool {
+        self.link.loops_back()
     }
 
     /// A fault came or went.

@@ -2,6 +2,7 @@
 
 mod clock;
 mod config_space;
+mod damaged;
 mod direct;
 mod errors;
 mod interrupts;
@@ -76,7 +77,10 @@ pub struct FunctionModel {
     lan: LanEngine,
     statistics: Statistics,
     filter: ReceiveFilter,
+    /// Frames travel between port and wire.
     link_up: bool,
+    /// The MAC returns the frames of the port to it: none travels.
+    looped: bool,
     resets: Resets,
     ledger: Ledger,
     faults: Vec<Fault>,
@@ -124,6 +128,7 @@ impl FunctionModel {
             statistics: Statistics::default(),
             filter: ReceiveFilter::default(),
             link_up: true,
+            looped: false,
             resets: Resets::default(),
             ledger: Ledger::default(),
             faults: Vec::new(),
@@ -285,7 +290,8 @@ impl FunctionModel {
         // A function that came back takes nothing before it was reset.
         let away = self.dead || self.foreign_reset.is_some();
         let cut = away || self.faults.contains(&Fault::LinkDown);
-        self.link_up = self.firmware.link_up() && !cut;
+        self.looped = self.firmware.loops_back() && !away;
+        self.link_up = self.firmware.link_up() && !cut && !self.looped;
         self.rdma.set_receive_enabled(self.filter.any_rdma());
         let mut tables = self.firmware.switch_tables();
         profiles::add(&mut tables, self.firmware.profiles(), &self.registers);
@@ -379,15 +385,26 @@ impl FunctionModel {
         if !self.rdma.fill_next(run_bytes, frame, &mut context) {
             return false;
         }
-        if !self.link_up {
-            self.discard_frames(memory, now);
-            return false;
-        }
         if let Payload::Memory { source, .. } = &mut frame.payload {
             *source = self.index;
         }
+        if !self.link_up {
+            self.keep_off_the_wire(frame, spaces, now);
+            return false;
+        }
         self.statistics.sent.count_packets(frame);
         true
+    }
+
+    /// Returns the RDMA engine's frame to the port, or drops it and those that follow.
+    #[cold]
+    fn keep_off_the_wire(&mut self, frame: &Frame, spaces: &[DmaSpace], now: Instant) {
+        if self.looped {
+            self.statistics.sent.count_packets(frame);
+            self.take(frame, spaces, now);
+        } else if let Some(memory) = spaces.get(self.index) {
+            self.discard_frames(memory, now);
+        }
     }
 
     #[cold]
@@ -405,12 +422,17 @@ impl FunctionModel {
     /// A frame from the wire; the rules of the switch decide whether it gets in.
     #[inline]
     pub fn receive(&mut self, frame: &Frame, spaces: &[DmaSpace], now: Instant) {
+        if self.link_up {
+            self.take(frame, spaces, now);
+        }
+    }
+
+    /// Takes a frame that has come to the port.
+    #[inline]
+    fn take(&mut self, frame: &Frame, spaces: &[DmaSpace], now: Instant) {
         let Some(memory) = spaces.get(self.index) else {
             return;
         };
-        if !self.link_up {
-            return;
-        }
         let destination = frame.packet.path.destination;
         self.statistics.received.count_packets(frame);
         let Verdict::Accepted { rdma } = self.filter.judge(destination) else {
@@ -506,6 +528,12 @@ impl FunctionModel {
     #[must_use]
     pub fn breaches(&self) -> Vec<Breach> {
         self.ledger.breaches()
+    }
+
+    /// Every remark so far: accesses that the model does not do as a card would.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<Breach> {
+        self.ledger.remarks()
     }
 
     /// The number of times that a vector fired.

@@ -38,7 +38,7 @@ use frame::{Headers, Spares};
 use headers::{ETHERNET_BYTES, Parsed};
 use numbered::Numbered;
 use receive::{Arrival, NotTaken, ReceiveQueue};
-use ringside_spec::lan::receive::{ReceiveContext, profile};
+use ringside_spec::lan::receive::ReceiveContext;
 use ringside_spec::lan::registers::queues::DescriptorProfile;
 use ringside_spec::lan::transmit::TransmitContext;
 use std::collections::VecDeque;
@@ -179,15 +179,12 @@ impl LanEngine {
     ) {
         let queue = ReceiveContext::from_dwords(registers);
         let profile = layout.profile() as u8;
-        let known = [
-            profile::LEGACY_32,
-            profile::NIC,
-            profile::NIC_2,
-            profile::OPEN_VSWITCH,
-        ];
-        if !known.contains(&profile) {
-            // Virtual functions use others; no frame comes that way.
-            tracing::debug!(number, profile, "descriptor profile without layout here");
+        if !receive::has_layout(profile) {
+            // No frame comes that way.
+            context.ledger.remark(
+                "receive descriptor profile without a layout in the model",
+                || format!("profile {profile}, queue {number}"),
+            );
             return;
         }
         let queue = ReceiveQueue::new(number, queue, layout, tail, context);
@@ -230,6 +227,20 @@ impl LanEngine {
     #[inline]
     pub(crate) fn recycle(&mut self, frame: Box<SentFrame>) {
         self.spares.keep(frame);
+    }
+
+    /// Receives the frames that were for the wire: the MAC returns them. The number of those that no
+    /// receiver accepts.
+    pub(crate) fn return_frames(&mut self, context: &mut Context<'_>) -> u64 {
+        let mut unclaimed = 0;
+        for _ in 0..PACKETS_BURST {
+            let Some(frame) = self.next_frame(context) else {
+                break;
+            };
+            unclaimed += u64::from(!self.receive_sent(&frame, context));
+            self.recycle(frame);
+        }
+        unclaimed
     }
 
     /// Drops and counts the waiting frames when the link is down.

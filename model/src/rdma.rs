@@ -196,6 +196,14 @@ impl RdmaEngine {
         self.receive_enabled && packet.transport.opcode.class() != OpcodeClass::Unknown
     }
 
+    /// Counts a packet that is not sound as discarded. False while the filter lets no frames in.
+    pub(crate) fn discard_damaged(&mut self, is_ipv4: bool) -> bool {
+        if self.receive_enabled {
+            self.objects.counters.count_damaged(is_ipv4);
+        }
+        self.receive_enabled
+    }
+
     /// Takes a frame from the wire. Its payload may lie in another function's memory, hence
     /// `spaces`.
     pub fn receive(&mut self, frame: &Frame, spaces: &[DmaSpace], context: &mut Context<'_>) {

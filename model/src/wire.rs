@@ -54,8 +54,9 @@ pub struct SwitchCounters {
     pub dropped: u64,
     /// Frames that could not be turned into bytes or back.
     pub malformed: u64,
-    /// RoCEv2 packets with a wrong invariant CRC or transport header that a function would have
-    /// got, once for each.
+    /// RoCEv2 packets with a wrong invariant CRC or transport header that the RDMA engine of a
+    /// function would have got, once for each. Datagrams to its port that are for a VSI without RDMA,
+    /// or for all stations, are delivered as others are.
     pub damaged: u64,
     /// Frames that a full port outside did not take.
     pub no_room: u64,
@@ -536,9 +537,14 @@ impl Switch {
                 self.counters.delivered += u64::from(frame.packets - 1);
             }
             Message::Plain(bytes) => function.receive_ethernet_frame(bytes, spaces, now),
-            Message::Damaged(_) => {
-                self.counters.damaged += 1;
-                return;
+            Message::Damaged(bytes) => {
+                let is_ipv4 = message::is_ipv4(bytes);
+                let ends = message::addresses(bytes);
+                if ends.is_some_and(|(to, _)| function.drops_damaged(to, is_ipv4)) {
+                    self.counters.damaged += 1;
+                    return;
+                }
+                function.receive_ethernet_frame(bytes, spaces, now);
             }
         }
         self.counters.delivered += 1;

@@ -199,6 +199,15 @@ impl World {
             .unwrap_or_default()
     }
 
+    /// Every remark so far of function `index`: accesses that the model does not do as a card would.
+    #[must_use]
+    pub fn remarks(&self, index: usize) -> Vec<Breach> {
+        self.functions
+            .get(index)
+            .map(FunctionModel::remarks)
+            .unwrap_or_default()
+    }
+
     /// The function, for inspection.
     #[must_use]
     pub fn function(&self, index: usize) -> Option<&FunctionModel> {

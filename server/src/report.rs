@@ -31,6 +31,7 @@ struct FunctionReport {
     socket: String,
     faults: Vec<String>,
     breaches: Vec<Breach>,
+    remarks: Vec<Breach>,
     left_over: Vec<LeftOver>,
 }
 
@@ -57,6 +58,7 @@ impl Report {
                 socket: socket.display().to_string(),
                 faults: faults.iter().map(ToString::to_string).collect(),
                 breaches: world.breaches(index),
+                remarks: world.remarks(index),
                 left_over: now.map(|now| left_over(before, &now)).unwrap_or_default(),
             }
         });
@@ -126,12 +128,8 @@ impl Report {
 
 impl FunctionReport {
     fn to_json(&self, index: usize) -> Value {
-        let breaches = self.breaches.iter();
-        let breaches: Vec<_> = breaches
-            .map(
-                |breach| json!({"kind": breach.kind, "count": breach.count, "first": breach.first}),
-            )
-            .collect();
+        let breaches: Vec<_> = self.breaches.iter().map(breach_json).collect();
+        let remarks: Vec<_> = self.remarks.iter().map(breach_json).collect();
         let left_over = self.left_over.iter();
         let left_over: serde_json::Map<_, _> = left_over
             .map(|kind| (kind.what.to_owned(), json!(kind.items)))
@@ -141,6 +139,7 @@ impl FunctionReport {
             "socket": self.socket,
             "faults": self.faults,
             "breaches": breaches,
+            "remarks": remarks,
             "left_over": left_over,
         })
     }
@@ -154,6 +153,9 @@ impl FunctionReport {
             );
         } else {
             text.push_str(&breaches_text(index, &self.breaches));
+        }
+        for remark in &self.remarks {
+            let _ = writeln!(text, "  remark: {}", cases_text(remark));
         }
         if !self.faults.is_empty() {
             let _ = writeln!(text, "  faults: {}", self.faults.join("; "));
@@ -176,10 +178,25 @@ pub fn breaches_text(index: usize, breaches: &[Breach]) -> String {
     let count: u64 = breaches.iter().map(|breach| breach.count).sum();
     let mut text = format!("function {index}: the driver broke the interface {count} times\n");
     for breach in breaches {
-        let (count, kind, first) = (breach.count, breach.kind, &breach.first);
-        let _ = writeln!(text, "  {count} x {kind}: {first}");
+        let _ = writeln!(text, "  {}", cases_text(breach));
     }
     text
+}
+
+/// A kind, how often, and its cases, in one line.
+fn cases_text(kind: &Breach) -> String {
+    let cases = std::iter::once(&kind.first).chain(&kind.further);
+    let cases: Vec<&str> = cases.map(String::as_str).collect();
+    format!("{} x {}: {}", kind.count, kind.kind, cases.join("; "))
+}
+
+fn breach_json(breach: &Breach) -> Value {
+    json!({
+        "kind": breach.kind,
+        "count": breach.count,
+        "first": breach.first,
+        "further": breach.further,
+    })
 }
 
 fn switch_json(counters: &SwitchCounters) -> Value {

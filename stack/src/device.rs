@@ -97,7 +97,8 @@ impl Queues {
 }
 
 impl QueueDevice {
-    /// A device for frames of up to `mtu` bytes behind the Ethernet header.
+    /// A device for frames of up to `mtu` bytes behind the Ethernet header: 68 or more, the least of
+    /// IPv4. smoltcp panics at less.
     #[must_use]
     pub fn new(receive: ReceiveQueue, transmit: TransmitQueue, mtu: u16) -> Self {
         let queues = Queues::new(receive, transmit, mtu);

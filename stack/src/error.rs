@@ -1,7 +1,8 @@
 //! Errors of the stack.
 
-use ringside_config::LocalAddress;
+use ringside_config::{AddressFault, LocalAddress};
 use ringside_pmd::lan::PortError;
+use ringside_pmd::lan::port::MTU_MIN;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -17,6 +18,20 @@ pub enum StackError {
     /// An address that no station can have.
     #[error("{0} is no address of a station: add a unicast address")]
     NotUnicast(IpAddr),
+    /// An address whose prefix or VLAN does not exist.
+    #[error("no port has the address {address}: {fault}")]
+    Address {
+        /// The address.
+        address: LocalAddress,
+        /// Its fault.
+        fault: AddressFault,
+    },
+    /// An MTU that no packet of IPv4 fits into.
+    #[error("an MTU of {given} bytes: choose {MTU_MIN} or more, as the port has")]
+    Mtu {
+        /// The given MTU.
+        given: u16,
+    },
     /// The stack has no such address on that VLAN.
     #[error("the stack has no address {address} on {}: nothing to remove", name(*.vlan))]
     Unknown {

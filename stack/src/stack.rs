@@ -10,9 +10,10 @@ use crate::route::{Hop, hop};
 use crate::wire;
 use crate::{LocalAddress, MacAddress, Neighbour, ResolveError, ResolveSettings, StackError};
 use ringside_clock::{Clock, Instant};
-use ringside_config::Config;
+use ringside_config::{AddressFault, Config};
 use ringside_lan::{MAX_BURST, Packet, QueueState, ReceiveQueue, TransmitQueue};
 use ringside_pmd::lan::Port;
+use ringside_pmd::lan::port::MTU_MIN;
 use ringside_pmd::rdma::Destination;
 use ringside_pmd::rdma::address::{link_local, local_addresses, multicast_mac, private_address};
 use std::net::IpAddr;
@@ -37,7 +38,7 @@ pub struct StackSettings {
     pub gateways: Vec<IpAddr>,
     /// Requests an IPv4 address from a DHCP server, on frames without a tag.
     pub dhcp: bool,
-    /// Bytes of a frame behind its Ethernet header: the port's MTU.
+    /// Bytes of a frame behind its Ethernet header: the port's MTU, 68 or more.
     pub mtu: u16,
     /// The timing of queries for neighbours.
     pub resolve: ResolveSettings,
@@ -137,6 +138,12 @@ impl Stack {
         settings: &StackSettings,
         now: Instant,
     ) -> Result<Self, StackError> {
+        // smoltcp counts with what an MTU leaves behind the headers of IPv4 and UDP.
+        if settings.mtu < MTU_MIN {
+            return Err(StackError::Mtu {
+                given: settings.mtu,
+            });
+        }
         let mut stack = Self {
             mac: port.mac(),
             queues: Queues::new(receive, transmit, settings.mtu),
@@ -230,11 +237,10 @@ impl Stack {
     /// An address is one of a VLAN: each of several VLANs may have the same one. Control path.
     pub fn add_address(&mut self, address: LocalAddress, now: Instant) -> Result<(), StackError> {
         // smoltcp panics at addresses that no station can have.
-        let ip = address.address;
-        let unicast = !ip.is_unspecified() && !ip.is_multicast() && !ip.is_loopback();
-        if !unicast || is_broadcast(ip) {
-            return Err(StackError::NotUnicast(address.address));
-        }
+        address.check().map_err(|fault| match fault {
+            AddressFault::NotUnicast => StackError::NotUnicast(address.address),
+            fault => StackError::Address { address, fault },
+        })?;
         if self.place(address.address, address.vlan).is_some() {
             return Err(StackError::Duplicate(address));
         }

@@ -16,7 +16,7 @@ pub(crate) enum Mode {
     Rxonly,
     /// Send one packet over and over
     Txonly,
-    /// Answer ARP and ping for every address
+    /// Answer ARP and ping for every address, behind up to two VLAN tags
     #[value(alias = "icmpecho")]
     IcmpEcho,
     /// Send many flows of UDP

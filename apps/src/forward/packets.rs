@@ -5,6 +5,9 @@ use ringside_lan::{Packet, PacketPool};
 const ETHERNET: usize = 14;
 const IPV4: [u8; 2] = [0x08, 0x00];
 const ARP: [u8; 2] = [0x08, 0x06];
+const TAG_BYTES: usize = 4;
+/// Types of VLAN tags: IEEE 802.1Q, 802.1ad, and that of before it.
+const TAGS: [[u8; 2]; 3] = [[0x81, 0x00], [0x88, 0xA8], [0x91, 0x00]];
 
 /// Addresses of a port that sends.
 #[derive(Clone, Copy, Debug)]
@@ -35,20 +38,30 @@ pub(crate) fn set_addresses(packet: &mut Packet, addresses: Addresses) -> bool {
     true
 }
 
-/// Turns an ARP request or an ICMP echo request into its answer; false for anything else.
+/// Turns an ARP request or an ICMP echo request, behind two VLAN tags at most, into its answer; false
+/// for anything else.
 pub(crate) fn answer(packet: &mut Packet, own: [u8; 6]) -> bool {
     let Some(bytes) = packet.bytes_mut() else {
         return false;
     };
-    match bytes.get(12..ETHERNET) {
-        Some(kind) if kind == ARP => answer_arp(bytes, own),
-        Some(kind) if kind == IPV4 => answer_echo(bytes, own),
-        _ => false,
-    }
+    answer_frame(bytes, own)
 }
 
-fn answer_arp(frame: &mut [u8], own: [u8; 6]) -> bool {
-    let Some(arp) = frame.get_mut(ETHERNET..ETHERNET + 28) else {
+fn answer_frame(bytes: &mut [u8], own: [u8; 6]) -> bool {
+    let mut header_bytes = ETHERNET;
+    while header_bytes <= ETHERNET + 2 * TAG_BYTES {
+        match bytes.get(header_bytes - 2..header_bytes) {
+            Some(kind) if kind == ARP => return answer_arp(bytes, header_bytes, own),
+            Some(kind) if kind == IPV4 => return answer_echo(bytes, header_bytes, own),
+            Some(kind) if TAGS.iter().any(|tag| kind == tag) => header_bytes += TAG_BYTES,
+            _ => return false,
+        }
+    }
+    false
+}
+
+fn answer_arp(frame: &mut [u8], header_bytes: usize, own: [u8; 6]) -> bool {
+    let Some(arp) = frame.get_mut(header_bytes..header_bytes + 28) else {
         return false;
     };
     // Ethernet, IPv4, lengths, request.
@@ -69,8 +82,8 @@ fn answer_arp(frame: &mut [u8], own: [u8; 6]) -> bool {
     reply_to(frame, &asker, own)
 }
 
-fn answer_echo(frame: &mut [u8], own: [u8; 6]) -> bool {
-    let Some(ip) = frame.get_mut(ETHERNET..) else {
+fn answer_echo(frame: &mut [u8], header_bytes: usize, own: [u8; 6]) -> bool {
+    let Some(ip) = frame.get_mut(header_bytes..) else {
         return false;
     };
     let length = match ip.first() {
@@ -183,4 +196,58 @@ fn checksum(header: &[u8]) -> u16 {
         sum = (sum >> 16) + (sum & 0xFFFF);
     }
     !(sum as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
+    const ASKER: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+    fn frame(tags: &[u8], kind: [u8; 2], payload: &[u8]) -> Vec<u8> {
+        [&[0xFF; 6], &ASKER[..], tags, &kind, payload].concat()
+    }
+
+    #[test]
+    fn requests_behind_no_one_and_two_tags_are_answered_in_their_vlans() {
+        let arp_question = [
+            &[0, 1, 8, 0, 6, 4, 0, 1][..],
+            &ASKER,
+            &[10, 0, 0, 9],
+            &[0; 6],
+            &[10, 0, 0, 1],
+        ]
+        .concat();
+        let arp_answer = [
+            &[0, 1, 8, 0, 6, 4, 0, 2][..],
+            &OWN,
+            &[10, 0, 0, 1],
+            &ASKER,
+            &[10, 0, 0, 9],
+        ]
+        .concat();
+        let ip = |ends: [u8; 8], echo: [u8; 8]| {
+            let head = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0];
+            [&head[..], &ends, &echo].concat()
+        };
+        let asked = ip([10, 0, 0, 9, 10, 0, 0, 1], [8, 0, 0xF7, 0xFF, 0, 0, 0, 0]);
+        let answered = ip([10, 0, 0, 1, 10, 0, 0, 9], [0, 0, 0xFF, 0xFF, 0, 0, 0, 0]);
+        let tags: [&[u8]; 3] = [&[], &[0x81, 0, 0, 5], &[0x88, 0xA8, 0, 6, 0x81, 0, 0, 5]];
+        for tags in tags {
+            for (kind, question, answer) in
+                [(ARP, &arp_question, &arp_answer), (IPV4, &asked, &answered)]
+            {
+                let mut bytes = frame(tags, kind, question);
+                assert!(answer_frame(&mut bytes, OWN), "{tags:?} {kind:?}");
+                let expected = [&ASKER[..], &OWN, tags, &kind, answer].concat();
+                assert_eq!(bytes, expected);
+            }
+        }
+        let three = [[0x81, 0, 0, 5]; 3].concat();
+        for tags in [&three[..], &three[..3]] {
+            let mut bytes = frame(tags, ARP, &arp_question);
+            assert!(!answer_frame(&mut bytes, OWN));
+        }
+    }
 }

@@ -73,9 +73,12 @@ pub enum OffloadError {
     /// The device cuts only TCP and UDP into segments.
     #[error("{0:?} cannot be cut into segments")]
     NotSegmentable(Layer4),
-    /// A payload that does not need cutting, or is longer than the device can.
+    /// No payload, or a longer one than the device cuts. One that fits a single segment is cut, too.
     #[error("a payload of {0} bytes cannot be cut: the device takes 1 to 262143")]
     Payload(usize),
+    /// A packet of several segments with bytes behind its IP datagram: they would become payload.
+    #[error("{0} bytes lie behind the IP datagram: build the packet to be cut without them")]
+    Behind(usize),
 }
 
 const fn code(kind: Layer4) -> u64 {
@@ -96,6 +99,10 @@ impl Packet {
     ///
     /// Of IPv6, hop-by-hop options, routing headers without further nodes, and destination options
     /// may stand before the layer 4 header.
+    ///
+    /// Bytes behind the IP datagram, as the padding of a short frame that was received, are removed for
+    /// a checksum of layer 4 and for segmentation: the device would cover them. An IP length of 0 says
+    /// that the datagram is all of the packet, and so does a packet that is too long for the field.
     ///
     /// The request is for the packet as it is: bytes that are added or removed afterwards need a new
     /// one. A packet that has lost part of its headers, or all of the payload that was to be cut, is
@@ -128,10 +135,24 @@ impl Packet {
         if header_bytes > first.len() || (kind == Some(Layer4::Tcp) && layer_4_bytes < 20) {
             return Err(split);
         }
+        let end = match kind {
+            Some(_) => headers.datagram_end(first, total),
+            None => total,
+        };
+        if end < header_bytes {
+            return Err(OffloadError::MalformedIp);
+        }
         if let (Some(cut), Some(kind)) = (cut, kind) {
-            check_cut(cut, kind, total - header_bytes)?;
+            check_cut(cut, kind, end - header_bytes)?;
+            if end < total && self.segment_count() > 1 {
+                return Err(OffloadError::Behind(total - end));
+            }
         }
         self.finish_former(wanted)?;
+        if end < total {
+            // Of several segments, which are not to be cut, they stay.
+            let _ = self.truncate(end);
+        }
         let first = self.bytes();
         let length = match cut {
             Some(_) => 0,

@@ -149,6 +149,56 @@ fn offloads_that_are_not_possible_are_refused_by_name_and_change_nothing() {
     assert_eq!(packet.offload(all), Ok(()));
 }
 
+#[test]
+fn bytes_behind_the_datagram_are_not_sent_as_payload() {
+    let bench = Bench::new();
+    let pool = bench.pool(64);
+    let cut = |segment_bytes| TransmitRequest {
+        layer_4_checksum: true,
+        segment_bytes,
+        ..TransmitRequest::default()
+    };
+    for whole in [frame(17, &[7; 8 + 4]), frame_v6(17, &[], &[7; 8 + 4])] {
+        let padded = [&whole[..], &[0xEE; 14]].concat();
+        for segment_bytes in [None, Some(64)] {
+            let mut packet = pool.packet_with(&padded).unwrap();
+            packet.offload(cut(segment_bytes)).unwrap();
+            assert_eq!(packet.length(), whole.len());
+        }
+        // The header's checksum alone does not cover them.
+        let mut packet = pool.packet_with(&padded).unwrap();
+        let ip = TransmitRequest {
+            ip_checksum: true,
+            ..TransmitRequest::default()
+        };
+        packet.offload(ip).unwrap();
+        assert_eq!(packet.length(), padded.len());
+    }
+    // Nothing but padding is no payload.
+    let padded = [&frame(17, &[7; 8])[..], &[0; 18]].concat();
+    let mut packet = pool.packet_with(&padded).unwrap();
+    assert_eq!(packet.offload(cut(Some(64))), Err(OffloadError::Payload(0)));
+    assert_eq!(packet.to_vec(), padded);
+    // A datagram that ends inside its headers.
+    let mut short = frame(17, &[7; 40]);
+    short[17] = 24;
+    let mut packet = pool.packet_with(&short).unwrap();
+    assert_eq!(packet.offload(cut(None)), Err(OffloadError::MalformedIp));
+    // A chain is not shortened.
+    let padded = [&frame(17, &[7; 3000])[..], &[0; 3]].concat();
+    let mut packet = pool.packet_with(&padded).unwrap();
+    assert_eq!(packet.segment_count(), 2);
+    assert_eq!(packet.offload(cut(Some(64))), Err(OffloadError::Behind(3)));
+    // Lengths that say nothing: 0, and any of a packet that is too long for the field.
+    let mut unsaid = frame(17, &[7; 100]);
+    unsaid[16..18].fill(0);
+    for bytes in [unsaid, frame(17, &vec![7; 70_000])] {
+        let mut packet = pool.packet_with(&bytes).unwrap();
+        packet.offload(cut(Some(1400))).unwrap();
+        assert_eq!(packet.length(), bytes.len());
+    }
+}
+
 /// An Ethernet frame with IPv6, extension headers, and the protocol's header.
 fn frame_v6(first: u8, extensions: &[u8], layer_4: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 12];

@@ -73,6 +73,12 @@ impl ReceiveFilter {
         self.addresses.iter().any(|known| known.rdma) || general.contains(&Some(true))
     }
 
+    /// True if a rule names the address, that of a station or a group, and passes its packets to the
+    /// RDMA engine.
+    pub(crate) fn is_for_rdma(&self, address: MacAddress) -> bool {
+        Cast::of(address) != Cast::Broadcast && self.rule(address).is_some_and(|known| known.rdma)
+    }
+
     #[inline]
     fn rule(&self, address: MacAddress) -> Option<&Address> {
         self.addresses.iter().find(|known| known.address == address)

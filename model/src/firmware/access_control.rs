@@ -157,6 +157,11 @@ impl AccessControl {
     ) -> Outcome {
         let asked: AccessObject = command.parameters();
         let Some(scenario) = self.scenarios.get_mut(&asked.number.get()) else {
+            if opcode == Opcode::QueryAccessScenario {
+                // Intel's ice 2.6.6 asks for all that it had, also those that a reset took
+                // (`ice_acl_destroy_tbl`).
+                return Err(ReturnCode::NoEntry);
+            }
             return Self::missing("scenario", asked.number.get(), context);
         };
         if opcode == Opcode::QueryAccessScenario {

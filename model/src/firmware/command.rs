@@ -47,6 +47,7 @@ pub(super) const fn needs_data(opcode: Opcode) -> bool {
             | Opcode::SetRssKey
             | Opcode::SetRssTable
             | Opcode::AddTransmitQueues
+            | Opcode::MoveTransmitQueues
             | Opcode::AddRdmaQueueSets
             | Opcode::DownloadPackage
             | Opcode::UpdatePackage

@@ -6,7 +6,7 @@ use super::{Firmware, generic, media, nvm, recipes, switch};
 use crate::chip::Context;
 use ringside_spec::lan::admin::generic::resource;
 use ringside_spec::lan::admin::switch::Resource;
-use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use ringside_spec::lan::admin::{Opcode, ReturnCode, further_name};
 
 impl Firmware {
     /// Commands of the admin queue itself, of the device, and of locks.
@@ -197,6 +197,10 @@ impl Firmware {
                 self.queues
                     .add_transmit(command, &mut self.scheduler, context)
             }
+            Opcode::MoveTransmitQueues => {
+                let queues = &mut self.queues;
+                queues.move_transmit(command, &mut self.scheduler, context)
+            }
             Opcode::DisableTransmitQueues => {
                 self.changed = true;
                 self.queues.disable(command, &mut self.scheduler, context)
@@ -250,17 +254,33 @@ impl Firmware {
             | Opcode::LldpFilterControl
             | Opcode::LldpExecutePendingMib
             | Opcode::QueryFlowControlMode
-            | Opcode::SetFlowControlMode
-            | Opcode::SetMacLoopback => command.done(),
-            Opcode::Unknown(code) => {
-                context
-                    .ledger
-                    .breach("admin command that does not exist", || {
-                        format!("{code:#06x}")
-                    });
+            | Opcode::SetFlowControlMode => command.done(),
+            Opcode::SetMacLoopback => {
+                self.changed = true;
+                self.link.set_loopback(command)
+            }
+            _ => {
+                not_done(opcode, context);
                 Err(ReturnCode::NotImplemented)
             }
-            _ => Err(ReturnCode::NotImplemented),
         }
+    }
+}
+
+/// Counts a command that the model does not carry out: a breach unless a driver's sources name it.
+fn not_done(opcode: Opcode, context: &mut Context<'_>) {
+    let code = opcode.code();
+    let name = match opcode {
+        Opcode::Unknown(code) => further_name(code),
+        _ => Some(opcode.c_name()),
+    };
+    let ledger = &mut context.ledger;
+    match name {
+        Some(name) => ledger.remark("admin command that the model does not carry out", || {
+            format!("{code:#06x} {name}")
+        }),
+        None => ledger.breach("admin command that does not exist", || {
+            format!("{code:#06x}")
+        }),
     }
 }

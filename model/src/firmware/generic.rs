@@ -19,7 +19,9 @@ use std::time::Duration;
 const FIRMWARE_VERSION: (u8, u8, u8) = (7, 3, 4);
 const INTERFACE_VERSION: (u8, u8, u8) = (1, 7, 10);
 
-const QUEUES: u32 = 256;
+/// Receive queues and transmit queues of a function. Intel's ice gives up to 256 to the first VSI
+/// and needs more for others.
+pub(super) const QUEUES: u16 = 512;
 const FLOW_FILTERS: u32 = 16384;
 const RSS_ENTRIES: u32 = 2048;
 const RSS_ENTRY_BITS: u32 = 8;
@@ -237,8 +239,8 @@ pub(super) fn capabilities(
         Capability::record(Id::Vsi, VSI_COUNT.into(), 0, 0),
         Capability::record(Id::Dcb, 1, 1, MAX_CLASSES),
         Capability::record(Id::Rss, RSS_ENTRIES, RSS_ENTRY_BITS, 0),
-        Capability::record(Id::ReceiveQueues, QUEUES, 0, 0),
-        Capability::record(Id::TransmitQueues, QUEUES, 0, 0),
+        Capability::record(Id::ReceiveQueues, QUEUES.into(), 0, 0),
+        Capability::record(Id::TransmitQueues, QUEUES.into(), 0, 0),
         Capability::record(Id::Msix, vectors, 0, 0),
         Capability::record(Id::FlowDirector, FLOW_FILTERS, 0, 0),
         Capability::record(Id::MaxMtu, MAX_FRAME_BYTES, 0, 0),

@@ -7,8 +7,8 @@ use ringside_spec::lan::admin::link::{
     AutonegotiationInfo, ForwardErrorCorrection, GetLinkStatus, GetPhyCapabilities, GetPortOptions,
     LINK_STATUS_BYTES, LinkConfig, LinkEvents, LinkInfo, LinkStatus, MAX_FRAME_BYTES, PhyAbilities,
     PhyCapabilities, PhyConfig, PhyEnable, PhyReport, PortOption, RestartAutonegotiation,
-    RestartFlags, SetEventMask, SetMacConfig, SetPortLed, link_events, module_type, phy_type,
-    report_mode, speed,
+    RestartFlags, SetEventMask, SetMacConfig, SetMacLoopback, SetPortLed, link_events, module_type,
+    phy_type, report_mode, speed,
 };
 use zerocopy::IntoBytes;
 
@@ -24,6 +24,9 @@ const MODULE_PHY_TYPE: u64 = phy_type::BASE_100G_SR4;
 /// Extended compliance code of 100GBASE-SR4. Source: SFF-8024, table 4-4.
 const COMPLIANCE_SR4: u8 = 2;
 
+/// Bit of [`SetMacLoopback::mode`] that turns the loopback on.
+const LOOPBACK_ON: u8 = 1;
+
 /// Code of 100 Gb/s in a port option.
 const LANE_SPEED_100G: u8 = 7;
 
@@ -36,6 +39,8 @@ pub(super) struct Link {
     event_mask: LinkEvents,
     /// The LED blinks, so that people find the port.
     pub(super) blinks: bool,
+    /// The MAC returns frames to the port instead of sending them.
+    loopback: bool,
     /// The state that drivers were last notified of.
     reported_up: bool,
     /// Something happened since.
@@ -43,8 +48,8 @@ pub(super) struct Link {
 }
 
 /// State that a driver could leave behind: link disabled, events enabled, mask, changed PHY
-/// settings.
-pub(super) type LinkDifferences = (bool, bool, u16, bool);
+/// settings, loopback.
+pub(super) type LinkDifferences = (bool, bool, u16, bool, bool);
 
 impl Link {
     pub(super) fn new() -> Self {
@@ -54,13 +59,15 @@ impl Link {
             events_enabled: false,
             event_mask: LinkEvents::ZERO,
             blinks: false,
+            loopback: false,
             reported_up: true,
             check: false,
         }
     }
 
-    /// A reset of the function: its wish for events is forgotten, the link stays.
+    /// A reset of the function: its wish for events and its loopback are forgotten, the link stays.
     pub(super) fn reset_function(&mut self) {
+        self.loopback = false;
         self.events_enabled = false;
         self.event_mask = LinkEvents::ZERO;
     }
@@ -72,7 +79,19 @@ impl Link {
             self.events_enabled,
             self.event_mask.0,
             changed,
+            self.loopback,
         )
+    }
+
+    /// True while the MAC returns frames to the port.
+    pub(super) const fn loops_back(&self) -> bool {
+        self.loopback
+    }
+
+    pub(super) fn set_loopback(&mut self, command: &Command) -> Outcome {
+        let asked: SetMacLoopback = command.parameters();
+        self.loopback = asked.mode & LOOPBACK_ON != 0;
+        command.done()
     }
 
     /// True unless the driver switched the link off.

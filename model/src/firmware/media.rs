@@ -46,7 +46,7 @@ pub(super) fn read(command: &mut Command) -> Outcome {
     if bus.write() {
         return Err(ReturnCode::NotPermitted);
     }
-    if bus.address() != BUS_ADDRESS {
+    if bus.ten_bit_address() || bus.address() != BUS_ADDRESS {
         return Err(ReturnCode::NoEntry);
     }
     let mut memory = memory();

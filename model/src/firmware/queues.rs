@@ -1,19 +1,19 @@
 //! Transmit queues and RDMA queue sets: leaves of the scheduler's tree.
 
 use super::command::{Command, Outcome};
+use super::generic::QUEUES as TRANSMIT_QUEUES;
 use super::scheduler::Scheduler;
 use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::queues::{
     AddRdmaQueueSets, AddTransmitQueues, DisableGroup, DisableTransmitQueues, DisabledQueue,
-    RdmaQueueSet, RdmaQueueSetGroup, TransmitQueue, TransmitQueueGroup,
+    MoveFlags, MoveQueues, MoveTransmitQueues, MovedQueue, PortChange, RdmaQueueSet,
+    RdmaQueueSetGroup, TransmitQueue, TransmitQueueGroup,
 };
 use ringside_spec::lan::admin::scheduler::{Element, ElementType};
 use ringside_spec::lan::transmit::TransmitContext;
 use std::collections::BTreeMap;
 
-/// Most queues of a function.
-const TRANSMIT_QUEUES: u16 = 256;
 const RDMA_QUEUE_SETS: u16 = 1024;
 
 /// The parent of a leaf.
@@ -155,6 +155,49 @@ impl Queues {
             }
         }
         command.done()
+    }
+
+    /// Moves queues to another node of the scheduler (0x0C32). There is one port and one traffic
+    /// class to move within.
+    /// Source: DPDK `ice_tm.c`, `ice_tm_setup_txq_node`; Linux `ice_common.c`,
+    /// `ice_aq_cfg_lan_txq`.
+    pub(super) fn move_transmit(
+        &mut self,
+        command: &Command,
+        scheduler: &mut Scheduler,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        let asked: MoveTransmitQueues = command.parameters();
+        let ports = PortChange(asked.port_change);
+        if MoveFlags(asked.flags).operation() == 0 || ports.source() != ports.destination() {
+            return Err(ReturnCode::Invalid);
+        }
+        let head: MoveQueues = command.item(0)?;
+        let (from, to) = (head.source_parent.get(), head.destination_parent.get());
+        for index in 0..usize::from(asked.count) {
+            let moved: MovedQueue = command.item(MoveQueues::SIZE + index * MovedQueue::SIZE)?;
+            if moved.class != 0 {
+                return Err(ReturnCode::Invalid);
+            }
+            let leaf = Leaf {
+                parent: from,
+                node: moved.node.get(),
+            };
+            let found = self.transmit.get_mut(&moved.queue.get());
+            let Some(queue) = found.filter(|queue| queue.leaf == leaf) else {
+                context.ledger.breach(
+                    "transmit queue moved that does not exist under its parent",
+                    || format!("{moved:?} under {from:#x}"),
+                );
+                return Err(ReturnCode::NoEntry);
+            };
+            scheduler.move_leaf(leaf.node, to)?;
+            queue.leaf.parent = to;
+        }
+        command.answer(&MoveTransmitQueues {
+            blocked_domains: 0.into(),
+            ..asked
+        })
     }
 
     pub(super) fn disable(

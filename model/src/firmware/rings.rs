@@ -25,6 +25,8 @@ pub(super) struct Ring {
     stalled: bool,
     /// memory of it could not be reached, since the length was written
     failed: bool,
+    /// the driver took the head while the ring was on
+    taken: bool,
 }
 
 /// A ring, as an index into [`RINGS`].
@@ -114,7 +116,7 @@ impl Rings {
     }
 
     /// Writes a register; `None` if it is not one of a ring. True if the admin send ring was
-    /// switched off by it.
+    /// switched off by it, or set up anew.
     pub(super) fn write(
         &mut self,
         offset: u64,
@@ -124,6 +126,7 @@ impl Rings {
         let (number, register) = Self::position(offset)?;
         let ring = self.rings.get_mut(number)?;
         let was_enabled = ring.enabled();
+        let mut restarted = false;
         match register {
             RingRegister::BaseLow => {
                 let low = (RING_ALIGNMENT - 1) as u32;
@@ -146,16 +149,21 @@ impl Rings {
                     });
                 }
                 ring.length = value & RingLength::DEFINED;
-                // A write that only clears error bits does not start the ring again.
-                if !(was_enabled && ring.enabled()) {
+                // A write that only clears error bits does not start the ring again. A driver that
+                // finds the ring of another one on, after a reset of the function, sets it up anew
+                // without switching it off: head, tail, length.
+                restarted = was_enabled && ring.enabled() && ring.taken;
+                if restarted || !(was_enabled && ring.enabled()) {
                     ring.stalled = false;
                     ring.failed = false;
+                    ring.taken = false;
                 }
             }
             RingRegister::Head => {
                 // Drivers zero the indices of a ring before they switch it off: what lies between
                 // them then is no work.
                 ring.stalled |= was_enabled;
+                ring.taken |= was_enabled;
                 ring.head = value & RingIndex::DEFINED;
             }
             RingRegister::Tail => {
@@ -170,7 +178,8 @@ impl Rings {
                 ring.tail = value & RingIndex::DEFINED;
             }
         }
-        Some(number == Which::AdminSend as usize && was_enabled && !ring.enabled())
+        let ended = restarted || was_enabled && !ring.enabled();
+        Some(number == Which::AdminSend as usize && ended)
     }
 
     pub(super) fn reset(&mut self, kind: ResetKind) {
@@ -328,7 +337,7 @@ fn fetch_buffer(descriptor: &Descriptor, context: &mut Context<'_>) -> Option<Ve
         "admin descriptor flags that are not the driver's",
     );
     check(
-        flags.large_buffer() != (length > LARGE_BUFFER_BYTES),
+        flags.large_buffer() && length <= LARGE_BUFFER_BYTES,
         "admin descriptor with a wrong large-buffer flag",
     );
     check(
@@ -343,6 +352,12 @@ fn fetch_buffer(descriptor: &Descriptor, context: &mut Context<'_>) -> Option<Ve
         length > BUFFER_SIZE,
         "admin descriptor with a buffer of more than 4096 bytes",
     );
+    // iPXE never sets the flag and runs on the card (`ice.c`, `ice_admin_schedule`).
+    if !flags.large_buffer() && length > LARGE_BUFFER_BYTES {
+        let kind = "admin descriptor with a large buffer without its flag";
+        let ledger = &mut context.ledger;
+        ledger.remark(kind, || format!("opcode {opcode:#06x}, {length} bytes"));
+    }
     let length = if flags.buffer() {
         length.min(BUFFER_SIZE)
     } else {

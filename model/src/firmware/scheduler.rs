@@ -301,6 +301,24 @@ impl Scheduler {
         Self::counted(command, &asked, 1)
     }
 
+    /// Moves a transmit queue's leaf to another parent of the same layer.
+    pub(super) fn move_leaf(&mut self, leaf: u32, to: u32) -> Result<(), ReturnCode> {
+        let above = self.nodes.get(&to).ok_or(ReturnCode::NoEntry)?;
+        let layer = above.layer + 1;
+        let place = self.nodes.get(&leaf).ok_or(ReturnCode::NoEntry)?;
+        if place.layer != layer {
+            return Err(ReturnCode::Invalid);
+        }
+        let siblings = MAX_SIBLINGS.get(usize::from(layer)).copied().unwrap_or(0);
+        if place.parent != to && self.children(to) >= siblings.into() {
+            return Err(ReturnCode::NoSpace);
+        }
+        if let Some(place) = self.nodes.get_mut(&leaf) {
+            place.parent = to;
+        }
+        Ok(())
+    }
+
     pub(super) fn configure_elements(&mut self, command: &Command) -> Outcome {
         let asked: ElementCommand = command.parameters();
         for index in 0..usize::from(asked.requested.get()) {

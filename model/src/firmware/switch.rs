@@ -12,23 +12,42 @@ use std::collections::BTreeSet;
 /// Number of the one switch.
 pub(super) const SWITCH_ID: u8 = 1;
 
+/// The firmware's own VSI of the function: with the first queue, and every tag of a frame kept. It
+/// serves a driver that adds no VSI.
+/// Source: iPXE `ice.c`, `ice_admin_switch`, which uses the VSI that 0x0200 lists after a reset;
+/// Linux calls it the VSI of the firmware and skips it (`ice_get_initial_sw_cfg`).
+pub(super) const FIRMWARE_VSI: u16 = 1;
+
 pub(super) fn config(command: &mut Command, port: u8) -> Outcome {
     let asked: GetSwitchConfig = command.parameters();
-    let number = ElementNumber::ZERO
-        .with_number(port.into())
-        .with_kind(element::PHYSICAL_PORT);
-    let port = SwitchElement {
-        number: number.0.into(),
-        switch_id: u16::from(SWITCH_ID).into(),
-        function: ElementFunction::ZERO.with_number(port.into()).0.into(),
-    };
-    command.put(0, &port)?;
+    let elements = [
+        (u16::from(port), element::PHYSICAL_PORT),
+        (FIRMWARE_VSI, element::VSI),
+    ];
+    let first = usize::from(asked.element.get());
+    let room = command.buffer.len() / SwitchElement::SIZE;
+    let mut count = 0;
+    for (number, kind) in elements.into_iter().skip(first).take(room) {
+        let number = ElementNumber::ZERO.with_number(number).with_kind(kind);
+        let element = SwitchElement {
+            number: number.0.into(),
+            switch_id: u16::from(SWITCH_ID).into(),
+            function: ElementFunction::ZERO.with_number(port.into()).0.into(),
+        };
+        command.put(count * SwitchElement::SIZE, &element)?;
+        count += 1;
+    }
+    if count == 0 {
+        return Err(ReturnCode::Invalid);
+    }
+    let next = first + count;
+    let next = if next < elements.len() { next } else { 0 };
     let answer = GetSwitchConfig {
-        element: 0.into(),
-        element_count: 1.into(),
+        element: (next as u16).into(),
+        element_count: (count as u16).into(),
         ..asked
     };
-    command.answer_with(&answer, SwitchElement::SIZE)
+    command.answer_with(&answer, count * SwitchElement::SIZE)
 }
 
 pub(super) fn port_parameters(command: &Command, context: &mut Context<'_>) -> Outcome {

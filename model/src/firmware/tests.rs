@@ -1,6 +1,7 @@
 //! The firmware, driven through its rings.
 
 pub(crate) mod client;
+mod foreign;
 pub(crate) mod scheduling;
 pub(crate) mod switching;
 

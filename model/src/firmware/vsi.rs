@@ -1,12 +1,13 @@
 //! Virtual station interfaces.
 
 use super::command::{Command, Outcome};
-use super::switch::SWITCH_ID;
+use super::switch::{FIRMWARE_VSI, SWITCH_ID};
 use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::vsi::{
-    self, ClassMapping, KEEP_ALLOCATED, QUEUES_CONTIGUOUS, RDMA_FILTERS_ENABLED, VsiAnswer,
-    VsiCommand, VsiNumber, VsiProperties, VsiSections, VsiType,
+    self, ClassMapping, InnerVlanFlags, KEEP_ALLOCATED, QUEUES_CONTIGUOUS, RDMA_FILTERS_ENABLED,
+    SwitchFlags2, VsiAnswer, VsiCommand, VsiNumber, VsiProperties, VsiSections, VsiType,
+    vlan_receive, vlan_transmit,
 };
 use ringside_spec::lan::identity::VSI_COUNT;
 use std::collections::BTreeMap;
@@ -27,15 +28,30 @@ pub(super) struct Vsi {
 }
 
 /// The VSIs that exist, by number.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Vsis {
     all: BTreeMap<u16, Vsi>,
     /// those that were freed since the LAN engine was told
     freed: Vec<u16>,
+    /// properties of [`FIRMWARE_VSI`]
+    firmware: VsiProperties,
 }
 
 impl Vsis {
+    pub(super) fn new() -> Self {
+        Self {
+            all: BTreeMap::new(),
+            freed: Vec::new(),
+            firmware: firmware_properties(),
+        }
+    }
+
+    /// True for a VSI that a driver has added, and for that of the firmware until then.
     pub(super) fn exists(&self, number: u16) -> bool {
+        self.is_added(number) || number == FIRMWARE_VSI && self.all.is_empty()
+    }
+
+    fn is_added(&self, number: u16) -> bool {
         self.all
             .get(&number)
             .is_some_and(|vsi| vsi.properties.is_some())
@@ -59,10 +75,19 @@ impl Vsis {
             .map(|(number, _)| *number)
     }
 
-    /// The VSIs that have properties.
-    pub(super) fn with_properties(&self) -> impl Iterator<Item = (u16, &VsiProperties)> {
+    fn added(&self) -> impl Iterator<Item = (u16, &VsiProperties)> {
         let all = self.all.iter();
         all.filter_map(|(number, vsi)| Some((*number, vsi.properties.as_ref()?)))
+    }
+
+    /// The VSIs that have properties.
+    pub(super) fn with_properties(&self) -> impl Iterator<Item = (u16, &VsiProperties)> {
+        let added = self.added();
+        let firmware = self
+            .all
+            .is_empty()
+            .then_some((FIRMWARE_VSI, &self.firmware));
+        added.chain(firmware)
     }
 
     pub(super) fn clear(&mut self) {
@@ -78,7 +103,7 @@ impl Vsis {
     /// Counts receive queues that another VSI has too.
     fn check_queues(&self, number: u16, new: &VsiProperties, context: &mut Context<'_>) {
         let own = receive_queues(new);
-        for (other, properties) in self.with_properties() {
+        for (other, properties) in self.added() {
             let theirs = receive_queues(properties);
             if other != number && own.iter().any(|queue| theirs.contains(queue)) {
                 context
@@ -134,7 +159,7 @@ impl Vsis {
         if number >= VSI_COUNT {
             return Err(ReturnCode::Invalid);
         }
-        if self.exists(number) {
+        if self.is_added(number) {
             context
                 .ledger
                 .breach("VSI added under a number in use", || {
@@ -161,7 +186,7 @@ impl Vsis {
     ) -> Result<u16, ReturnCode> {
         let asked: VsiCommand = command.parameters();
         let number = VsiNumber(asked.number.get());
-        if !number.valid() || !self.exists(number.number()) {
+        if !number.valid() || !self.is_added(number.number()) {
             context
                 .ledger
                 .breach("VSI command for a VSI that does not exist", || {
@@ -229,6 +254,22 @@ impl Vsis {
         }
         self.answer(command, number)
     }
+}
+
+/// The properties of [`FIRMWARE_VSI`].
+fn firmware_properties() -> VsiProperties {
+    let vlan = InnerVlanFlags::ZERO
+        .with_transmit_mode(vlan_transmit::ALL)
+        .with_receive_mode(vlan_receive::NOTHING);
+    let mut properties = VsiProperties {
+        switch_id: SWITCH_ID,
+        switch_flags_2: SwitchFlags2::ZERO.with_lan_enable(true).0,
+        inner_vlan_flags: vlan.0,
+        ..VsiProperties::zeroed()
+    };
+    let [_, count, ..] = &mut properties.queue_mapping;
+    *count = 1.into();
+    properties
 }
 
 /// The receive queues that a map names.

@@ -3,6 +3,9 @@
 //! A cause that is enabled goes to the vector that its control register names. A vector fires if
 //! it is enabled, and then masks itself; if it is not, the event waits in its pending bit. Source:
 //! reference of `GLINT_DYN_CTL`, `PFINT_OICR` and neighbours in [`interrupts`].
+//!
+//! A software trigger of the vector of other causes is a cause itself. Source: ice 6.12, which
+//! triggers it in `ice_intr_test` and counts the cause in `ice_misc_intr`.
 
 use super::register_file::RegisterFile;
 use crate::chip::{Causes, QueueCause};
@@ -209,6 +212,10 @@ impl Interrupts {
         };
         if written.software_trigger() {
             vector.fire();
+            let other = CauseControl(registers.get(interrupts::OTHER_CAUSES_CONTROL));
+            if other.enable() && other.vector() == number {
+                self.other_causes.0 |= OtherCauses::ZERO.with_software(true).0;
+            }
         } else if enable && vector.pending {
             vector.pending = false;
             self.raise_vector(number, registers);

@@ -82,14 +82,14 @@ fn resource_values() -> Vec<(u64, u32)> {
         (
             queues::RECEIVE_QUEUE_ALLOCATION,
             queues::ReceiveQueueAllocation::ZERO
-                .with_last(255)
+                .with_last(511)
                 .with_valid(true)
                 .0,
         ),
         (
             queues::TRANSMIT_QUEUE_ALLOCATION,
             queues::TransmitQueueAllocation::ZERO
-                .with_last(255)
+                .with_last(511)
                 .with_valid(true)
                 .0,
         ),
@@ -195,8 +195,29 @@ pub(super) fn is_known(offset: u64) -> bool {
         (0x20_F0FC, 0x20_F110),
         (0x41_4000, 0x41_4BFC),
         (0x08_8800, 0x08_89FC),
+        // DPDK and Intel's ice 2.6.6: watermarks of the receive buffer, pins, queue contexts read
+        // through a window, doorbell queues, quanta, configuration space of virtual functions,
+        // their mailboxes and asynchronous events.
+        (0x0A_C330, 0x0A_C42C),
+        (0x08_80C8, 0x08_80E0),
+        (0x2D_2D40, 0x2D_2DA4),
+        (0x2D_2DC8, 0x2D_2DCC),
+        (0x2D_0000, 0x2D_17FC),
+        (0x09_E500, 0x09_E500),
+        (0x09_E580, 0x09_E580),
+        (0x22_A800, 0x22_ABFC),
+        (0x22_BC00, 0x22_BFFC),
+        (0x16_B800, 0x16_BBFC),
+        // irdma of FreeBSD: `icrdma.c`, `icrdma_init_hw`.
+        (0x50_E000, 0x50_E004),
+        (0x05_2054, 0x05_2054),
     ];
+    /// The function's hash table, `PFQF_HLUT`: first and last offset, and bytes between two.
+    const HASH_TABLE: (u64, u64, u64) = (0x43_0000, 0x43_7FC0, 64);
+    let (first, last, step) = HASH_TABLE;
+    let in_hash_table = (first..=last).contains(&offset) && offset.is_multiple_of(step);
     registers::name_of(offset).is_some()
+        || in_hash_table
         || RANGES
             .iter()
             .any(|(first, last)| (*first..=*last).contains(&offset))

@@ -233,6 +233,15 @@ impl FunctionModel {
         } else if is_cleared_by_ones(offset) {
             let left = self.registers.get(offset) & !value;
             self.registers.set(offset, left);
+        } else if offset == reset::PORT_STATUS {
+            // Linux lets a ring that is being replaced ring here: ice 6.12 `ice_ethtool.c`,
+            // `ice_set_ringparam`.
+            tracing::trace!(value, "PRTGEN_STATUS written");
+        } else if self
+            .statistics
+            .clear_causes(offset, value, self.lan.counters())
+        {
+            tracing::trace!(offset, "causes of dropped frames cleared");
         } else if is_read_only(offset) || Statistics::is_counter(offset) {
             self.ledger.breach("write to a read-only register", || {
                 format!("{value:#x} to {offset:#x}")

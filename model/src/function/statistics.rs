@@ -5,6 +5,7 @@ use crate::lan::{LanCounters, VsiCounters};
 
 use ringside_spec::lan::registers::statistics as registers;
 use ringside_spec::lan::registers::statistics::Counter;
+use std::collections::BTreeMap;
 
 /// Bytes of the frame check sequence, which only some counters count.
 const CHECK_BYTES: u64 = 4;
@@ -25,12 +26,28 @@ pub(super) struct Statistics {
     pub(super) sent_link_down: u64,
     /// Frames that matched no rule.
     pub(super) not_for_us: u64,
+    /// The causes of dropped frames of each VSI when a driver cleared them last: without
+    /// descriptors, for other reasons.
+    cleared: BTreeMap<u16, (u64, u64)>,
 }
 
 impl Statistics {
     /// True for the registers of counters.
     pub(super) fn is_counter(offset: u64) -> bool {
         find(registers::PORT, offset).is_some() || find(registers::VSI, offset).is_some()
+    }
+
+    /// A driver writes 0 to the causes of dropped frames of a VSI, which clears them; false for all
+    /// other writes. Source: DPDK `ice_common.c`, `ice_stat_update_repc`, which FreeBSD calls.
+    pub(super) fn clear_causes(&mut self, offset: u64, value: u32, lan: &LanCounters) -> bool {
+        let index = registers::VSI_RECEIVE_ERRORS.registers.index_of(offset);
+        let Some(vsi) = index.filter(|_| value == 0) else {
+            return false;
+        };
+        let now = lan.of_vsi(vsi as u16);
+        let now = now.map_or((0, 0), |now| (now.dropped, now.receive_errors));
+        self.cleared.insert(vsi as u16, now);
+        true
     }
 
     /// The register at `offset`, if it is a counter; `port` and `vsi` are this function's, the VSI
@@ -107,7 +124,7 @@ impl Statistics {
                 registers::VSI_RECEIVE_DROPPED,
                 all.dropped + all.receive_errors,
             ),
-            (registers::VSI_RECEIVE_ERRORS, causes(&all)),
+            (registers::VSI_RECEIVE_ERRORS, self.causes(vsi, &all)),
             (registers::VSI_TRANSMIT_BYTES, all.sent.bytes),
             (registers::VSI_TRANSMIT_UNICAST, all.sent.unicast),
             (registers::VSI_TRANSMIT_MULTICAST, all.sent.multicast),
@@ -116,12 +133,15 @@ impl Statistics {
         ];
         pick(&values, counter)
     }
-}
 
-/// Both causes of dropped frames. No driver that runs on the model clears them.
-fn causes(counters: &VsiCounters) -> u64 {
-    let most = u64::from(u16::MAX);
-    counters.dropped.min(most) | counters.receive_errors.min(most) << 16
+    /// Both causes of dropped frames since a driver cleared them.
+    fn causes(&self, vsi: u16, counters: &VsiCounters) -> u64 {
+        let most = u64::from(u16::MAX);
+        let (dropped, others) = self.cleared.get(&vsi).copied().unwrap_or_default();
+        let dropped = counters.dropped.saturating_sub(dropped).min(most);
+        let others = counters.receive_errors.saturating_sub(others).min(most);
+        dropped | others << 16
+    }
 }
 
 fn pick(values: &[(Counter, u64)], wanted: &Counter) -> u64 {

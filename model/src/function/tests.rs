@@ -17,7 +17,9 @@ use ringside_spec::lan::registers::interrupts::{
     CauseControl, OTHER_CAUSES, OTHER_CAUSES_CONTROL, OTHER_CAUSES_ENABLE, VECTOR_CONTROL,
     VectorControl,
 };
-use ringside_spec::lan::registers::queues::{RECEIVE_QUEUE_CONTROL, ReceiveQueueControl};
+use ringside_spec::lan::registers::queues::{
+    RECEIVE_QUEUE_CONTROL, RECEIVE_QUEUE_PROFILE, ReceiveQueueControl,
+};
 use ringside_spec::lan::registers::reset::{
     self, FLASH_LOAD_DONE_RDMA, FunctionControl, ResetStatus, ResetTrigger,
 };
@@ -101,13 +103,10 @@ fn reset_of_the_function_ends_by_itself_and_firmware_is_ready() {
         FLASH_LOAD_DONE_RDMA
     );
     let control = RECEIVE_QUEUE_CONTROL.at(3);
-    function
-        .write32(
-            0,
-            control,
-            ReceiveQueueControl::ZERO.with_enable_request(true).0,
-        )
-        .unwrap();
+    let on = ReceiveQueueControl::ZERO.with_enable_request(true).0;
+    // A profile without a layout: the context does not matter.
+    function.write32(0, RECEIVE_QUEUE_PROFILE.at(3), 5).unwrap();
+    function.write32(0, control, on).unwrap();
     assert!(ReceiveQueueControl(function.read32(0, control).unwrap()).enable_status());
     function.write32(0, reset::FUNCTION_CONTROL, 1).unwrap();
     assert!(FunctionControl(function.read32(0, reset::FUNCTION_CONTROL).unwrap()).software_reset());
@@ -292,6 +291,51 @@ fn enabled_cause_fires_its_vector_once_and_masks_it() {
         world.with(|world| world.function(0).unwrap().interrupts_fired(2)),
         3
     );
+}
+
+#[test]
+fn a_software_trigger_is_a_cause_of_the_vector_of_other_causes_only() {
+    let client = Client::ready();
+    let control = CauseControl::ZERO.with_vector(3).with_enable(true);
+    client.write(OTHER_CAUSES_CONTROL, control.0);
+    let trigger = VectorControl::ZERO
+        .with_software_trigger(true)
+        .with_throttle_index(3)
+        .with_keep_enable(true);
+    client.write(VECTOR_CONTROL.at(2), trigger.0);
+    assert_eq!(client.read(OTHER_CAUSES), 0);
+    client.write(VECTOR_CONTROL.at(3), trigger.0);
+    assert_eq!(client.read(OTHER_CAUSES), 1 << 31);
+    assert_eq!(client.read(OTHER_CAUSES), 0, "cleared by the read");
+    let fired = |vector| {
+        let world = &client.world;
+        world.with(|world| world.function(0).unwrap().interrupts_fired(vector))
+    };
+    assert_eq!((fired(2), fired(3)), (1, 1));
+}
+
+#[test]
+fn a_ring_that_linux_replaces_may_ring_at_the_status_of_the_port() {
+    let client = Client::ready();
+    let found = client.read(reset::PORT_STATUS);
+    client.write(reset::PORT_STATUS, 504);
+    assert_eq!(client.read(reset::PORT_STATUS), found);
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+/// Registers that other drivers write: DPDK, Intel's ice, FreeBSD.
+#[test]
+fn registers_of_other_drivers_are_known_and_hold_their_value() {
+    let client = Client::ready();
+    for offset in [
+        0x0A_C330, 0x0A_C3B0, 0x43_0000, 0x43_0040, 0x08_80C8, 0x2D_2DC8, 0x2D_2D40, 0x2D_0000,
+        0x2D_2D68, 0x09_E580, 0x09_E500, 0x22_A800, 0x22_BC00, 0x16_B800, 0x50_E000, 0x50_E004,
+        0x05_2054,
+    ] {
+        client.write(offset, 0x12);
+        assert_eq!(client.read(offset), 0x12, "{offset:#x}");
+    }
+    assert_eq!(client.breach_names(), [""; 0]);
 }
 
 #[test]

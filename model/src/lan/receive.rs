@@ -6,6 +6,7 @@ use super::ring::{Descriptor, Ring};
 use super::switching::TagReceived;
 use crate::chip::Context;
 use crate::frame::Cast;
+use crate::packet::MacAddress;
 use ringside_bus::{DmaSpace, Iova};
 use ringside_spec::lan::receive::{
     DESCRIPTOR_BYTES, FilterStatus, FlexDescriptor, HeaderLength, MAX_BUFFERS_PER_PACKET, MAX_RING,
@@ -13,6 +14,8 @@ use ringside_spec::lan::receive::{
     TAIL_MULTIPLE, profile,
 };
 use ringside_spec::lan::registers::queues::DescriptorProfile;
+
+mod legacy;
 
 /// Flow id of frames to which no filter gave one.
 const NO_FLOW: u32 = u32::MAX;
@@ -159,8 +162,7 @@ impl ReceiveQueue {
         if count > usize::from(MAX_BUFFERS_PER_PACKET) || buffer == 0 {
             return Err(NotTaken::TooLong);
         }
-        // A queue of that kind takes reports only.
-        if count > usize::from(self.free()) || self.profile == profile::LEGACY_32 {
+        if count > usize::from(self.free()) {
             return Err(NotTaken::NoDescriptors);
         }
         self.ring.resolve(memory);
@@ -178,7 +180,6 @@ impl ReceiveQueue {
             && bytes <= usize::from(self.context.frame_bytes_max)
             && bytes <= usize::from(self.context.data_buffer_in_128_bytes) * 128
             && self.head != self.tail
-            && self.profile != profile::LEGACY_32
     }
 
     /// Puts `bytes` into one buffer. False, and nothing has happened, if ring and buffer do not lie
@@ -200,7 +201,7 @@ impl ReceiveQueue {
             return false;
         }
         let written = self.describe(arrival, tag, bytes.len(), true);
-        write_back(&written, &descriptor);
+        write_back(written, &descriptor);
         self.head = self.after(self.head);
         true
     }
@@ -227,7 +228,7 @@ impl ReceiveQueue {
         let used = used.iter().flatten().zip(self.whole.chunks(buffer));
         for (place, (descriptor, piece)) in used.enumerate() {
             let written = self.describe(arrival, tag, piece.len(), place == last);
-            write_back(&written, descriptor);
+            write_back(written, descriptor);
         }
         self.head = index;
         Ok(())
@@ -257,8 +258,24 @@ impl ReceiveQueue {
         }
     }
 
-    /// The descriptor that is written back.
+    /// The words of the descriptor that is written back.
+    #[inline]
     fn describe(
+        &self,
+        arrival: &Arrival<'_>,
+        tag: Option<u16>,
+        length: usize,
+        last: bool,
+    ) -> [u64; DESCRIPTOR_WORDS] {
+        if self.profile <= profile::LEGACY_32 {
+            return legacy::describe(self, arrival, tag, (length, last));
+        }
+        let written = self.describe_flexibly(arrival, tag, length, last);
+        let words: [u64; DESCRIPTOR_WORDS] = zerocopy::transmute!(written.to_bytes());
+        words.map(u64::from_le)
+    }
+
+    fn describe_flexibly(
         &self,
         arrival: &Arrival<'_>,
         tag: Option<u16>,
@@ -266,11 +283,7 @@ impl ReceiveQueue {
         last: bool,
     ) -> FlexDescriptor {
         let Headers { parsed, key } = arrival.headers;
-        let cast = match Cast::of(key.destination) {
-            Cast::Unicast => 0,
-            Cast::Multicast => 1,
-            Cast::Broadcast => 2,
-        };
+        let cast = cast_of(key.destination);
         let in_first = tag.filter(|_| self.context.tag_in_l2tag1);
         let in_second = tag.filter(|_| !self.context.tag_in_l2tag1);
         let status_0 = Status0::ZERO
@@ -299,7 +312,9 @@ impl ReceiveQueue {
             ..FlexDescriptor::zeroed()
         };
         self.add_metadata(arrival, &mut written);
-        if let Some(stamp) = arrival.stamp.filter(|_| last && self.stamps) {
+        let words_instead = self.profile > profile::COMMS && self.profile != profile::OPEN_VSWITCH;
+        let stamp = arrival.stamp.filter(|_| last && self.stamps);
+        if let Some(stamp) = stamp.filter(|_| !words_instead) {
             add_stamp(stamp, &mut written);
         }
         written
@@ -314,7 +329,7 @@ impl ReceiveQueue {
         let flow_low = u16::from_le_bytes([a, b]);
         let flow_high = u16::from_le_bytes([c, d]);
         match self.profile {
-            profile::NIC => {
+            profile::NIC | profile::COMMS => {
                 written.metadata_0 = low.into();
                 written.metadata_1 = high.into();
                 written.metadata_2 = flow_low.into();
@@ -332,19 +347,54 @@ impl ReceiveQueue {
                 written.metadata_2 = low.into();
                 written.metadata_3 = high.into();
             }
-            _ => {}
+            // Words of headers: none is extracted, so that none is valid.
+            _ => {
+                written.metadata_0 = low.into();
+                written.metadata_1 = high.into();
+                written.metadata_2 = flow_low.into();
+                written.metadata_3 = flow_high.into();
+                if self.profile == profile::COMMS_IP_OFFSET {
+                    written.metadata_4 = u16::MAX.into();
+                    written.metadata_5 = u16::MAX.into();
+                }
+            }
         }
+    }
+}
+
+/// Returns true for a descriptor profile that the model writes.
+pub(super) fn has_layout(number: u8) -> bool {
+    let (first, last) = profile::COMMS_WORDS;
+    let known = [
+        profile::LEGACY_16,
+        profile::LEGACY_32,
+        profile::NIC,
+        profile::NIC_2,
+        profile::COMMS,
+        profile::OPEN_VSWITCH,
+        profile::COMMS_IP_OFFSET,
+    ];
+    known.contains(&number) || (first..=last).contains(&number)
+}
+
+/// The code of the kind of a destination.
+#[inline]
+fn cast_of(destination: MacAddress) -> u8 {
+    match Cast::of(destination) {
+        Cast::Unicast => 0,
+        Cast::Multicast => 1,
+        Cast::Broadcast => 2,
     }
 }
 
 /// Writes a descriptor over the driver's: the word with the done bit after all others.
 #[inline]
-fn write_back(written: &FlexDescriptor, descriptor: &Descriptor<'_, DESCRIPTOR_WORDS>) {
-    let [a, b, c, d]: [u64; 4] = zerocopy::transmute!(written.to_bytes());
-    descriptor.store(0, u64::from_le(a));
-    descriptor.store(2, u64::from_le(c));
-    descriptor.store(3, u64::from_le(d));
-    descriptor.store_release(1, u64::from_le(b));
+fn write_back(written: [u64; DESCRIPTOR_WORDS], descriptor: &Descriptor<'_, DESCRIPTOR_WORDS>) {
+    let [a, b, c, d] = written;
+    descriptor.store(0, a);
+    descriptor.store(2, c);
+    descriptor.store(3, d);
+    descriptor.store_release(1, b);
 }
 
 /// The time of arrival: a valid bit and no part of a nanosecond, then the low 32 bits.

@@ -7,6 +7,7 @@ use crate::chip::Traffic;
 use crate::packet::MacAddress;
 use rig::{FUNCTION_MAC, Rig, data, frame_to};
 use ringside_bus::Instant;
+use ringside_spec::lan::receive::profile;
 use ringside_spec::lan::receive::{FlexDescriptor, PacketType, Status0, packet_type};
 use ringside_spec::lan::transmit::{
     ContextCommand, DataCommand, inner_ip, kind, layer_4 as layer_4_kind,
@@ -136,7 +137,7 @@ fn what_no_driver_should_do_on_a_transmit_ring_is_named() {
             rig.post_buffers(&buffers);
         }),
         ("reserved bit set in a transmit descriptor", |rig| {
-            rig.post(&frame_to([2; 6], 100), DataCommand(data().0 | 1 << 6));
+            rig.post(&frame_to([2; 6], 100), DataCommand(data().0 | 1 << 11));
         }),
         ("layer 4 checksum without an IP header", |rig| {
             let command = data()
@@ -518,5 +519,78 @@ fn a_frame_from_the_wire_is_stamped_if_queue_and_timer_do_it() {
     assert!(expected - whole < 100, "{expected} {whole}");
     rig.engine.set_timer(Timer::default());
     assert_eq!(stamp(&mut rig, 1), (0, 0), "the timer is off");
+    assert_eq!(rig.breaches(), [""; 0]);
+}
+
+/// A rig whose receive queue has this descriptor profile.
+fn with_profile(profile: u8) -> Rig {
+    let mut rig = Rig::new();
+    rig.disable_receive();
+    rig.profile = profile;
+    let context = ReceiveContext {
+        base_in_128_bytes: rig::RECEIVE_RING >> 7,
+        ring_length: 64,
+        data_buffer_in_128_bytes: 16,
+        descriptors_of_32_bytes: true,
+        strip_crc: true,
+        frame_bytes_max: 5000,
+        ..ReceiveContext::zeroed()
+    };
+    rig.enable_receive(context.dwords(), 56);
+    rig
+}
+
+/// Bits by number, as older drivers have them: status from 0, errors from 19, type at 30, length at
+/// 38.
+#[test]
+fn the_legacy_layout_says_status_type_length_and_tag() {
+    let mut rig = with_profile(1);
+    rig.vsi.tag_received = TagReceived::Shown;
+    rig.configure(1);
+    let mut frame = frame_to(FUNCTION_MAC, 100);
+    rig::make_udp(&mut frame, false);
+    *frame.last_mut().unwrap() ^= 1;
+    assert!(rig.receive(&tagged(&frame, 0x2005)));
+    let [hash, status, second, _] = rig.receive_words(0);
+    assert_eq!(hash, 0);
+    assert_eq!(status & 0b1111, 0b1011, "done, last, no first tag, checked");
+    assert_eq!(status >> 22 & 0b11, 0b10, "layer 4 checksum wrong");
+    assert_eq!(status >> 30 & 0xFF, 24, "UDP over IPv4");
+    assert_eq!(status >> 38 & 0x3FFF, 100);
+    assert_eq!(second, 0x2005 << 48 | 1);
+    // Several buffers: only the last has the packet's fields.
+    assert!(rig.receive(&frame_to(FUNCTION_MAC, rig::BUFFER_BYTES + 1)));
+    let [_, status, ..] = rig.receive_words(1);
+    assert_eq!((status & 3, status >> 38 & 0x3FFF), (1, 2048));
+    let [_, status, ..] = rig.receive_words(2);
+    assert_eq!((status & 3, status >> 38 & 0x3FFF), (3, 1));
+    assert_eq!(rig.breaches(), [""; 0]);
+}
+
+#[test]
+fn profiles_of_the_packages_deliver_and_others_are_remarked() {
+    for profile in [0, 2, 6, 16, 17, 18, 19, 20, 21, 22, 25] {
+        let mut rig = with_profile(profile);
+        assert!(rig.receive(&frame_to(FUNCTION_MAC, 100)));
+        let [first, status, ..] = rig.receive_words(0);
+        assert_eq!(status & 1, 1, "profile {profile}");
+        if profile > 1 {
+            assert_eq!(first & 0xFF, u64::from(profile));
+        }
+        assert_eq!(rig.remarks(), [""; 0]);
+    }
+    let mut rig = with_profile(30);
+    assert!(rig.receive(&frame_to(FUNCTION_MAC, 100)));
+    assert_eq!(rig.received(0), None);
+    assert_eq!(rig.remarks(), ["profile 30, queue 5"]);
+    assert_eq!(rig.breaches(), [""; 0]);
+}
+
+#[test]
+fn the_bit_of_older_cards_in_a_transmit_descriptor_is_ignored() {
+    let mut rig = Rig::new();
+    let frame = frame_to([8; 6], 100);
+    rig.post(&frame, DataCommand(rig::data().0 | 1 << 6));
+    assert_eq!(rig.sent(), [frame]);
     assert_eq!(rig.breaches(), [""; 0]);
 }

@@ -10,8 +10,9 @@ use crate::strict::Ledger;
 use ringside_bus::{DmaSpace, Iova};
 use ringside_spec::lan::transmit::{
     ContextCommand, DESCRIPTOR_BYTES, DataCommand, FRAME_BYTES_MIN, FilterAction, FilterIdentity,
-    MAX_BUFFER_BYTES, MAX_DESCRIPTORS_PER_PACKET, MAX_RING, RING_MIN, RING_MULTIPLE,
-    TransmitContext, Tunneling, destination, inner_ip, kind, layer_4, outer_ip, tunnel,
+    MAX_BUFFER_BYTES, MAX_DESCRIPTORS_PER_PACKET, MAX_RING, OLD_CHECK_SEQUENCE, RING_MIN,
+    RING_MULTIPLE, TransmitContext, Tunneling, destination, inner_ip, kind, layer_4, outer_ip,
+    tunnel,
 };
 
 /// The most descriptors of a packet that is segmented: a bound of the model.
@@ -306,7 +307,7 @@ impl Packet {
         context: &mut Context<'_>,
     ) -> Result<bool, &'static str> {
         let command = DataCommand(raw.high);
-        if raw.high & DataCommand::RESERVED != 0 {
+        if raw.high & DataCommand::RESERVED & !OLD_CHECK_SEQUENCE != 0 {
             context
                 .ledger
                 .breach("reserved bit set in a transmit descriptor", || {

@@ -157,6 +157,14 @@ impl Counters {
         }
     }
 
+    /// A packet whose invariant CRC or headers are wrong.
+    pub(super) fn count_damaged(&mut self, is_ipv4: bool) {
+        match is_ipv4 {
+            true => self.ipv4_discarded += 1,
+            false => self.ipv6_discarded += 1,
+        }
+    }
+
     /// Counts a packet that cannot be sent because its destination has no ARP entry.
     pub(super) fn count_no_route(&mut self, ipv4: bool) {
         if ipv4 {

@@ -17,7 +17,7 @@ pub(super) enum Message<'a> {
     Roce(&'a Frame, Option<&'a [u8]>),
     /// Anything else.
     Plain(&'a [u8]),
-    /// A RoCEv2 packet that damage made useless: no function takes it.
+    /// A datagram to RoCEv2's port that is no sound packet: no RDMA engine takes it.
     Damaged(&'a [u8]),
 }
 
@@ -36,6 +36,19 @@ pub(super) fn classify(bytes: &[u8]) -> Kind {
         // Headers that a host judges, checksums included.
         Err(_) => Kind::Plain,
     }
+}
+
+/// True if the payload behind the tags is IPv4.
+pub(super) fn is_ipv4(bytes: &[u8]) -> bool {
+    let tags = [[0x81, 0x00], [0x88, 0xA8]];
+    let mut types = bytes.get(12..).unwrap_or_default();
+    while let Some((kind, rest)) = types.split_first_chunk::<2>() {
+        if !tags.contains(kind) {
+            return *kind == [0x08, 0x00];
+        }
+        types = rest.get(2..).unwrap_or_default();
+    }
+    false
 }
 
 /// Destination and source; `None` if the frame ends before.

@@ -110,18 +110,20 @@ fn losses_follow_their_seed() {
 }
 
 #[test]
-fn damaged_packets_reach_ports_outside_and_no_function() {
-    let mut switch = Switch::new(2, false);
-    let mut ports = ports(2);
+fn damaged_packets_reach_ports_outside_and_no_rdma_engine() {
+    let mut switch = Switch::new(3, false);
+    let mut ports = ports(3);
+    ports.0[1].open_for_rdma(MacAddress([4; 6]));
     let outside = switch.add_port();
     let mut damaged = bytes(2, 4);
     let last = damaged.len() - 1;
     damaged[last] ^= 1;
     send(&mut switch, &mut ports, 0, &damaged);
-    assert_eq!(seen(&ports), [0, 0]);
+    // The function without RDMA judges it as any datagram.
+    assert_eq!(seen(&ports), [0, 0, 1]);
     assert_eq!(switch.take_outgoing(outside), Some(damaged));
     let counters = switch.counters();
-    assert_eq!((counters.damaged, counters.delivered), (1, 1));
+    assert_eq!((counters.damaged, counters.delivered), (1, 2));
 }
 
 #[test]
@@ -317,6 +319,7 @@ fn impairments_follow_their_seed_and_end_when_cleared() {
 fn corrupted_packets_of_functions_are_caught_by_their_invariant_crc() {
     let mut switch = Switch::new(2, false);
     let mut ports = ports(2);
+    ports.0[1].open_for_rdma(MacAddress([4; 6]));
     let seed = 3;
     switch.inject(Fault::CorruptFrames {
         per_million: 1_000_000,

@@ -3,6 +3,7 @@
 //! [`AdminQueue`] owns the two rings and the rules of their use; [`commands`] are the typed
 //! commands on top, each of which checks its answer.
 
+mod change_lock;
 pub mod commands;
 mod error;
 mod queue;

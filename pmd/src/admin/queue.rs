@@ -4,6 +4,7 @@
 //! result, and the descriptor's length is the number of valid bytes in the buffer.
 
 use super::AdminError;
+use super::change_lock::ChangeLock;
 use super::ring::{RING_ENTRIES, Ring, silence};
 use super::switch_rules::SwitchRules;
 use crate::Registers;
@@ -108,6 +109,7 @@ pub struct AdminQueue {
     deadline: Duration,
     state: Mutex<State>,
     pub(super) switch_rules: SwitchRules,
+    pub(super) change_lock: ChangeLock,
 }
 
 /// True for commands that are sent again when the firmware answers "busy".
@@ -133,6 +135,7 @@ impl AdminQueue {
             deadline,
             state: Mutex::default(),
             switch_rules: SwitchRules::default(),
+            change_lock: ChangeLock::default(),
         }
     }
 
@@ -215,6 +218,7 @@ impl AdminQueue {
     pub(crate) fn silence_rings(&self) -> Result<(), AdminError> {
         self.state().stopped = true;
         self.switch_rules.forget();
+        self.change_lock.forget();
         silence(&self.registers, &ADMIN_SEND).and(silence(&self.registers, &ADMIN_RECEIVE))
     }
 

@@ -88,6 +88,12 @@ impl Engine {
         }
     }
 
+    /// Ends all writes to registers, before a reset of the function: operations that were under way
+    /// end first. The device is out of service, so none begins.
+    pub(crate) fn begin_reset(&self) {
+        self.state_alone().service.end.reset_begun = true;
+    }
+
     /// Disconnects all doorbells from the device: a thread that posted before and rings later has
     /// no effect. The next period of service has doorbells of its own.
     pub(crate) fn retire_doorbells(&self) {

@@ -33,6 +33,8 @@ pub(crate) struct End {
     pub(crate) cause: Option<FailureCause>,
     /// A reset was confirmed: the device no longer accesses memory of its objects.
     pub(crate) released: bool,
+    /// A reset of the function has begun: no register is written until the next period of service.
+    pub(crate) reset_begun: bool,
     /// Queue pairs that there were.
     pub(crate) queue_pairs: usize,
     /// flushes for when the device is silent

@@ -5,7 +5,7 @@
 //! while the device is in service.
 
 use super::RdmaError;
-use ringside_config::LocalAddress;
+use ringside_config::{AddressFault, LocalAddress};
 use std::net::IpAddr;
 
 /// The most entries: as many as a configuration may name.
@@ -85,15 +85,8 @@ impl Gids {
     }
 
     pub(crate) fn add(&mut self, address: LocalAddress) -> Result<Gid, RdmaError> {
+        check(address)?;
         let ip = address.address;
-        if ip.is_multicast() || ip.is_unspecified() || ip.is_loopback() {
-            return Err(RdmaError::OutOfRange {
-                what: "addresses of a port that are not unicast",
-                given: 1,
-                least: 0,
-                most: 0,
-            });
-        }
         let same = |gid: &Gid| gid.address.address == ip && gid.address.vlan == address.vlan;
         if let Some(gid) = self.iter().find(same) {
             return Err(RdmaError::GidExists {
@@ -133,6 +126,36 @@ impl Gids {
         self.changes += 1;
         Ok(gid)
     }
+}
+
+/// Refuses an address that no port can have.
+fn check(address: LocalAddress) -> Result<(), RdmaError> {
+    let (what, given, least, most) = match address.check() {
+        Ok(()) => return Ok(()),
+        Err(AddressFault::Prefix { most: 32 }) => (
+            "the prefix length of IPv4",
+            address.prefix_bits.into(),
+            1,
+            32,
+        ),
+        Err(AddressFault::Prefix { most }) => (
+            "the prefix length of IPv6",
+            address.prefix_bits.into(),
+            1,
+            most.into(),
+        ),
+        Err(AddressFault::NotUnicast) => ("addresses of a port that are not unicast", 1, 0, 0),
+        Err(AddressFault::Vlan) => {
+            let vlan = address.vlan.unwrap_or(0);
+            ("the VLAN of an address", vlan.into(), 1, 4094)
+        }
+    };
+    Err(RdmaError::OutOfRange {
+        what,
+        given,
+        least,
+        most,
+    })
 }
 
 #[cfg(test)]
@@ -189,6 +212,25 @@ mod tests {
         assert!(full.to_string().contains("64"), "{full}");
         let group = LocalAddress::new("239.1.1.1".parse().unwrap(), 8);
         assert!(matches!(gids.add(group), Err(RdmaError::OutOfRange { .. })));
+    }
+
+    #[test]
+    fn a_prefix_or_a_vlan_that_does_not_exist_is_refused_with_the_range() {
+        let mut gids = Gids::default();
+        let v4 = LocalAddress::new([10, 0, 0, 1].into(), 33);
+        let v6 = LocalAddress::new("fd00::5".parse().unwrap(), 129);
+        let tagged = LocalAddress::new([10, 0, 0, 1].into(), 24).on_vlan(4095);
+        for (address, text) in [
+            (v4, "the prefix length of IPv4 is 33; allowed are 1 to 32"),
+            (v6, "the prefix length of IPv6 is 129; allowed are 1 to 128"),
+            (
+                tagged,
+                "the VLAN of an address is 4095; allowed are 1 to 4094",
+            ),
+        ] {
+            assert_eq!(gids.add(address).unwrap_err().to_string(), text);
+        }
+        assert!(gids.all().is_empty());
     }
 
     #[test]

@@ -145,10 +145,10 @@ impl Interrupts {
     }
 
     fn open_again(&self) -> Result<(), RdmaError> {
-        // After a failure the vector may be another's by now.
-        drop(self.engine.open_state()?);
-        self.engine.unmask(self.vector)?;
-        Ok(())
+        // Held during the write: after a failure the vector may be another's, and a reset admits no
+        // write.
+        let _state = self.engine.open_state()?;
+        self.engine.unmask(self.vector)
     }
 }
 
@@ -170,8 +170,9 @@ impl Drop for Interrupts {
             return;
         }
         let mut state = self.engine.state();
-        // The vector of an ended period of service may have another owner now.
-        if state.service.end.released {
+        // The vector of an ended period of service may have another owner now. A reset in progress
+        // admits no write, and the vector is disconnected after it.
+        if state.service.end.released || state.service.end.reset_begun {
             return;
         }
         if let Err(error) = self.engine.disconnect_interrupt(&mut state, self.vector) {

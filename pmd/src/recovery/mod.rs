@@ -235,12 +235,15 @@ impl Device {
         }
     }
 
-    /// Ends the period of service if it has not ended: no request is outstanding afterwards.
+    /// Ends the period of service if it has not ended: no request is outstanding afterwards, and no
+    /// thread writes registers of the engine.
     fn contain(&mut self) -> FailureCause {
         let cause = self.failure().unwrap_or(FailureCause::Requested);
         if let Some(engine) = &self.context().engine {
             let mut state = engine.state();
             engine.fail(&mut state, cause);
+            drop(state);
+            engine.begin_reset();
         }
         self.context().ports.fail();
         self.down = Some(cause);

@@ -4,8 +4,9 @@
 pub const PAGE_BYTES: usize = 256;
 /// Bytes that one command reads: the most that Linux asks for.
 pub const READ_BYTES: u16 = 16;
-/// Address of the memory on the module's bus.
-pub const BUS_ADDRESS: u16 = 0xA0;
+/// Address of the memory on the module's bus, seven bits without the direction bit: documents of
+/// modules write it as the byte 0xA0.
+pub const BUS_ADDRESS: u16 = 0x50;
 /// Bytes of a name.
 pub const TEXT_BYTES: usize = 16;
 

@@ -8,8 +8,10 @@ use super::wire::wire;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 
 mod context;
+mod legacy;
 mod write_back;
 pub use context::ReceiveContext;
+pub use legacy::{FLOW_VALID, LegacyDescriptor, LegacyExtended, LegacyStatus, filter_status};
 pub use write_back::{WriteBack0, WriteBack1, WriteBack2, WriteBack3};
 
 wire! {
@@ -153,12 +155,23 @@ pub use super::admin::link::MAX_FRAME_BYTES;
 /// [`DescriptorProfile`](super::registers::queues::DescriptorProfile). Source: ice
 /// `ice_lan_tx_rx.h`, `enum ice_rxdid`.
 pub mod profile {
-    /// as older devices have them, 32 bytes
+    /// the first half of a [`LegacyDescriptor`](super::LegacyDescriptor)
+    pub const LEGACY_16: u8 = 0;
+    /// [`LegacyDescriptor`](super::LegacyDescriptor)
     pub const LEGACY_32: u8 = 1;
     /// [`NicDescriptor`](super::NicDescriptor)
     pub const NIC: u8 = 2;
     /// [`Nic2Descriptor`](super::Nic2Descriptor)
     pub const NIC_2: u8 = 6;
+    /// of the package for communications: as [`NIC`]
+    pub const COMMS: u8 = 16;
+    /// first and last profile of that package with two words of the packet's headers instead of the
+    /// time stamp; `metadata_4_valid` and `metadata_5_valid` announce them. Source: DPDK `ice_rxtx.c`,
+    /// `ice_rxd_to_pkt_fields_by_comms_aux_v1`.
+    pub const COMMS_WORDS: (u8, u8) = (17, 21);
+    /// the same with the offset of the IP header, all ones if there is none. Source: DPDK,
+    /// `ice_rxd_to_pkt_fields_by_comms_aux_v2`.
+    pub const COMMS_IP_OFFSET: u8 = 25;
     /// for Open vSwitch; DPDK's default
     pub const OPEN_VSWITCH: u8 = 22;
     /// priority that Linux programs with its profile

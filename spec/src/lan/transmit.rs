@@ -58,6 +58,11 @@ pub const SEGMENT_BYTES_MIN: u64 = 64;
 /// Largest segment of segmentation.
 pub const MAX_SEGMENT_BYTES: u64 = 9668;
 
+/// Bit of a data descriptor that older cards have for the frame check sequence and that is
+/// reserved on this one. iPXE sets it in every descriptor, also on this card. Source: iPXE
+/// `intelxl.h`, `INTELXL_TX_DATA_JFDI`; ice `ICE_TX_DESC_CMD_RSV`.
+pub const OLD_CHECK_SEQUENCE: u64 = 1 << 6;
+
 /// Values of [`DataCommand::kind`] and its neighbours. Source: ice `ICE_TX_DESC_DTYPE_*`.
 pub mod kind {
     /// data

@@ -164,6 +164,28 @@ fn extension_headers_of_ipv6_do_not_hide_the_layer_4_header() {
     rig.finish();
 }
 
+/// A frame that was received and is sent on may be padded: what arrives is its datagram.
+#[test]
+fn the_padding_of_a_packet_to_be_cut_is_no_payload() {
+    let mut rig = Rig::new();
+    for flow in FLOWS {
+        let right = ip_frame(rig.b.mac(), rig.a.mac(), flow, b"ab");
+        let mut packet = rig.a.packet(&[&right[..], &[0xEE; 4]].concat());
+        let cut = TransmitRequest {
+            ip_checksum: true,
+            layer_4_checksum: true,
+            segment_bytes: Some(64),
+        };
+        packet.offload(cut).expect("possible");
+        rig.a.send([packet]);
+        let found = rig.wait_b(1)[0].1.to_vec();
+        let (datagram, padding) = found.split_at(right.len());
+        assert_eq!(datagram, right, "{flow:?}");
+        assert!(padding.iter().all(|byte| *byte == 0), "{flow:?}");
+    }
+    rig.finish();
+}
+
 /// A request to be cut has zeroed lengths: the next request must not read them back.
 #[test]
 fn a_request_that_replaces_one_to_be_cut_sends_a_valid_packet() {

@@ -278,7 +278,7 @@ fn rules_that_do_not_fit_beside_others_are_refused_by_name() {
         .expect_err("other fields")
         .to_string();
     assert!(
-        text.contains("DestinationPort") && text.contains("SourcePort"),
+        text.contains("of tcp4 compare destination port, this one source port"),
         "{text}"
     );
     let same = to_queue(matching(FlowKind::TcpV4, flow, 8), 2);

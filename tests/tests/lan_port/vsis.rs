@@ -329,6 +329,33 @@ impl SourcePortBytes {
     }
 }
 
+/// Port 4791 is that of RoCEv2. Only the RDMA engine looks for an invariant CRC.
+#[test]
+fn datagrams_to_the_port_of_rdma_reach_all_stations_and_vsis_without_rdma() {
+    let mut bed = Bed::new(Loopback::Refused);
+    let discarded = |bed: &Bed| {
+        let all = bed.rig.b.device.statistics().expect("statistics");
+        let found = all.iter().find(|one| one.name == "ip4InDiscards");
+        found.expect("a counter").value
+    };
+    let before = discarded(&bed);
+    let flow = Flow {
+        v6: false,
+        protocol: 17,
+        ports: (7, 4791),
+    };
+    let own = bed.rig.b.mac();
+    for (to, arrive) in [(RED, [0, 1, 0]), (ALL, [1, 1, 1]), (own, [0, 0, 0])] {
+        let frame = ip_frame(to, bed.rig.a.mac(), flow, b"no packet of RDMA");
+        let packet = bed.rig.a.packet(&frame);
+        bed.rig.a.send([packet]);
+        let found = bed.arrivals().map(|all| all.len());
+        assert_eq!(found, arrive, "{to:02x?}");
+    }
+    assert_eq!(discarded(&bed), before + 1, "the one to the engine");
+    bed.finish();
+}
+
 #[test]
 fn each_vsi_counts_its_own_packets() {
     let mut bed = Bed::new(Loopback::Refused);
@@ -605,9 +632,9 @@ fn what_is_not_possible_is_refused_by_name_and_leaves_nothing() {
         limit: 16,
     };
     assert_eq!(error, limit);
-    // 256 transmit queues: one of the port, one for its rules, one of red.
+    // 512 transmit queues: one of the port, one for its rules, one of red.
     let mut others = Vec::new();
-    for number in 0..3 {
+    for number in 0..7 {
         let mut settings = queues(1, 64);
         settings.mac = [2, 0, 0, 0, 1, number];
         settings.queues.transmit_descriptors = 64;

@@ -7,8 +7,9 @@ use ringside_model::function::ResetKind;
 use ringside_model::{Fault, Stepped, WorldSettings};
 use ringside_pmd::rdma::{Completion, Connected, Event, Flags, QueuePair, RdmaError};
 use ringside_pmd::recovery::{FailureCause, RecoverError, Supervised, Supervision};
+use ringside_spec::lan::registers::reset::{FUNCTION_CONTROL, FunctionControl};
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_SEND};
-use ringside_testkit::{Bed, End, Pair, bring_up, config};
+use ringside_testkit::{Bed, End, Pair, bring_up, config, shut_down};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -339,6 +340,34 @@ fn a_thread_waiting_for_the_interrupt_is_resumed_by_the_failure_with_its_cause()
     assert!(again.wait(Duration::from_secs(5)).expect("in service"));
     drop((a, b, armed, again, from, to));
     pair.finish();
+}
+
+/// The reset ends only once the other thread has dropped its interrupt.
+#[test]
+fn an_interrupt_that_is_dropped_during_a_reset_writes_no_register() {
+    let world = Stepped::new(&WorldSettings::with_functions(1));
+    let mut config = config();
+    config.device.reset_deadline_ms = 600_000;
+    let mut device = bring_up(&world, 0, &config);
+    let interrupts = device.event_interrupts().expect("a vector");
+    world.with(|world| world.inject(0, Fault::ResetNeverEnds));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let function = world.function(0).expect("a function");
+            let control = || function.read32(0, FUNCTION_CONTROL).expect("a register");
+            while !FunctionControl(control()).software_reset() {
+                std::thread::yield_now();
+            }
+            drop(interrupts);
+            world.with(|world| world.clear_faults(0));
+        });
+        device.recover().expect("back in service");
+    });
+    let breaches = world.with(|world| world.breaches(0));
+    assert!(breaches.is_empty(), "{breaches:#?}");
+    // The vector is free for the next owner.
+    drop(device.event_interrupts().expect("a vector"));
+    shut_down([device]);
 }
 
 #[test]

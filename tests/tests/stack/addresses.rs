@@ -2,7 +2,7 @@
 
 use crate::bed::{Bed, Raw, config, settings};
 use ringside_pmd::lan::PortSettings;
-use ringside_stack::{NeighbourState, ResolveError, Stack, StackError, StackThread};
+use ringside_stack::{NeighbourState, ResolveError, Stack, StackError, StackSettings, StackThread};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -289,6 +289,55 @@ fn addresses_that_no_station_has_are_refused() {
         assert_eq!(a.add_address(address, now), refused, "{wrong}");
     }
     drop((a, b));
+    bed.finish([device_a, device_b]);
+}
+
+#[test]
+fn prefixes_vlans_and_mtus_that_do_not_exist_are_refused_by_name() {
+    let bed = Bed::new();
+    let (device_a, mut a) = bed.stack(0, &config(&["192.0.2.1/24"]));
+    let (device_b, b) = bed.stack(1, &config(&[]));
+    let now = bed.world.clock().now();
+    let new = ringside_stack::LocalAddress::new;
+    let (v4, v6) = (ip("10.5.0.1"), ip("fd00::5"));
+    let wrong = [
+        (new(v4, 0), "10.5.0.1/0: its prefix has 1 to 32 bits"),
+        (new(v4, 99), "10.5.0.1/99: its prefix has 1 to 32 bits"),
+        (new(v6, 129), "fd00::5/129: its prefix has 1 to 128 bits"),
+        (new(v4, 24).on_vlan(0), "10.5.0.1/24@0: a VLAN is 1 to 4094"),
+        (
+            new(v4, 24).on_vlan(4095),
+            "10.5.0.1/24@4095: a VLAN is 1 to 4094",
+        ),
+    ];
+    for (address, said) in wrong {
+        let error = a.add_address(address, now).expect_err("refused");
+        let text = format!("no port has the address {said}");
+        assert_eq!(error.to_string(), text);
+    }
+    assert_eq!(a.add_address(new(v4, 32), now), Ok(()));
+    let sound = crate::bed::stack_settings(&config(&[]), b.port().mac());
+    drop((a, b));
+    let with = |address| StackSettings {
+        addresses: vec![address],
+        ..sound.clone()
+    };
+    let mut all: Vec<StackSettings> = wrong.iter().map(|(address, _)| with(*address)).collect();
+    all.push(StackSettings {
+        mtu: 67,
+        dhcp: true,
+        ..sound.clone()
+    });
+    for one in all {
+        let (port, queues) = crate::bed::open(&device_b, &settings());
+        let error = Stack::new(port, queues, &one, now).expect_err("refused");
+        let named = match error {
+            StackError::Mtu { given } => given == one.mtu,
+            StackError::Address { address, .. } => one.addresses == [address],
+            _ => false,
+        };
+        assert!(named, "{error}");
+    }
     bed.finish([device_a, device_b]);
 }
 

@@ -125,7 +125,7 @@ impl Bed {
 
 type Pair = (ringside_lan::ReceiveQueue, ringside_lan::TransmitQueue);
 
-fn open(device: &Device, settings: &PortSettings) -> (Port, Pair) {
+pub(crate) fn open(device: &Device, settings: &PortSettings) -> (Port, Pair) {
     let opened = device.open_port(settings);
     let OpenPort {
         port,

@@ -23,15 +23,12 @@ const SKIPPED: &[(&str, &str)] = &[
         "boost_key",
         "an array of two BoostKeyValue; BoostEntry has it",
     ),
-    (
-        "32byte_rx_desc",
-        "the legacy descriptor, which neither driver nor model uses",
-    ),
 ];
 
 /// C fields that overlap another one or that follow as a list of variable length, beside those
 /// marked so in the vectors.
 const OTHER_VIEWS: &[(&str, &str)] = &[
+    ("32byte_rx_desc", "wb.qword0.hi_dword.fd_id"),
     ("32b_rx_flex_desc", "wb.flex_ts.ts_high"),
     ("32b_rx_flex_desc_nic", "flex_ts.flex.vlan_id"),
     ("32b_rx_flex_desc_nic", "flex_ts.flex.flow_id_ipv6"),
@@ -42,6 +39,13 @@ const OTHER_VIEWS: &[(&str, &str)] = &[
 
 fn ours() -> Vec<(&'static str, Vec<Layout>)> {
     let mut all = vec![
+        (
+            "32byte_rx_desc",
+            vec![
+                receive::FreeDescriptor::LAYOUT,
+                receive::LegacyDescriptor::LAYOUT,
+            ],
+        ),
         (
             "32b_rx_flex_desc",
             vec![

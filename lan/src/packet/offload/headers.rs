@@ -132,6 +132,18 @@ impl Headers {
         if self.is_v6 { IPV6_BYTES } else { 0 }
     }
 
+    /// The end of the IP datagram in a packet of `total` bytes: that of the packet, unless the length
+    /// field says that bytes follow. The field of a longer packet cannot say it.
+    pub(super) fn datagram_end(&self, bytes: &[u8], total: usize) -> usize {
+        let counted = usize::from(be16(bytes, self.length_field()).unwrap_or(0));
+        let start = self.layer_2_bytes + self.uncounted();
+        let is_said = counted > 0 && start + usize::from(u16::MAX) >= total;
+        match is_said {
+            true => total.min(start + counted),
+            false => total,
+        }
+    }
+
     /// Bytes after the IP header according to its length field, so without padding.
     pub(super) fn ip_payload_bytes(&self, bytes: &[u8]) -> u32 {
         let length = u32::from(be16(bytes, self.length_field()).unwrap_or(0));

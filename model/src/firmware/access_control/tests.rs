@@ -159,3 +159,12 @@ fn profiles_and_their_ranges_are_read_as_they_were_written() {
     }
     assert_eq!(client.breach_names(), [""; 0]);
 }
+
+#[test]
+fn a_scenario_that_is_not_there_may_be_asked_for() {
+    let mut client = Client::ready();
+    let room = SCENARIO_BYTES as u16;
+    let gone = client.ask(Opcode::QueryAccessScenario, &object(3), room);
+    assert_eq!(gone.descriptor.return_code(), ReturnCode::NoEntry);
+    assert_eq!(client.breach_names(), [""; 0]);
+}

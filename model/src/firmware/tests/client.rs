@@ -113,6 +113,13 @@ impl Client {
         self.write(ADMIN_RECEIVE.tail, ENTRIES - 1);
     }
 
+    /// Sets up the rings anew, whatever they are.
+    pub(crate) fn restart_rings(&mut self) {
+        self.start_rings();
+        self.tail = 0;
+        self.event = 0;
+    }
+
     pub(crate) fn stop_rings(&mut self) {
         self.direct(Opcode::QueueShutdown, &none()).ok();
         for ring in [ADMIN_SEND, ADMIN_RECEIVE] {

@@ -2,8 +2,8 @@
 
 use super::client::{Answered, Client, none};
 use ringside_spec::lan::admin::queues::{
-    AddRdmaQueueSets, AddTransmitQueues, DisableTransmitQueues, DisabledQueue, RdmaQueueSet,
-    RdmaQueueSetGroup, TransmitQueue, TransmitQueueGroup,
+    AddRdmaQueueSets, AddTransmitQueues, DisableTransmitQueues, DisabledQueue, MoveTransmitQueues,
+    RdmaQueueSet, RdmaQueueSetGroup, TransmitQueue, TransmitQueueGroup,
 };
 use ringside_spec::lan::admin::scheduler::{
     Element, ElementCommand, ElementType, GetTopology, GroupHeader, NO_NODE, Node, PortEts,
@@ -275,5 +275,78 @@ fn queue_sets_and_queues_get_nodes_and_give_them_back() {
         .firmware;
     after.rings = before.rings.clone();
     assert_eq!(after, before);
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+/// Adds a transmit queue under a node and returns its leaf.
+fn add_queue(client: &mut Client, parent: u32, number: u16) -> u32 {
+    let group = TransmitQueueGroup {
+        parent: parent.into(),
+        count: 1,
+        reserved: [0; 3],
+    };
+    let context = TransmitContext {
+        ring_length: 64,
+        ..TransmitContext::zeroed()
+    };
+    let queue = TransmitQueue {
+        queue: number.into(),
+        element: Element::unlimited(),
+        context: context.encode(),
+        ..TransmitQueue::zeroed()
+    };
+    let one = AddTransmitQueues {
+        group_count: 1,
+        ..AddTransmitQueues::zeroed()
+    };
+    let bytes = [group.as_bytes(), queue.as_bytes()].concat();
+    let answer = client.give(Opcode::AddTransmitQueues, &one, &bytes).ok();
+    answer
+        .item::<TransmitQueue>(TransmitQueueGroup::SIZE)
+        .node
+        .get()
+}
+
+#[test]
+fn a_transmit_queue_moves_to_another_node_and_is_disabled_there() {
+    let mut client = Client::ready();
+    let path = branch(&mut client);
+    let [.., above, from] = path[..] else {
+        panic!("a branch");
+    };
+    let to = add_node(&mut client, above);
+    let leaf = add_queue(&mut client, from, 7);
+    // As DPDK encodes it: move, one queue, 5 ms; source, destination; queue, class, leaf.
+    let asked = MoveTransmitQueues {
+        flags: 1,
+        count: 1,
+        timeout: 50 << 2,
+        ..MoveTransmitQueues::zeroed()
+    };
+    let mut shift = |from: u32, to: u32| {
+        let numbers = [from, to, 7, leaf];
+        let bytes: Vec<u8> = numbers.into_iter().flat_map(u32::to_le_bytes).collect();
+        let answer = client.give(Opcode::MoveTransmitQueues, &asked, &bytes);
+        let moved: MoveTransmitQueues = answer.descriptor.parameters();
+        (answer.descriptor.return_code(), moved.count)
+    };
+    assert_eq!(shift(from, to), (ReturnCode::Ok, 1));
+    assert_eq!(shift(to, above).0, ReturnCode::Invalid, "another layer");
+    let asked = Node {
+        node: leaf.into(),
+        ..Node::zeroed()
+    };
+    let query = Opcode::QuerySchedulerElements;
+    let found = client.give(query, &elements(1), asked.as_bytes()).ok();
+    assert_eq!(found.item::<Node>(0).parent.get(), to);
+    let one = DisableTransmitQueues {
+        group_count: 1,
+        ..DisableTransmitQueues::zeroed()
+    };
+    let [a, b, c, d] = to.to_le_bytes();
+    let bytes = [a, b, c, d, 1, 0, 7, 0];
+    client
+        .give(Opcode::DisableTransmitQueues, &one, &bytes)
+        .ok();
     assert_eq!(client.breach_names(), [""; 0]);
 }

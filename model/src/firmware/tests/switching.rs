@@ -85,16 +85,18 @@ fn owns(client: &Client, mac: [u8; 6]) -> bool {
 }
 
 #[test]
-fn switch_has_exactly_one_physical_port() {
+fn switch_has_exactly_one_physical_port_and_the_vsi_of_the_firmware() {
     let mut client = Client::ready();
     let answer = client
         .ask(Opcode::GetSwitchConfig, &GetSwitchConfig::zeroed(), 2048)
         .ok();
     let config: GetSwitchConfig = answer.descriptor.parameters();
-    assert_eq!((config.element_count.get(), config.element.get()), (1, 0));
+    assert_eq!((config.element_count.get(), config.element.get()), (2, 0));
     let port: SwitchElement = answer.item(0);
     assert_eq!(ElementNumber(port.number.get()).kind(), 0);
     assert_eq!(port.switch_id.get(), 1);
+    let vsi: SwitchElement = answer.item(SwitchElement::SIZE);
+    assert_eq!(ElementNumber(vsi.number.get()).kind(), 2);
 }
 
 #[test]

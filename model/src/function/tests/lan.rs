@@ -8,6 +8,7 @@ use crate::packet::{
     Extension, Ipv4, MacAddress, Network, Packet, Path, Psn, QpNumber, TransportHeaders,
     UdpChecksum, emit,
 };
+use ringside_spec::lan::admin::link::SetMacLoopback;
 use ringside_spec::lan::admin::queues::{
     AddTransmitQueues, DisableGroup, DisableTransmitQueues, TransmitQueue, TransmitQueueGroup,
 };
@@ -428,5 +429,54 @@ fn a_tail_of_zero_may_be_written_before_its_queue_is_there() {
     assert_eq!(
         station.client.breach_names(),
         ["doorbell of a transmit queue that does not exist"]
+    );
+}
+
+#[test]
+fn frames_come_back_to_the_port_while_the_mac_loops_back() {
+    let mut station = Station::new();
+    let set = |station: &mut Station, mode: u8| {
+        let asked = SetMacLoopback {
+            mode,
+            ..SetMacLoopback::zeroed()
+        };
+        station.client.direct(Opcode::SetMacLoopback, &asked).ok();
+    };
+    set(&mut station, 1);
+    let looped = frame(OWN, OUTSIDE, 200);
+    station.send(&looped, 0);
+    assert_eq!(station.outside(), None);
+    assert_eq!(station.received(0), Some(looped));
+    // The wire is cut.
+    station.come_in(&frame(OWN, OUTSIDE, 100));
+    assert_eq!(station.received(1), None);
+    set(&mut station, 0);
+    let there = frame(OUTSIDE, OWN, 300);
+    station.send(&there, 1);
+    assert_eq!(station.outside(), Some(there));
+    station.come_in(&frame(OWN, OUTSIDE, 100));
+    assert!(station.received(1).is_some());
+    assert_eq!(station.client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn the_causes_of_dropped_frames_are_cleared_by_a_zero() {
+    let station = Station::new();
+    let vsi = u32::from(station.vsi);
+    let causes = statistics::VSI_RECEIVE_ERRORS.registers.at(vsi);
+    let dropped = statistics::VSI_RECEIVE_DROPPED.registers.at(vsi);
+    let long = frame(OWN, OUTSIDE, 4 * BUFFER_BYTES + 1);
+    station.come_in(&long);
+    assert_eq!(station.client.read(causes), 1 << 16);
+    station.client.write(causes, 0);
+    assert_eq!(station.client.read(causes), 0);
+    station.come_in(&long);
+    let read = |at| station.client.read(at);
+    assert_eq!((read(causes), read(dropped)), (1 << 16, 2));
+    assert_eq!(station.client.breach_names(), [""; 0]);
+    station.client.write(causes, 1);
+    assert_eq!(
+        station.client.breach_names(),
+        ["write to a read-only register"]
     );
 }

@@ -40,6 +40,8 @@ pub(super) struct Rig {
     /// the receive queue is enabled with time stamps
     pub(super) stamps: bool,
     pub(super) now: Instant,
+    /// profile of the receive queue's descriptors
+    pub(super) profile: u8,
 }
 
 /// The command of a frame's only or last buffer.
@@ -105,6 +107,7 @@ impl Rig {
             tail: 0,
             stamps: false,
             now: Instant(0),
+            profile: profile::NIC,
             buffer: BUFFERS,
         };
         rig.configure(1);
@@ -197,7 +200,7 @@ impl Rig {
 
     pub(super) fn enable_receive(&mut self, dwords: [u32; ReceiveContext::DWORDS], tail: u32) {
         let layout = DescriptorProfile::ZERO
-            .with_profile(profile::NIC.into())
+            .with_profile(self.profile.into())
             .with_time_stamp(self.stamps);
         self.with(|engine, context| {
             engine.enable_receive(RECEIVE_QUEUE.into(), dwords, layout, tail, context);
@@ -330,6 +333,17 @@ impl Rig {
 
     pub(super) fn counters(&self) -> &LanCounters {
         self.engine.counters()
+    }
+
+    /// The words of a receive descriptor.
+    pub(super) fn receive_words(&self, index: u16) -> [u64; 4] {
+        let at = Iova(RECEIVE_RING + u64::from(index) * 32);
+        self.space.read_words(at).unwrap()
+    }
+
+    pub(super) fn remarks(&self) -> Vec<String> {
+        let remarks = self.ledger.remarks();
+        remarks.into_iter().map(|remark| remark.first).collect()
     }
 
     pub(super) fn breaches(&self) -> Vec<&'static str> {

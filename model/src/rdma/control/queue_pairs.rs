@@ -81,10 +81,13 @@ impl RdmaEngine {
     ) -> Executed {
         let number = command.qp_number;
         self.check_queue_pair_number(number, context)?;
-        if matches!(
-            command.qp_type,
-            QueuePairType::Iwarp | QueuePairType::Unknown(_)
-        ) {
+        if command.qp_type == QueuePairType::Iwarp {
+            let kind = "queue pair of iWARP, which the model does not have";
+            let ledger = &mut context.ledger;
+            ledger.remark(kind, || format!("queue pair {number}"));
+            return Err(REFUSED);
+        }
+        if matches!(command.qp_type, QueuePairType::Unknown(_)) {
             return Self::refuse(
                 context,
                 "a queue pair of a kind that is not there",

@@ -1,8 +1,9 @@
 //! Profiles of the packet pipeline: their resources, and changes of the package's tables.
 
 use super::{GlobalLock, read_at};
+use crate::admin::change_lock::Turn;
 use crate::admin::{AdminError, AdminQueue, Data};
-use ringside_bus::Deadline;
+use ringside_bus::{Deadline, Instant};
 use ringside_spec::lan::admin::generic::{lock_timeout_ms, resource};
 use ringside_spec::lan::admin::package::{DownloadPackage, LAST_BUFFER};
 use ringside_spec::lan::admin::switch::{
@@ -65,18 +66,37 @@ impl AdminQueue {
     }
 
     /// Changes the tables that the package filled (0x0C42): all sections at once, under the change
-    /// lock, which other functions may hold for a while.
+    /// lock, which other functions may hold for a while. Threads of this function take turns.
+    ///
+    /// A lock that the firmware does not take back is released before the next change.
     pub(crate) fn update_tables(&self, sections: &[Section]) -> Result<(), AdminError> {
-        self.take_change_lock()?;
+        let mut turn = self.change_lock.turn();
+        self.release_former(&mut turn)?;
+        let until = self.take_change_lock()?;
         let updated = self.send_update(sections);
-        let released = self.release_resource(resource::CHANGE_LOCK);
-        updated.and(released)
+        if let Err(error) = self.release_resource(resource::CHANGE_LOCK) {
+            tracing::warn!(%error, "the change lock stays with this function for the time being");
+            turn.held_until = Some(until);
+        }
+        updated
     }
 
-    /// Waits for the change lock as long as the firmware grants it to one holder.
-    fn take_change_lock(&self) -> Result<(), AdminError> {
+    /// Releases the lock of an earlier change, unless the firmware has ended its grant by now.
+    fn release_former(&self, turn: &mut Turn) -> Result<(), AdminError> {
+        let now = self.registers().clock().now();
+        if turn.held_until.is_some_and(|until| now < until) {
+            self.release_resource(resource::CHANGE_LOCK)?;
+        }
+        turn.held_until = None;
+        Ok(())
+    }
+
+    /// Waits for the change lock as long as the firmware grants it to one holder. Returns the time at
+    /// which the grant has ended.
+    fn take_change_lock(&self) -> Result<Instant, AdminError> {
         let clock = self.registers().clock();
-        let deadline = Deadline::after(&**clock, Duration::from_millis(CHANGE_LOCK_MS.into()));
+        let limit = Duration::from_millis(CHANGE_LOCK_MS.into());
+        let deadline = Deadline::after(&**clock, limit);
         loop {
             let last = deadline.passed(&**clock);
             match self.request_global_lock(resource::CHANGE_LOCK, CHANGE_LOCK_MS)? {
@@ -87,7 +107,9 @@ impl AdminQueue {
                     });
                 }
                 GlobalLock::InProgress => crate::admin::pause(&**clock, LOCK_PAUSE),
-                GlobalLock::Granted | GlobalLock::AlreadyDone => return Ok(()),
+                GlobalLock::Granted | GlobalLock::AlreadyDone => {
+                    return Ok(clock.now().plus(limit));
+                }
             }
         }
     }

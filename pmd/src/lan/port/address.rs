@@ -1,9 +1,9 @@
 //! The port's own MAC address.
 
-use super::shared::{OwnAddress, PortShared};
+use super::shared::{Configured, OwnAddress, PortShared};
 use super::station::{check_station, text};
 use super::{Port, PortError, Vsi};
-use crate::admin::RulePackets;
+use crate::admin::{AdminQueue, RulePackets};
 
 const BROADCAST: [u8; 6] = [0xFF; 6];
 
@@ -32,7 +32,8 @@ impl Port {
     /// recovery [`Port::restore`] asks for the address again.
     ///
     /// Control path. Errors: [`PortError::Invalid`], an address of a group or zero;
-    /// [`PortError::Address`], the firmware refused it, and the port has its former address.
+    /// [`PortError::Address`], the firmware refused it, or kept the former one's rule; the port has its
+    /// former address.
     /// Source: ice `ice_main.c`, `ice_set_mac_address`.
     pub fn set_address(&self, mac: [u8; 6]) -> Result<(), PortError> {
         check_station(mac)?;
@@ -44,58 +45,75 @@ impl Port {
         if mac == kept {
             return Ok(());
         }
-        // The function's own has a rule of its own, which stays; a further address has one already.
-        let further = configured.addresses.get(&mac).copied();
-        let own = match further {
-            _ if mac == shared.mac => None,
-            Some(rule) => Some(OwnAddress {
-                mac,
-                rule,
-                is_added: true,
-            }),
-            None => Some(OwnAddress {
-                mac,
-                rule: shared.add_mac_rule(mac)?,
-                is_added: false,
-            }),
-        };
+        let own = shared.own_address(&configured, mac)?;
         if former.is_none() {
             shared.registry.note_address(Some(shared.mac));
         }
+        let refused = |source| PortError::Address {
+            address: text(mac),
+            kept: text(kept),
+            source: Box::new(source),
+        };
         if let Err(source) = admin.write_mac(mac) {
-            if let (Some(OwnAddress { rule, .. }), None) = (own, further)
-                && let Err(error) = admin.remove_rule(shared.vsi, rule)
-            {
-                tracing::warn!(%error, rule, "packets to a refused address still arrive");
-                configured.addresses.insert(mac, rule);
+            shared.forget_own(admin, &mut configured, own);
+            return Err(refused(source));
+        }
+        if let Some(former) = former {
+            let OwnAddress {
+                mac: address, rule, ..
+            } = former;
+            if former.is_added {
+                configured.addresses.insert(address, rule);
+            } else if let Err(source) = admin.remove_rule(shared.vsi, rule) {
+                let Err(error) = admin.write_mac(address) else {
+                    shared.forget_own(admin, &mut configured, own);
+                    return Err(refused(source));
+                };
+                tracing::warn!(%source, %error, rule, "packets to the former address still arrive");
+                configured.addresses.insert(address, rule);
             }
-            return Err(PortError::Address {
-                address: text(mac),
-                kept: text(kept),
-                source: Box::new(source),
-            });
         }
         configured.addresses.remove(&mac);
         configured.own = own;
-        let Some(OwnAddress {
-            mac: address,
-            rule,
-            is_added,
-        }) = former
-        else {
-            return Ok(());
-        };
-        if is_added {
-            configured.addresses.insert(address, rule);
-        } else if let Err(error) = admin.remove_rule(shared.vsi, rule) {
-            tracing::warn!(%error, rule, "packets to the former address still arrive");
-            configured.addresses.insert(address, rule);
-        }
         Ok(())
     }
 }
 
 impl PortShared {
+    /// The port's address `mac` with a rule that lets its packets in; `None` for the function's own,
+    /// which has a rule of its own.
+    fn own_address(
+        &self,
+        configured: &Configured,
+        mac: [u8; 6],
+    ) -> Result<Option<OwnAddress>, PortError> {
+        if mac == self.mac {
+            return Ok(None);
+        }
+        let further = configured.addresses.get(&mac).copied();
+        let rule = match further {
+            Some(rule) => rule,
+            None => self.add_mac_rule(mac)?,
+        };
+        Ok(Some(OwnAddress {
+            mac,
+            rule,
+            is_added: further.is_some(),
+        }))
+    }
+
+    /// Removes the rule of an address that the port does not get, unless the program added the
+    /// address.
+    fn forget_own(&self, admin: &AdminQueue, configured: &mut Configured, own: Option<OwnAddress>) {
+        let Some(OwnAddress { mac, rule, .. }) = own.filter(|own| !own.is_added) else {
+            return;
+        };
+        if let Err(error) = admin.remove_rule(self.vsi, rule) {
+            tracing::warn!(%error, rule, "packets to a refused address still arrive");
+            configured.addresses.insert(mac, rule);
+        }
+    }
+
     /// Lets packets to the address of a further VSI in, and to all stations.
     pub(super) fn let_own_in(&self) -> Result<(), PortError> {
         for mac in [self.mac, BROADCAST] {

@@ -1,10 +1,10 @@
 //! Filters of received packets: addresses, VLANs, promiscuous mode.
 
 use super::shared::{Configured, Held, Modes, PortShared};
-use super::station::check_not_zero;
+use super::station::{check_not_zero, text};
 use super::tags::VlanStripping;
 use super::{PortError, Vsi};
-use crate::admin::{AdminQueue, Loopback, RulePackets};
+use crate::admin::{AdminError, AdminQueue, Loopback, RulePackets};
 use crate::lan::vsi::switch_flags;
 use ringside_spec::lan::admin::vsi::{
     InnerVlanFlags, SwitchFlags2, VsiProperties, VsiSections, vlan_receive, vlan_transmit,
@@ -83,7 +83,7 @@ impl Vsi {
         if mac[0] & 1 == 0 {
             return Err(PortError::Invalid {
                 what: "address of a group",
-                value: format!("{mac:02x?}"),
+                value: text(mac),
                 remedy: "use add_address for the address of a station",
             });
         }
@@ -127,6 +127,9 @@ impl Vsi {
 
     /// Lets packets of a VLAN in. The first one shuts out all VLANs that were not added; packets
     /// without a tag (VLAN 0) stay in, and VLAN 0 is refused.
+    ///
+    /// Control path. Errors: [`PortError::Invalid`]; a refusal of the firmware, and the VLANs are those
+    /// from before.
     pub fn add_vlan(&self, vlan: u16) -> Result<(), PortError> {
         if !(1..=MAX_VLAN).contains(&vlan) {
             return Err(PortError::Invalid {
@@ -137,26 +140,34 @@ impl Vsi {
         }
         let admin = self.shared.admin()?;
         let mut configured = self.shared.configured();
-        for vlan in [0, vlan] {
-            if let Entry::Vacant(place) = configured.vlans.entry(vlan) {
-                let packets = RulePackets::Vlan(vlan);
-                place.insert(admin.add_rule(packets, self.shared.vsi, Loopback::Allowed)?);
-            }
+        let before: Vec<u16> = configured.vlans.keys().copied().collect();
+        let added = self.shared.let_vlans_in(admin, &mut configured, vlan);
+        if added.is_err() {
+            self.shared.keep_vlans(admin, &mut configured, &before);
         }
-        Ok(admin.update_vsi(self.shared.vsi, &self.shared.pruning(true))?)
+        Ok(added?)
     }
 
     /// Takes that back; false if the VLAN was not added. The last one lets all VLANs in again.
+    ///
+    /// Control path. Errors: a refusal of the firmware, and the VLAN stays.
     pub fn remove_vlan(&self, vlan: u16) -> Result<bool, PortError> {
         let admin = self.shared.admin()?;
         let mut configured = self.shared.configured();
         let Some(rule) = configured.vlans.get(&vlan).copied().filter(|_| vlan != 0) else {
             return Ok(false);
         };
-        if configured.vlans.len() == 2 {
-            admin.update_vsi(self.shared.vsi, &self.shared.pruning(false))?;
+        let vsi = self.shared.vsi;
+        let is_last = configured.vlans.len() == 2;
+        if is_last {
+            admin.update_vsi(vsi, &self.shared.pruning(false))?;
         }
-        admin.remove_rule(self.shared.vsi, rule)?;
+        if let Err(refusal) = admin.remove_rule(vsi, rule) {
+            if is_last && let Err(error) = admin.update_vsi(vsi, &self.shared.pruning(true)) {
+                tracing::warn!(%error, vlan, "packets of all VLANs come in");
+            }
+            return Err(refusal.into());
+        }
         configured.vlans.remove(&vlan);
         Ok(true)
     }
@@ -197,6 +208,36 @@ impl PortShared {
         }
     }
 
+    /// Lets packets of VLAN 0 and `vlan` in, and shuts out those that were not added.
+    fn let_vlans_in(
+        &self,
+        admin: &AdminQueue,
+        configured: &mut Configured,
+        vlan: u16,
+    ) -> Result<(), AdminError> {
+        for vlan in [0, vlan] {
+            if let Entry::Vacant(place) = configured.vlans.entry(vlan) {
+                let packets = RulePackets::Vlan(vlan);
+                place.insert(admin.add_rule(packets, self.vsi, Loopback::Allowed)?);
+            }
+        }
+        admin.update_vsi(self.vsi, &self.pruning(true))
+    }
+
+    /// Removes the rules of other VLANs than these. A rule that stays keeps its VLAN in
+    /// [`Vsi::setup`].
+    fn keep_vlans(&self, admin: &AdminQueue, configured: &mut Configured, kept: &[u16]) {
+        configured.vlans.retain(|vlan, rule| {
+            if kept.contains(vlan) {
+                return true;
+            }
+            let removed = admin.remove_rule(self.vsi, *rule);
+            removed
+                .inspect_err(|error| tracing::warn!(%error, vlan, "the rule of a VLAN stays"))
+                .is_err()
+        });
+    }
+
     /// Changes the requested modes, and the rules that they need. They stay as they were if a rule
     /// fails.
     fn set_modes(&self, change: impl FnOnce(&mut Modes)) -> Result<(), PortError> {
@@ -208,8 +249,15 @@ impl PortShared {
             promiscuous,
             all_multicast,
         } = modes;
+        let stations = configured.promiscuous.contains_key(&false);
         self.set_all(admin, &mut configured, false, promiscuous)?;
-        self.set_all(admin, &mut configured, true, promiscuous || all_multicast)?;
+        let groups = promiscuous || all_multicast;
+        if let Err(refusal) = self.set_all(admin, &mut configured, true, groups) {
+            if let Err(error) = self.set_all(admin, &mut configured, false, stations) {
+                tracing::warn!(%error, "packets to single stations come in as in the refused mode");
+            }
+            return Err(refusal);
+        }
         configured.modes = modes;
         Ok(())
     }

@@ -14,29 +14,61 @@ use ringside_spec::lan::package::VECTOR_WORDS;
 use ringside_spec::lan::registers::filters::{
     HASH_CONTROL, HASH_MASK_SELECT, HASH_SYMMETRY, HashControl, WordChoice,
 };
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{MutexGuard, PoisonError};
+
+/// The group of hash profiles that a VSI is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Membership {
+    /// That of all VSIs without profiles.
+    #[default]
+    Default,
+    /// Its own was requested; the end of the VSI takes the request back.
+    Requested,
+    /// Its own.
+    Own,
+}
+
+/// The state of a VSI's hash. A change holds its lock from the first command to the last: two changes
+/// at once would free a profile twice.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hashing {
+    /// profiles and rows of the kinds
+    pub(super) programmed: BTreeMap<FlowKind, Programmed>,
+    /// profiles that no row names once the next change of the tables succeeds
+    replaced: Vec<u16>,
+    membership: Membership,
+    /// both directions of a flow have one hash
+    pub(super) is_symmetric: bool,
+}
 
 impl Vsi {
     /// Sets the fields from which the hash of a kind of packets is computed, in the order of
-    /// [`HashField`]. Without fields all packets of the kind have the hash of no bytes, and go to
+    /// [`HashField`]; one that is named twice counts once. Without fields all packets of the kind have the hash of no bytes, and go to
     /// one queue.
     ///
     /// A port of several queues begins with all fields of each kind. Packets that arrive during the
-    /// change are hashed by the old or the new fields.
+    /// change are hashed by the old or the new fields. Changes from several threads take turns.
     ///
-    /// Control path. Errors: a field that the kind does not have, or a refusal of the firmware.
+    /// Control path. Errors: a field that the kind does not have, or a refusal of the firmware; the
+    /// kind keeps its fields.
     pub fn set_hash_fields(&self, kind: FlowKind, fields: &[HashField]) -> Result<(), PortError> {
         for field in fields {
             if kind.place(*field).is_none() {
                 return Err(PortError::Invalid {
                     what: "hash field",
-                    value: format!("{field:?} of {kind:?}"),
+                    value: format!("{field} of {kind}"),
                     remedy: "choose fields that packets of the kind have",
                 });
             }
         }
-        self.shared.hash_all()?;
+        // As the device takes them: in its order, and each once.
+        let fields: BTreeSet<HashField> = fields.iter().copied().collect();
+        let fields: Vec<HashField> = fields.into_iter().collect();
+        let mut hashing = self.shared.hashing();
+        self.shared.hash_all(&mut hashing)?;
         let admin = self.shared.admin()?;
-        self.shared.program_hash(admin, kind, fields)
+        self.shared.program_hash(&mut hashing, admin, kind, &fields)
     }
 
     /// If `wanted`, both directions of a flow have the same hash. The device first combines each
@@ -46,27 +78,23 @@ impl Vsi {
     ///
     /// Control path. Errors: a refusal of the firmware, or a register that could not be written.
     pub fn set_symmetric_hash(&self, wanted: bool) -> Result<(), PortError> {
-        self.shared.hash_all()?;
+        let mut hashing = self.shared.hashing();
+        self.shared.hash_all(&mut hashing)?;
         self.shared.admin()?;
-        let hashes = {
-            let mut configured = self.shared.configured();
-            configured.is_symmetric = wanted;
-            configured.hashes.clone()
-        };
-        for (kind, programmed) in hashes {
-            let number = programmed.profile.into();
-            self.shared
-                .write_symmetry(number, kind, &programmed.fields)?;
+        for (kind, programmed) in &hashing.programmed {
+            self.shared.write_symmetry(wanted, *kind, programmed)?;
         }
-        self.shared.write_scheme(wanted)
+        self.shared.write_scheme(wanted)?;
+        hashing.is_symmetric = wanted;
+        Ok(())
     }
 
     /// The fields of a kind; `None` on a port of one queue before the first
     /// [`Vsi::set_hash_fields`].
     #[must_use]
     pub fn hash_fields(&self, kind: FlowKind) -> Option<Vec<HashField>> {
-        let configured = self.shared.configured();
-        let programmed = configured.hashes.get(&kind);
+        let hashing = self.shared.hashing();
+        let programmed = hashing.programmed.get(&kind);
         programmed.map(|programmed| programmed.fields.clone())
     }
 }
@@ -80,19 +108,26 @@ impl PortShared {
         (1 + place) | (u16::from(self.function) & 7) << 13
     }
 
+    /// Locks the state of the hash, also after a thread panicked with the lock held.
+    pub(super) fn hashing(&self) -> MutexGuard<'_, Hashing> {
+        self.hashing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Has every kind hashed by all of its fields, unless that was done. Without it the device of
     /// a package alone hashes nothing: all packets go to the first queue.
-    pub(super) fn hash_all(&self) -> Result<(), PortError> {
-        if self.configured().is_hashed {
+    pub(super) fn hash_all(&self, hashing: &mut Hashing) -> Result<(), PortError> {
+        if hashing.membership == Membership::Own {
             return Ok(());
         }
         let admin = self.admin()?;
         for kind in FlowKind::ALL {
-            self.program_hash(admin, kind, &kind.fields())?;
+            self.program_hash(hashing, admin, kind, &kind.fields())?;
         }
-        // Recorded first. Last of all: the VSI's packets are looked up once all kinds have a row.
-        self.configured().is_hashed = true;
-        Ok(admin.update_tables(&[self.vsi_group(true)])?)
+        hashing.membership = Membership::Requested;
+        // Last of all: the VSI's packets are looked up once all kinds have a row.
+        admin.update_tables(&[self.vsi_group(true)])?;
+        hashing.membership = Membership::Own;
+        Ok(())
     }
 
     /// The section that puts the VSI into its group, or into the default one.
@@ -101,8 +136,11 @@ impl PortShared {
     }
 
     /// Sets a profile with these fields for a kind; its earlier profile is freed.
+    ///
+    /// Errors: [`PortError`]; a kind that had a profile keeps it.
     fn program_hash(
         &self,
+        hashing: &mut Hashing,
         admin: &AdminQueue,
         kind: FlowKind,
         fields: &[HashField],
@@ -110,12 +148,12 @@ impl PortShared {
         let Some(group) = kind.group(&self.hash_groups) else {
             return Err(PortError::Invalid {
                 what: "kind of flow",
-                value: format!("{kind:?}"),
+                value: kind.to_string(),
                 remedy: "install a package with its packet type",
             });
         };
         self.free_remaining(admin)?;
-        let before = self.configured().hashes.get(&kind).cloned();
+        let before = hashing.programmed.get(&kind).cloned();
         let profile = admin.allocate_table_entry(Resource::HashProfile)?;
         let row = match &before {
             Some(before) => Ok(before.row),
@@ -134,19 +172,23 @@ impl PortShared {
             fields: fields.to_vec(),
         };
         // Recorded before the tables change: both are freed even if a later step fails.
-        self.configured().hashes.insert(kind, programmed);
-        if let Some(before) = &before {
-            self.configured().freed_profiles.push(before.profile);
+        match &before {
+            Some(_) => hashing.replaced.push(profile),
+            None => {
+                hashing.programmed.insert(kind, programmed.clone());
+            }
         }
-        let number = u32::from(profile);
-        self.write_symmetry(number, kind, fields)?;
-        self.registers.write(HASH_MASK_SELECT.at(number), 0)?;
+        self.write_symmetry(hashing.is_symmetric, kind, &programmed)?;
+        self.registers
+            .write(HASH_MASK_SELECT.at(profile.into()), 0)?;
         let words = kind.words(fields);
         let entry = Block::Hash.row_of(row, group, self.group_number(), profile);
         admin.update_tables(&[Block::Hash.vector(profile, &words), entry])?;
-        let unused = std::mem::take(&mut self.configured().freed_profiles);
-        for profile in unused {
-            self.free_entry(admin, Resource::HashProfile, profile);
+        hashing.programmed.insert(kind, programmed);
+        let unused = std::mem::take(&mut hashing.replaced).into_iter();
+        let before = before.map(|before| before.profile);
+        for unused in unused.filter(|other| *other != profile).chain(before) {
+            self.free_entry(admin, Resource::HashProfile, unused);
         }
         Ok(())
     }
@@ -154,13 +196,13 @@ impl PortShared {
     /// Pairs the words of a profile with those of the other end, if the hash is symmetric.
     fn write_symmetry(
         &self,
-        profile: u32,
+        wanted: bool,
         kind: FlowKind,
-        fields: &[HashField],
+        programmed: &Programmed,
     ) -> Result<(), PortError> {
         let mut choices = [0; VECTOR_WORDS];
-        if self.configured().is_symmetric {
-            for (word, partner) in kind.pairs(fields) {
+        if wanted {
+            for (word, partner) in kind.pairs(&programmed.fields) {
                 let [own, other] = [word, partner].map(|word| VECTOR_WORDS - 1 - word);
                 let choice = WordChoice::ZERO.with_word(other as u8).with_enable(true);
                 if let Some(place) = choices.get_mut(own) {
@@ -172,7 +214,7 @@ impl PortShared {
         for (register, bytes) in (0..).zip(registers) {
             let value = u32::from_le_bytes(*bytes);
             self.registers
-                .write(HASH_SYMMETRY.at(register, profile), value)?;
+                .write(HASH_SYMMETRY.at(register, programmed.profile.into()), value)?;
         }
         Ok(())
     }
@@ -189,23 +231,25 @@ impl PortShared {
         let Ok(admin) = self.admin() else {
             return;
         };
-        let mut configured = self.configured();
-        let hashes = std::mem::take(&mut configured.hashes);
-        let unused = std::mem::take(&mut configured.freed_profiles);
-        let is_hashed = std::mem::take(&mut configured.is_hashed);
-        let is_symmetric = std::mem::take(&mut configured.is_symmetric);
-        drop(configured);
+        let Hashing {
+            programmed,
+            replaced,
+            membership,
+            is_symmetric,
+        } = std::mem::take(&mut *self.hashing());
         if is_symmetric && let Err(error) = self.write_scheme(false) {
             tracing::warn!(%error, "the VSI continues to hash both directions alike");
         }
-        if is_hashed && let Err(error) = admin.update_tables(&[self.vsi_group(false)]) {
+        if membership != Membership::Default
+            && let Err(error) = admin.update_tables(&[self.vsi_group(false)])
+        {
             tracing::warn!(%error, "the VSI stays in its group of hash profiles");
         }
-        for Programmed { profile, row, .. } in hashes.into_values() {
+        for Programmed { profile, row, .. } in programmed.into_values() {
             self.free_entry(admin, Resource::HashTcam, row);
             self.free_entry(admin, Resource::HashProfile, profile);
         }
-        for profile in unused {
+        for profile in replaced {
             self.free_entry(admin, Resource::HashProfile, profile);
         }
     }

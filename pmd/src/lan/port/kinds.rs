@@ -2,6 +2,7 @@
 
 use ringside_spec::lan::receive::packet_type;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Kinds of packets whose fields are chosen one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +75,35 @@ const GROUPS: [(FlowKind, u16, u8); 10] = [
     (FlowKind::FragmentV6, packet_type::IPV6_FRAGMENT, 9),
     (FlowKind::OtherV6, packet_type::IPV6, 10),
 ];
+
+/// As users write it: `tcp4`, `ip6` for other packets of IPv6.
+impl fmt::Display for FlowKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TcpV4 => "tcp4",
+            Self::UdpV4 => "udp4",
+            Self::SctpV4 => "sctp4",
+            Self::FragmentV4 => "frag4",
+            Self::OtherV4 => "ip4",
+            Self::TcpV6 => "tcp6",
+            Self::UdpV6 => "udp6",
+            Self::SctpV6 => "sctp6",
+            Self::FragmentV6 => "frag6",
+            Self::OtherV6 => "ip6",
+        })
+    }
+}
+
+impl fmt::Display for HashField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SourceAddress => "source address",
+            Self::DestinationAddress => "destination address",
+            Self::SourcePort => "source port",
+            Self::DestinationPort => "destination port",
+        })
+    }
+}
 
 impl FlowKind {
     /// All kinds.

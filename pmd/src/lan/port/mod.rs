@@ -77,7 +77,8 @@ pub struct PortSettings {
     /// The same of a transmit ring.
     pub transmit_descriptors: u16,
     /// Largest payload of a frame with two VLAN tags, [`MTU_MIN`]..=[`MAX_MTU`]. The device does not
-    /// look for tags: the payload of a frame with fewer may be longer by 4 bytes for each.
+    /// look for tags: the payload of a frame with fewer may be longer by 4 bytes for each. One that
+    /// does not count the frame check sequence that it removes, as the model, takes 4 bytes more.
     pub mtu: u16,
     /// The pool of all queues: 64 buffers or more for each receive queue. One that does not fill the
     /// receive rings ([`PortSettings::receive_queues`] times [`PortSettings::receive_descriptors`]) is
@@ -192,12 +193,13 @@ impl Queues {
             queue.start_with(sizes::first_buffers(settings))?;
             receive.push(queue);
         }
-        shared.write_spreading(&Spreading {
+        let spreading = Spreading {
             key: settings.hash_key,
             table: hash_table::even_table(settings.receive_queues),
-        })?;
+        };
+        shared.write_spreading(&mut shared.configured(), &spreading)?;
         if settings.receive_queues > 1 {
-            shared.hash_all()?;
+            shared.hash_all(&mut shared.hashing())?;
         }
         Ok(Self {
             receive,

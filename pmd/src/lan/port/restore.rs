@@ -41,8 +41,9 @@ impl Vsi {
     #[must_use]
     pub fn setup(&self) -> VsiSetup {
         let rules = self.rules().into_iter().map(|(_, rule)| rule).collect();
+        let hashing = self.shared.hashing().clone();
+        let hashes = hashing.programmed.iter();
         let configured = self.shared.configured();
-        let hashes = configured.hashes.iter();
         let asked = |mac: &&[u8; 6]| configured.held.get(*mac).is_none_or(|held| !held.alone);
         let further = configured.addresses.keys().filter(asked).copied();
         let own = configured.own.filter(|own| own.is_added);
@@ -64,7 +65,7 @@ impl Vsi {
             hash_fields: chosen
                 .map(|(kind, one)| (*kind, one.fields.clone()))
                 .collect(),
-            symmetric_hash: configured.is_symmetric,
+            symmetric_hash: hashing.is_symmetric,
             rules,
         }
     }

@@ -5,8 +5,8 @@
 use super::clock::PortClock;
 use super::counted::Counted;
 use super::director::Director;
+use super::hash::Hashing;
 use super::hash_table::Spreading;
-use super::kinds::{FlowKind, Programmed};
 use super::registry::{PortRegistry, Registered, Taken, Wanted};
 use super::tags::VlanStripping;
 use super::{MAX_QUEUES, PortError, PortSettings};
@@ -133,16 +133,10 @@ pub(super) struct Configured {
     pub(super) vlan_stripping: VlanStripping,
     /// rules of a further VSI for its own address and for broadcast
     pub(super) own_rules: Vec<u16>,
+    /// the key that the device has
+    pub(super) hash_key: Option<[u8; 52]>,
     /// key and table that the caller set
     pub(super) spreading: Option<Spreading>,
-    /// profiles and rows of the hash
-    pub(super) hashes: BTreeMap<FlowKind, Programmed>,
-    /// profiles of the hash that others have replaced
-    pub(super) freed_profiles: Vec<u16>,
-    /// the VSI is in its own group of hash profiles
-    pub(super) is_hashed: bool,
-    /// both directions of a flow have one hash
-    pub(super) is_symmetric: bool,
     /// settings of the PHY before the port changed them
     pub(super) found_phy: Option<PhyConfig>,
     /// the LED blinks
@@ -189,6 +183,8 @@ pub(crate) struct PortShared {
     pub(super) clock: OnceLock<PortClock>,
     configured: Mutex<Configured>,
     pub(super) statistics: Mutex<Counted>,
+    /// profiles of the hash
+    pub(super) hashing: Mutex<Hashing>,
     /// rules, and the queues that program them
     pub(super) director: Mutex<Director>,
     /// profiles and rows of the port and its VSIs that the firmware did not take back
@@ -232,6 +228,7 @@ impl PortShared {
             queues: (settings.receive_queues, settings.transmit_queues),
             first: (0, 0),
             further: None,
+            hashing: Mutex::default(),
             director: Mutex::default(),
             unfreed: Mutex::default(),
             vector: parts.vector,
@@ -286,6 +283,7 @@ impl PortShared {
             clock: OnceLock::new(),
             configured: Mutex::new(configured),
             statistics: Mutex::default(),
+            hashing: Mutex::default(),
             director: Mutex::default(),
             unfreed: Mutex::default(),
             further: Some(Further {

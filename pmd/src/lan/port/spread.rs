@@ -1,7 +1,7 @@
 //! Spreading of received packets over queues.
 
 use super::hash_table::Spreading;
-use super::shared::PortShared;
+use super::shared::{Configured, PortShared};
 use super::{PortError, Vsi};
 use ringside_spec::lan::admin::rss::table;
 
@@ -14,11 +14,13 @@ impl Vsi {
 
     /// Sets key and table.
     ///
-    /// Control path. Errors: an empty table or more than [`Vsi::hash_table_entries`], a queue that does not exist, or a refusal of the
-    /// firmware.
+    /// Control path. Errors: an empty table or more than [`Vsi::hash_table_entries`], a queue that
+    /// does not exist, or a refusal of the firmware; key and table are those from before.
     pub fn spread(&self, spreading: &Spreading) -> Result<(), PortError> {
-        self.shared.write_spreading(spreading)?;
-        self.shared.configured().spreading = Some(spreading.clone());
+        // Held to the end: of two calls at once, one is done after the other.
+        let mut configured = self.shared.configured();
+        self.shared.write_spreading(&mut configured, spreading)?;
+        configured.spreading = Some(spreading.clone());
         Ok(())
     }
 }
@@ -37,8 +39,12 @@ impl PortShared {
             .unwrap_or(128)
     }
 
-    /// Writes key and table.
-    pub(super) fn write_spreading(&self, spreading: &Spreading) -> Result<(), PortError> {
+    /// Writes key and table. If the firmware refuses the table, the key is that from before.
+    pub(super) fn write_spreading(
+        &self,
+        configured: &mut Configured,
+        spreading: &Spreading,
+    ) -> Result<(), PortError> {
         if spreading.table.is_empty() {
             return Err(PortError::Invalid {
                 what: "hash table",
@@ -75,7 +81,15 @@ impl PortShared {
             Some(_) => table::VSI,
             None => table::FUNCTION,
         };
-        admin.set_hash_table(self.vsi, kind, &table)?;
-        Ok(())
+        let Err(refusal) = admin.set_hash_table(self.vsi, kind, &table) else {
+            configured.hash_key = Some(spreading.key);
+            return Ok(());
+        };
+        if let Some(key) = &configured.hash_key
+            && let Err(error) = admin.set_hash_key(self.vsi, key)
+        {
+            tracing::warn!(%error, "the VSI has a new key and its former table");
+        }
+        Err(refusal.into())
     }
 }

@@ -3,7 +3,9 @@
 mod start;
 
 use super::director::{COUNTERS_PER_BLOCK, Director, Installed, KindProfile, MASKS_PER_FUNCTION};
-use super::rules::{FlowMatch, FlowRule, FlowTarget, InputSet, PacketKind, RuleNumber, packet};
+use super::rules::{
+    FlowMatch, FlowRule, FlowTarget, InputSet, PacketKind, RuleNumber, names, packet,
+};
 use super::shared::PortShared;
 use super::tables::Block;
 use super::{PortError, Vsi};
@@ -154,7 +156,7 @@ fn remove_each(
 fn check_beside(rule: &FlowRule, vsi: u16, director: &Director) -> Result<(), PortError> {
     let refuse = |reason: String, remedy| {
         Err(PortError::Rule {
-            rule: format!("{:?}", rule.packets.kind),
+            rule: rule.packets.kind.to_string(),
             reason,
             remedy,
         })
@@ -166,8 +168,9 @@ fn check_beside(rule: &FlowRule, vsi: u16, director: &Director) -> Result<(), Po
         };
         if profile.fields != fields {
             let reason = format!(
-                "rules of {kind:?} compare {:?}, this one {fields:?}",
-                profile.fields
+                "rules of {kind} compare {}, this one {}",
+                names(&profile.fields),
+                names(&fields)
             );
             return refuse(reason, "name the same fields, or remove those rules first");
         }
@@ -181,7 +184,7 @@ fn check_beside(rule: &FlowRule, vsi: u16, director: &Director) -> Result<(), Po
     match taken {
         Some((_, other)) => refuse(
             format!(
-                "another rule has the same packets: {:?}, of {:?}",
+                "another rule has the same packets: {:?}, of {}",
                 other.rule.target, other.rule.packets.kind
             ),
             "remove that rule first",
@@ -286,7 +289,7 @@ impl PortShared {
         let Some(groups) = kind.groups(&self.filter_groups) else {
             return Err(PortError::Invalid {
                 what: "kind of packets",
-                value: format!("{kind:?}"),
+                value: kind.to_string(),
                 remedy: "install a package with its packet types",
             });
         };

@@ -573,10 +573,14 @@ crate::words! {
         /// firmware of the PHY did not load
         phy_load: [12],
     }
-    /// Source: ice `ICE_AQC_SFF_*`.
+    /// A device on the bus of the module, and the access to it.
+    ///
+    /// Source: ice `ICE_AQC_SFF_*`; `ice_aq_sff_eeprom` shifts the byte 0xA0 down to seven bits.
     pub struct ModuleBus: u16 {
-        /// address on the bus, 0xA0
+        /// address on the bus: the low seven bits, or all ten with `ten_bit_address`
         address: [9:0],
+        /// the address has ten bits; drivers leave it clear
+        ten_bit_address: [10],
         /// how the page is set
         page_mode: [12:11],
         /// write instead of read

@@ -22,7 +22,7 @@ pub mod switch;
 pub mod vsi;
 
 pub use descriptor::{Descriptor, DescriptorFlags, Direction, Generic};
-pub use opcode::{Opcode, ReturnCode};
+pub use opcode::{FURTHER, Opcode, ReturnCode, further_name};
 
 /// Bytes of a descriptor.
 pub const DESCRIPTOR_SIZE: usize = Descriptor::SIZE;

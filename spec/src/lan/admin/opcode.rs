@@ -39,7 +39,7 @@ codes! {
         /// frees them
         FreeResource "free_res" = 0x0209,
         /// resource descriptors that are allocated; DPDK only
-        GetAllocatedResources "get_res_alloc" = 0x020A,
+        GetAllocatedResources "get_allocd_res_desc" = 0x020A,
         /// shares them
         ShareResource "share_res" = 0x020B,
         /// single or double VLAN mode
@@ -321,4 +321,64 @@ codes! {
         /// buffer hash mismatches manifest
         BadBuffer "ebadbuf" = 28,
     }
+}
+
+/// Further commands that a driver may send, with their C names: neither our driver nor the model
+/// knows more of them. Source: DPDK `ice_adminq_cmd.h`, Intel's ice 2.6.6 `ice_adminq_cmd.h`.
+pub const FURTHER: &[(u16, &str)] = &[
+    (0x0204, "get_res_alloc"),
+    (0x0260, "add_update_mir_rule"),
+    (0x0261, "del_mir_rule"),
+    (0x0280, "set_storm_cfg"),
+    (0x0281, "get_storm_cfg"),
+    (0x02A3, "get_sw_rules"),
+    (0x0301, "pfc_ignore"),
+    (0x0306, "set_dcb_params"),
+    (0x0413, "query_node_to_root"),
+    (0x0414, "cfg_l2_node_cgd"),
+    (0x0419, "cfg_node_attr"),
+    (0x041A, "query_node_attr"),
+    (0x0622, "set_phy_debug"),
+    (0x0680, "dnl_get_status"),
+    (0x0681, "dnl_run"),
+    (0x0683, "dnl_read_sto"),
+    (0x0684, "dnl_write_sto"),
+    (0x0686, "dnl_set_breakpoints"),
+    (0x0687, "dnl_read_log"),
+    (0x06E1, "get_link_topo_pin"),
+    (0x06E4, "read_mdio"),
+    (0x06E5, "write_mdio"),
+    (0x06E6, "set_gpio_by_func"),
+    (0x06E7, "get_gpio_by_func"),
+    (0x06E8, "set_led"),
+    (0x06EF, "sw_set_gpio"),
+    (0x06F0, "sw_get_gpio"),
+    (0x06F2, "prog_topo_dev_nvm"),
+    (0x06F3, "read_topo_dev_nvm"),
+    (0x0704, "nvm_cfg_read"),
+    (0x0705, "nvm_cfg_write"),
+    (0x0708, "nvm_save_factory_settings"),
+    (0x070C, "nvm_sanitization"),
+    (0x0A02, "lldp_add_tlv"),
+    (0x0A03, "lldp_update_tlv"),
+    (0x0A04, "lldp_delete_tlv"),
+    (0x0B06, "clear_fd_table"),
+    (0x0C34, "move_rdma_qset"),
+    (0x0C35, "set_txtimeqs"),
+    (0x0C37, "ena_dis_txtimeqs"),
+    (0x0C59, "get_cgu_input_measure"),
+    (0x0C60, "cfg_cgu_err"),
+    (0x0C6E, "read_cgu_reg"),
+    (0x0C6F, "write_cgu_reg"),
+    (0xFF08, "debug_dump_internals"),
+    (0xFF23, "clear_health_status"),
+    (0xFF34, "fw_logs_get"),
+    (0xFF35, "fw_logs_clear"),
+];
+
+/// The C name of a command in [`FURTHER`].
+#[must_use]
+pub fn further_name(code: u16) -> Option<&'static str> {
+    let found = FURTHER.iter().find(|(known, _)| *known == code);
+    found.map(|(_, name)| *name)
 }

@@ -11,6 +11,7 @@ use super::kinds::{FlowKind, HashField, protocol};
 use super::tables::Word;
 use ringside_spec::lan::receive::packet_type;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 
 /// Highest VLAN id.
@@ -30,6 +31,17 @@ pub enum RuleKind {
     Ethernet,
     /// Packets of every kind; they can be distinguished by their VLAN only.
     All,
+}
+
+/// As users write it: a kind of flow, `ether`, `any`.
+impl fmt::Display for RuleKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flow(kind) => kind.fmt(f),
+            Self::Ethernet => f.write_str("ether"),
+            Self::All => f.write_str("any"),
+        }
+    }
 }
 
 /// Packets that a rule is for: those of a kind whose fields have all the values that are given.
@@ -119,6 +131,26 @@ pub(super) enum Field {
     DestinationPort,
 }
 
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vlan => "VLAN",
+            Self::EtherType => "EtherType",
+            Self::Protocol => "protocol",
+            Self::SourceAddress => "source address",
+            Self::DestinationAddress => "destination address",
+            Self::SourcePort => "source port",
+            Self::DestinationPort => "destination port",
+        })
+    }
+}
+
+/// Fields, as a text.
+pub(super) fn names(fields: &BTreeSet<Field>) -> String {
+    let names: Vec<String> = fields.iter().map(ToString::to_string).collect();
+    names.join(", ")
+}
+
 impl Field {
     /// The field of a packet in the opposite direction that has the same meaning.
     const fn opposite(self) -> Option<Self> {
@@ -144,6 +176,15 @@ struct Place {
 pub(super) enum PacketKind {
     Flow(FlowKind),
     Ethernet,
+}
+
+impl fmt::Display for PacketKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flow(kind) => kind.fmt(f),
+            Self::Ethernet => f.write_str("ether"),
+        }
+    }
 }
 
 impl PacketKind {
@@ -271,7 +312,7 @@ impl FlowMatch {
             if self.kinds().iter().any(|kind| kind.place(*field).is_none()) {
                 return wrong(
                     "field of a rule",
-                    format!("{field:?} of {:?}", self.kind),
+                    format!("{field} of {}", self.kind),
                     "choose fields that packets of the kind have",
                 );
             }
@@ -294,7 +335,7 @@ impl FlowMatch {
             check_protocol(kind, self.protocol)?;
             let mut given = [self.source, self.destination].into_iter().flatten();
             if let Some(address) = given.find(|address| address.is_ipv4() != kind.is_v4()) {
-                let text = format!("{address} of {kind:?}");
+                let text = format!("{address} of {kind}");
                 let remedy = "choose addresses and kind of the same version of IP";
                 return wrong("address", text, remedy);
             }
@@ -310,20 +351,20 @@ fn check_protocol(kind: FlowKind, protocol: Option<u8>) -> Result<(), PortError>
         return Ok(());
     };
     let remedy = match (protocol, kind.is_v4()) {
-        (6, true) => "choose FlowKind::TcpV4 without a protocol",
-        (6, false) => "choose FlowKind::TcpV6 without a protocol",
-        (17, true) => "choose FlowKind::UdpV4 without a protocol",
-        (17, false) => "choose FlowKind::UdpV6 without a protocol",
-        (132, true) => "choose FlowKind::SctpV4 without a protocol",
-        (132, false) => "choose FlowKind::SctpV6 without a protocol",
-        (44, false) => "choose FlowKind::FragmentV6 without a protocol",
+        (6, true) => "choose the kind tcp4 without a protocol",
+        (6, false) => "choose the kind tcp6 without a protocol",
+        (17, true) => "choose the kind udp4 without a protocol",
+        (17, false) => "choose the kind udp6 without a protocol",
+        (132, true) => "choose the kind sctp4 without a protocol",
+        (132, false) => "choose the kind sctp6 without a protocol",
+        (44, false) => "choose the kind frag6 without a protocol",
         // Hop-by-hop options, routing, destination options: RFC 8200, section 4.
         (0 | 43 | 60, false) => {
             "the device looks behind this extension header: name the protocol there, or its kind"
         }
         _ => return Ok(()),
     };
-    wrong("protocol", format!("{protocol} of {kind:?}"), remedy)
+    wrong("protocol", format!("{protocol} of {kind}"), remedy)
 }
 
 impl FlowRule {

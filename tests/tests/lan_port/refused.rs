@@ -1,0 +1,139 @@
+//! Calls that the firmware refuses in the middle: device and setup are as before.
+
+use crate::rig::{Rig, plain_frame, settings};
+use ringside_lan::Toeplitz;
+use ringside_model::Fault;
+use ringside_pmd::lan::port::{FlowKind, HashField, Spreading};
+use ringside_pmd::lan::{Port, PortError, PortSettings};
+use ringside_spec::lan::admin::Opcode;
+
+const ONE: [u8; 6] = [0x02, 0xAA, 0, 0, 0, 1];
+const TWO: [u8; 6] = [0x02, 0xAA, 0, 0, 0, 2];
+const STRANGER: [u8; 6] = [0x02, 1, 2, 3, 4, 5];
+const GROUP: [u8; 6] = [0x33, 0x33, 0, 0, 0, 9];
+
+/// Makes the firmware of `b` refuse a command, and demands that the call fails and changes nothing.
+fn refuse<T>(rig: &Rig, opcode: Opcode, call: impl FnOnce(&Port) -> Result<T, PortError>) {
+    let port = &rig.b.open.port;
+    let (before, mac) = (port.setup(), port.mac());
+    let fault = Fault::AdminCommandFails {
+        opcode: opcode.code(),
+        code: 12,
+    };
+    rig.world.with(|world| world.inject(1, fault));
+    let refused = call(port).map(|_| ()).expect_err("refused");
+    rig.world.with(|world| world.clear_faults(1));
+    assert_eq!((port.setup(), port.mac()), (before, mac), "{refused}");
+}
+
+/// True if a frame to this address, on this VLAN, arrives.
+fn comes(rig: &mut Rig, to: [u8; 6], vlan: Option<u16>) -> bool {
+    let mut packet = rig.a.packet(&plain_frame(to, rig.a.mac(), 100, 1));
+    packet.set_vlan(vlan);
+    rig.a.send([packet]);
+    for _ in 0..100 {
+        rig.pass();
+    }
+    !rig.b.poll().is_empty()
+}
+
+#[test]
+fn a_vlan_that_is_refused_leaves_the_vlans_as_they_were() {
+    let mut rig = Rig::new();
+    let own = rig.b.mac();
+    for opcode in [Opcode::AddSwitchRules, Opcode::UpdateVsi] {
+        refuse(&rig, opcode, |port| port.add_vlan(5));
+        assert!(comes(&mut rig, own, Some(5)) && comes(&mut rig, own, Some(7)));
+    }
+    rig.b.open.port.add_vlan(5).expect("added");
+    for opcode in [Opcode::AddSwitchRules, Opcode::UpdateVsi] {
+        refuse(&rig, opcode, |port| port.add_vlan(6));
+        assert!(comes(&mut rig, own, Some(5)) && !comes(&mut rig, own, Some(6)));
+    }
+    for opcode in [Opcode::RemoveSwitchRules, Opcode::UpdateVsi] {
+        refuse(&rig, opcode, |port| port.remove_vlan(5));
+        assert!(comes(&mut rig, own, Some(5)) && !comes(&mut rig, own, Some(7)));
+    }
+    assert_eq!(rig.b.open.port.remove_vlan(5), Ok(true));
+    assert!(comes(&mut rig, own, Some(7)));
+    rig.finish();
+}
+
+#[test]
+fn a_mode_that_is_refused_leaves_the_modes_as_they_were() {
+    let mut rig = Rig::new();
+    // The rule for groups is there already: that for single stations is the only one to fail.
+    rig.b.open.port.set_all_multicast(true).expect("set");
+    refuse(&rig, Opcode::AddSwitchRules, |port| {
+        port.set_promiscuous(true)
+    });
+    assert!(!comes(&mut rig, STRANGER, None) && comes(&mut rig, GROUP, None));
+    rig.b.open.port.set_promiscuous(true).expect("set");
+    refuse(&rig, Opcode::RemoveSwitchRules, |port| {
+        port.set_promiscuous(false)
+    });
+    assert!(comes(&mut rig, STRANGER, None));
+    rig.finish();
+}
+
+/// The firmware takes the new address and keeps the former one's rule: the port gets its former
+/// address back.
+#[test]
+fn an_address_whose_former_one_stays_is_refused() {
+    let mut rig = Rig::new();
+    rig.b.open.port.set_address(ONE).expect("possible");
+    refuse(&rig, Opcode::RemoveSwitchRules, |port| {
+        // The rule of the refused address stays for the same reason.
+        let refused = port.set_address(TWO);
+        assert_eq!(port.mac(), ONE);
+        rig.world.with(|world| world.clear_faults(1));
+        assert_eq!(port.remove_address(TWO), Ok(true), "it is in the setup");
+        refused
+    });
+    assert!(comes(&mut rig, ONE, None) && !comes(&mut rig, TWO, None));
+    rig.b.open.port.set_address(TWO).expect("possible");
+    assert!(!comes(&mut rig, ONE, None) && comes(&mut rig, TWO, None));
+    rig.finish();
+}
+
+/// The key is written before the table.
+#[test]
+fn a_table_that_is_refused_leaves_key_and_table() {
+    let receiver = PortSettings {
+        receive_queues: 2,
+        ..settings()
+    };
+    let mut rig = Rig::with(&settings(), &receiver);
+    let spreading = |byte| Spreading {
+        key: [byte; 52],
+        table: vec![0, 1],
+    };
+    rig.b.open.port.spread(&spreading(1)).expect("possible");
+    refuse(&rig, Opcode::SetRssTable, |port| port.spread(&spreading(2)));
+    let flow = crate::rig::Flow {
+        v6: false,
+        protocol: 17,
+        ports: (7, 9),
+    };
+    let frame = crate::rig::ip_frame(rig.b.mac(), rig.a.mac(), flow, b"x");
+    let packet = rig.a.packet(&frame);
+    rig.a.send([packet]);
+    let bytes = [10, 0, 0, 1, 10, 0, 0, 2, 0, 7, 0, 9];
+    let expected = Toeplitz::new([1; 52]).hash_bytes(bytes);
+    assert_eq!(rig.wait_b(1)[0].1.hash(), Some(expected));
+    rig.finish();
+}
+
+#[test]
+fn a_field_that_is_named_twice_counts_once_and_in_the_order_of_the_device() {
+    use HashField::{DestinationPort, SourceAddress};
+    let rig = Rig::new();
+    let port = &rig.b.open.port;
+    let named = [DestinationPort, SourceAddress, DestinationPort];
+    port.set_hash_fields(FlowKind::UdpV4, &named).expect("set");
+    let fields = vec![SourceAddress, DestinationPort];
+    assert_eq!(port.hash_fields(FlowKind::UdpV4), Some(fields.clone()));
+    let setup = port.setup().vsi.hash_fields;
+    assert_eq!(setup.get(&FlowKind::UdpV4), Some(&fields));
+    rig.finish();
+}
