@@ -190,7 +190,9 @@ impl Firmware {
         context: &mut Context<'_>,
     ) -> bool {
         // A ring that has failed takes no shutdown, and a driver without answers sends none.
+        let stalled = context.faults.contains(&Fault::FirmwareStall);
         let deaf = self.rings.has_failed(Which::AdminSend)
+            || (stalled && self.rings.waiting(Which::AdminSend))
             || self.answer_withheld
             || self.delayed_until.is_some();
         let Some(switched_off) = self.rings.write(offset, value, context) else {

@@ -618,6 +618,9 @@ fn a_stalled_firmware_answers_nothing_until_the_function_is_reset() {
     client.inject(Fault::FirmwareStall);
     let asked = Descriptor::direct(Opcode::GetVersion, &none());
     assert!(client.send(&asked, &[]).is_none());
+    // A driver that gives up has nothing to send a shutdown with.
+    client.write(ADMIN_SEND.length, 0);
+    assert_eq!(client.breach_names(), [""; 0]);
     let control = reset::FunctionControl::ZERO.with_software_reset(true);
     client.write(reset::FUNCTION_CONTROL, control.0);
     client.pass(Duration::from_millis(1));
