@@ -40,7 +40,8 @@ impl Device {
     }
 
     /// Objects whose destruction the device never confirmed, oldest first. Their memory is not used
-    /// again before the device was reset.
+    /// again before the device was reset. Then regions that were dropped while a window was bound to
+    /// them: their memory is free once the window is closed or dropped.
     pub fn quarantine(&self) -> Result<Vec<Quarantined>, RdmaError> {
         Ok(self.engine()?.state().quarantined())
     }

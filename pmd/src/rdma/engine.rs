@@ -131,6 +131,10 @@ pub(crate) struct Withheld {
     /// memory of objects that a shutdown destroyed while their owners still hold them
     pub(crate) kept: Vec<DmaBuffer>,
     pub(crate) quarantined: Vec<Kept>,
+    /// regions and windows without an owner that the device refused to destroy. Owner: `refused`
+    pub(crate) refused: Vec<Kept>,
+    /// the time at which taking events makes the driver destroy those
+    pub(crate) next_attempt: Option<Instant>,
     /// queue pairs that shared receive queues feed, by number
     pub(crate) fed: BTreeMap<u32, FedQueuePair>,
 }

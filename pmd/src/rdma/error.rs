@@ -348,3 +348,10 @@ pub enum FastRegionError {
         queue_pair: u32,
     },
 }
+
+impl RdmaError {
+    /// True if the device answered a command and refused it: the object is as it was.
+    pub(crate) const fn is_refusal_by_device(&self) -> bool {
+        matches!(self, Self::Control(ControlError::Refused { .. }))
+    }
+}

@@ -306,7 +306,8 @@ impl Drop for FastRegion {
         let error = match state.destroy::<RegionRecord>(number, By::Owner) {
             Destroyed::Gone(_) => return,
             Destroyed::DeviceFailed { .. } => return state.free_after_reset(buffers),
-            Destroyed::Refused(error) | Destroyed::Unconfirmed(error) => error,
+            Destroyed::Refused(error) => return state.keep_refused(number, buffers, &error),
+            Destroyed::Unconfirmed(error) => error,
         };
         state.set_apart::<RegionRecord>(number, &error);
         state.set_memory_apart(RegionRecord::NAME, number, buffers, &error);

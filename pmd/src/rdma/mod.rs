@@ -58,6 +58,7 @@ mod quarantine;
 mod query;
 mod queue_pair;
 pub(crate) mod records;
+mod refused;
 mod registration_cache;
 pub(crate) mod session;
 mod shared_receives;
