@@ -182,7 +182,8 @@ pub(crate) struct Parts {
 
 impl Engine {
     /// An engine with a control queue and nothing else yet.
-    pub(crate) fn new(parts: Parts, control: ControlQueue, carried: Carried) -> Self {
+    pub(crate) fn new(parts: Parts, mut control: ControlQueue, carried: Carried) -> Self {
+        control.watch(parts.baseline);
         let over = Arc::default();
         process::tell_in_child_of(&over);
         let group_rules = GroupRules::new(Arc::clone(&parts.admin), parts.facts.vsi_number);

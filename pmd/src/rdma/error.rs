@@ -301,7 +301,7 @@ pub enum RdmaError {
     /// A command failed. After a refusal the object is as it was; memory that the device may still
     /// use is kept until the shutdown.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Control(ControlError),
     /// The device cannot be reached.
     #[error(transparent)]
     Function(#[from] FunctionError),
@@ -353,5 +353,14 @@ impl RdmaError {
     /// True if the device answered a command and refused it: the object is as it was.
     pub(crate) const fn is_refusal_by_device(&self) -> bool {
         matches!(self, Self::Control(ControlError::Refused { .. }))
+    }
+}
+
+impl From<ControlError> for RdmaError {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::Abandoned { cause, .. } => Self::DeviceFailed { cause },
+            error => Self::Control(error),
+        }
     }
 }

@@ -98,7 +98,7 @@ impl SharedReceiveQueue {
         let number = queue_pair.number();
         let domain = queue_pair.protection_domain();
         if !self.domain.is_beside(domain) {
-            return Err(RdmaError::ForeignDomain);
+            return Err(domain.engine().end_or(RdmaError::ForeignDomain));
         }
         if !self.domain.is(domain) {
             return Err(RdmaError::OtherDomain { queue_pair: number });
