@@ -246,6 +246,12 @@ pub enum RdmaError {
         /// The given value.
         address: std::net::IpAddr,
     },
+    /// The address of a peer is one that no single peer has.
+    #[error("{address} is not the address of one peer; give a unicast address")]
+    NotUnicast {
+        /// The given value.
+        address: std::net::IpAddr,
+    },
     /// A group holds so many queue pairs of a function and no more.
     #[error("{members} queue pairs of this device are in the group {group} already: let one leave")]
     GroupFull {
