@@ -362,5 +362,18 @@ impl Drop for MemoryRegion {
     }
 }
 
+impl std::fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryRegion")
+            .field("key", &self.key.0)
+            .field("address", &self.address)
+            .field("length", &self.length)
+            .field("access", &self.access)
+            .field("protection_domain", &self.domain.number())
+            .field("buffers", &self.buffers.len())
+            .finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests;
