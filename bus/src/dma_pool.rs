@@ -270,11 +270,12 @@ impl DmaPool {
         let Some(bytes) = (length as u64)
             .checked_add(within)
             .and_then(|bytes| bytes.checked_next_multiple_of(PAGE))
-            .filter(|_| length > 0)
         else {
-            let alignment = 1;
-            return Err((MemoryError::BadRequest { length, alignment }, memory));
+            return Err((MemoryError::NoAddressSpace { length }, memory));
         };
+        if length == 0 {
+            return Err((MemoryError::Empty, memory));
+        }
         if let Err(error) = self.check_process() {
             return Err((error.into(), memory));
         }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // maps memory and hands out views of it
 
 mod copy;
+mod error;
 mod foreign;
 mod hot_piece;
 mod positional;
@@ -10,6 +11,7 @@ mod user;
 mod vanishing;
 mod words;
 
+pub use error::MemoryError;
 pub use foreign::{ForeignError, ForeignFile, is_event_descriptor};
 pub(crate) use hot_piece::HotPiece;
 pub(crate) use positional::own_space;
@@ -65,64 +67,6 @@ impl std::fmt::Display for PageSize {
             Self::OneGiB => "1 GiB",
         })
     }
-}
-
-/// Reasons why memory is not available.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MemoryError {
-    /// No huge pages of that size are free.
-    #[error(
-        "no {page_size} huge pages for {length} bytes ({error}); reserve them with: \
-         echo {wanted} > /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages",
-        wanted = length.div_ceil(page_size.bytes()), kib = page_size.bytes() / 1024
-    )]
-    NoHugePages {
-        /// Bytes asked for.
-        length: usize,
-        /// Page size asked for.
-        page_size: PageSize,
-        /// The operating system's message.
-        error: String,
-    },
-    /// The machine does not have that much free memory.
-    #[error(
-        "{length} bytes of DMA memory are requested and {available_bytes} are available; request less, or free memory"
-    )]
-    NotEnough {
-        /// Bytes asked for.
-        length: usize,
-        /// The memory that the kernel can provide without swapping.
-        available_bytes: usize,
-    },
-    /// The operating system refused the operation.
-    #[error("{operation} of {length} bytes: {error}; free memory or raise the process's limits")]
-    System {
-        /// The operation.
-        operation: &'static str,
-        /// Bytes asked for.
-        length: usize,
-        /// The operating system's message.
-        error: String,
-    },
-    /// The length is zero, or the alignment is not a power of two: a bug of the caller.
-    #[error("{length} bytes aligned to {alignment} cannot be allocated")]
-    BadRequest {
-        /// Bytes asked for.
-        length: usize,
-        /// Alignment asked for.
-        alignment: usize,
-    },
-    /// The device's address space is full.
-    #[error(
-        "no {length} bytes of I/O virtual address space are left; release memory regions first"
-    )]
-    NoAddressSpace {
-        /// Bytes asked for.
-        length: usize,
-    },
-    /// The memory was allocated but could not be mapped for the device.
-    #[error(transparent)]
-    Function(#[from] crate::error::FunctionError),
 }
 
 struct Mapping {
@@ -248,10 +192,15 @@ impl Memory {
         let size = rustix::fs::fstat(&descriptor)
             .map_err(|error| system("fstat", length, error))?
             .st_size;
-        if length == 0 || usize::try_from(size).is_ok_and(|size| size < length) {
-            return Err(MemoryError::BadRequest {
-                length,
-                alignment: 1,
+        if length == 0 {
+            return Err(MemoryError::Empty);
+        }
+        if let Ok(length_of_file) = u64::try_from(size)
+            && length_of_file < length as u64
+        {
+            return Err(MemoryError::TooShort {
+                needed: length,
+                length: length_of_file,
             });
         }
         let memory = Self::map(descriptor, 0, length, PageSize::FourKiB, None)?;
@@ -324,6 +273,8 @@ impl Memory {
         let base = match mapped.map(|pointer| NonNull::new(pointer.cast::<u8>())) {
             Ok(Some(base)) => base,
             Ok(None) => return Err(system("mmap", length, rustix::io::Errno::NOMEM)),
+            // The protection is what the kernel refuses so: mmap(2), EACCES.
+            Err(rustix::io::Errno::ACCESS) => return Err(MemoryError::NotWritable),
             Err(error) if page_size == PageSize::FourKiB => {
                 return Err(system("mmap", length, error));
             }

@@ -39,6 +39,7 @@ pub(crate) fn destination(port: &Port, attributes: &ibv_ah_attr) -> Result<Desti
         },
         traffic_class: route.traffic_class,
         flow_label: route.flow_label & 0xF_FFFF,
+        service_level: None,
     })
 }
 

@@ -66,16 +66,28 @@ pub use open::{open, open_with};
 
 /// Access to PCI functions: device addresses, DMA memory, clocks, pinning of threads.
 pub use ringside_bus as bus;
+/// Moments, deadlines and clocks.
+pub use ringside_clock as clock;
+/// Messages and settings of the connection manager: types that [`connect`] returns.
+pub use ringside_cm as cm;
 /// The configuration file: sections, defaults, validation.
 pub use ringside_config as config;
 /// The connection manager: listening and connecting by IP address and port.
 pub use ringside_connect as connect;
+/// Completion queues: types that [`driver`] returns.
+pub use ringside_cq as cq;
+/// The host memory cache: errors that [`driver`] returns.
+pub use ringside_hmc as hmc;
 /// Packet queues: packets, bursts, the packet pool.
 pub use ringside_lan as lan;
 /// The software model of the E810, for tests with faults and virtual time.
 pub use ringside_model as model;
 /// The driver: bring-up, verbs, recovery, workers.
 pub use ringside_pmd as driver;
+/// Work queues: the requests that [`driver::rdma::QueuePair::post`] takes, and errors of posting.
+pub use ringside_qp as qp;
+/// The RoCEv2 protocol engine: types that [`model`] returns.
+pub use ringside_roce as roce;
 
 /// The documented interface of the card: codes of events and statuses, registers, descriptors.
 pub use ringside_spec as spec;

@@ -505,3 +505,16 @@ fn a_hit_is_no_registration_and_its_time_is_printed() {
     cache.invalidate(pages.at(0), pages.length).unwrap();
     pages.unmap();
 }
+
+#[test]
+fn all_of_the_address_space_can_be_invalidated() {
+    let _one = ONE.lock();
+    let [left, _right] = connected(0);
+    let cache = cache(&left, settings(Unmapping::Told));
+    let pages = Pages::map(4 * PAGE);
+    drop(cache.get(pages.at(0), 100).unwrap());
+    assert_eq!(cache.report().entries, 1);
+    cache.invalidate(std::ptr::null(), usize::MAX).unwrap();
+    assert_eq!(cache.report().entries, 0);
+    pages.unmap();
+}

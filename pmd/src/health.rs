@@ -2,7 +2,7 @@
 
 use crate::Registers;
 use crate::failure::FailureCause;
-use ringside_bus::FunctionError;
+use ringside_bus::{FunctionError, Instant};
 use ringside_spec::lan::registers::control_queues::{MAILBOX_SEND, RingLength};
 use ringside_spec::lan::registers::interrupts::{OTHER_CAUSES, OtherCauses};
 use ringside_spec::lan::registers::reset::{RESET_STATUS, ResetStatus};
@@ -10,6 +10,7 @@ use ringside_spec::rdma::registers::{
     CQP_STATUS, CRITICAL_ERROR, CRITICAL_ERROR_Q1_RESOURCE, CqpStatus, HMC_ERROR_DATA,
     HMC_ERROR_INFO, HmcErrorInfo,
 };
+use std::time::Duration;
 
 /// The number of resets of a device when its period of service begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,40 @@ pub(crate) fn look(
 ) -> Option<FailureCause> {
     // A backend that does not answer is as good as a device that does not.
     try_look(registers, baseline, control_queue).unwrap_or(Some(FailureCause::Gone))
+}
+
+/// A thread that waits for an answer of the RDMA engine, and reads registers now and then which show
+/// that none will come. A read of them clears nothing.
+pub(crate) struct Lookout {
+    /// none: it reads nothing
+    baseline: Option<Baseline>,
+    next: Instant,
+}
+
+impl Lookout {
+    /// The interval between two looks, and before the first: most answers come sooner.
+    const STEP: Duration = Duration::from_millis(5);
+
+    pub(crate) fn new(registers: &Registers, baseline: Option<Baseline>) -> Self {
+        let next = registers.clock().now().plus(Self::STEP);
+        Self { baseline, next }
+    }
+
+    /// The cause if the device was reset, or does not respond.
+    pub(crate) fn look(&mut self, registers: &Registers) -> Option<FailureCause> {
+        let now = registers.clock().now();
+        let baseline = self.baseline.filter(|_| now >= self.next)?;
+        self.next = now.plus(Self::STEP);
+        let seen = || -> Result<_, FunctionError> {
+            let status = ResetStatus(registers.read_quietly(RESET_STATUS)?);
+            if let Some(cause) = baseline.reset(status) {
+                return Ok(Some(cause));
+            }
+            let alive = CqpStatus(registers.read_quietly(CQP_STATUS)?).done();
+            Ok((!alive).then_some(FailureCause::FunctionReset))
+        };
+        seen().unwrap_or(Some(FailureCause::Gone))
+    }
 }
 
 fn try_look(

@@ -21,8 +21,9 @@ mod sync;
 
 pub use receive_queue::{PostReceiveError, ReceiveQueue};
 pub use request::{
-    BindWindow, FastRegister, LocalInvalidate, Nop, Polarity, Read, RequestError, Send,
-    SendDatagram, SendFlags, SendInline, SendKind, WorkRequest, Write, WriteInline,
+    BindWindow, FastRegister, LocalInvalidate, Nop, PageSizeCode, Payload, Polarity, Read,
+    RequestError, Send, SendDatagram, SendFlags, SendInline, SendKind, Shape, WorkRequest, Write,
+    WriteInline,
 };
 pub use ringside_spec::verbs::Fragment;
 pub use send_queue::{PostSendError, SendQueue};

@@ -1,7 +1,7 @@
 //! Receives shared by many queue pairs: a pool of buffers that feeds their receive queues.
 //!
 //! The E810 has no shared receive queue. This pool keeps each member's own receive queue filled up
-//! to a window. A receive that a member's message consumed is replaced by the next one posted, or
+//! to a window, and keeps receives back for members to come: see `windows`. A receive that a member's message consumed is replaced by the next one posted, or
 //! by one from the pool once half a window is missing. Receives that a failed member did not use
 //! return to the pool, so each receive completes exactly once.
 //!
@@ -18,9 +18,11 @@ use std::collections::BTreeMap;
 mod lending;
 mod members;
 mod pool;
+mod windows;
 
 use lending::Held;
 use pool::Pool;
+use windows::Window;
 
 /// A pool of receives and the receive queues that it feeds. `Send`, not `Sync`.
 ///
@@ -43,7 +45,7 @@ pub struct SharedReceives {
     /// Receives that members' queues hold when full: filled and missing ones.
     places: usize,
     /// Those of each member, by number of the queue pair. Empty while receives are lent.
-    windows: BTreeMap<u32, usize>,
+    windows: BTreeMap<u32, Window>,
     /// The most receives that may be missing while the pool holds some: half the smallest window.
     patience: usize,
     pool: Pool,
@@ -250,6 +252,7 @@ impl SharedReceives {
         self.forget_others();
         if is_member(&self.members, queue_pair) {
             self.note_missing(queue_pair);
+            self.widen(queue_pair);
         }
         self.attend();
     }
@@ -410,14 +413,6 @@ impl SharedReceives {
         let before = self.missing;
         self.keep_hungry(|_, number| number != queue_pair);
         self.narrow(queue_pair, before - self.missing);
-    }
-
-    /// A member has this many places less.
-    fn narrow(&mut self, queue_pair: u32, count: usize) {
-        self.places = self.places.saturating_sub(count);
-        if let Some(window) = self.windows.get_mut(&queue_pair) {
-            *window = window.saturating_sub(count);
-        }
     }
 
     /// Removes queue pairs that are not members from the list: they have receives of their own.

@@ -1,6 +1,6 @@
 //! Files from another process that this process maps.
 
-use super::{MOST_FOREIGN_MAPPINGS, Memory, MemoryError, PageSize};
+use super::{MOST_FOREIGN_MAPPINGS, Memory, MemoryError, Origin, PageSize};
 use rustix::fs::{FileType, SealFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -115,6 +115,18 @@ impl ForeignFile {
             memory.populate()?;
         }
         Ok(memory)
+    }
+}
+
+impl Memory {
+    /// True if its file is sealed against shrinking, as all files are that this library makes:
+    /// another process can map it without a risk.
+    pub(crate) fn cannot_shrink(&self) -> bool {
+        let Origin::File { descriptor, .. } = &self.0.origin else {
+            return false;
+        };
+        let seals = rustix::fs::fcntl_get_seals(descriptor);
+        seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
     }
 }
 

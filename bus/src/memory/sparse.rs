@@ -31,10 +31,10 @@ impl Memory {
         };
         let page = self.0.page_size.bytes();
         let end = range.end.min(self.0.length) / page * page;
-        let begin = range.start.next_multiple_of(page);
-        if begin >= end {
+        let begin = range.start.checked_next_multiple_of(page);
+        let Some(begin) = begin.filter(|begin| *begin < end) else {
             return true;
-        }
+        };
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let (first, bytes) = (offset + begin as u64, (end - begin) as u64);
         rustix::fs::fallocate(descriptor, flags, first, bytes).is_ok()
@@ -78,6 +78,9 @@ mod tests {
         assert!(memory.read(8 * 4096, &mut byte) && byte == [0]);
         assert!(memory.read(7 * 4096, &mut byte) && byte == [5]);
         assert!(memory.read(10 * 4096 - 1, &mut byte) && byte == [5]);
+        assert!(
+            memory.discard(usize::MAX - 1..usize::MAX) && memory.discard(usize::MAX..usize::MAX)
+        );
         assert!(memory.discard(0..usize::MAX));
         assert_eq!(present(&memory), 0);
     }

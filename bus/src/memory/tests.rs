@@ -136,3 +136,24 @@ fn owned_bytes_come_back_once_nothing_else_holds_them() {
     let file = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
     assert!(file.into_boxed().is_err());
 }
+
+#[test]
+fn a_descriptor_that_does_not_fit_is_refused_with_the_remedy() {
+    let refused = |file: OwnedFd, length| {
+        let error = Memory::from_descriptor(file, length).unwrap_err();
+        error.to_string()
+    };
+    let file = || {
+        let file = rustix::fs::memfd_create("test", MemfdFlags::empty()).unwrap();
+        rustix::fs::ftruncate(&file, 4096).unwrap();
+        file
+    };
+    let short = refused(file(), 8192);
+    assert!(
+        short.contains("4096 bytes, and 8192") && short.contains("ftruncate"),
+        "{short}"
+    );
+    assert!(refused(file(), 0).contains("at least one byte"));
+    let read_only = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+    assert!(refused(read_only.into(), 4096).contains("O_RDWR"));
+}

@@ -5,17 +5,15 @@
 //! since the socket keeps the order. If the server ends, the next call reports it at once.
 
 mod exchange;
+mod mappings;
 mod regions;
 
-use super::message::{
-    self, DmaMap, DmaUnmap, InterruptInfo, MapFlags, RegionAccess, SetInterrupts,
-    SetInterruptsFlags, UnmapFlags,
-};
+use super::message::{self, InterruptInfo, RegionAccess, SetInterrupts, SetInterruptsFlags};
 use super::{Capabilities, Command};
 use crate::function::{Backend, BarInfo, DmaAccess, DmaLimits};
 use crate::memory::own_space;
 use crate::{Clock, DeviceAddress, Doorbell, Function, FunctionError, Iova, Memory};
-use exchange::{Exchange, LostReply};
+use exchange::Exchange;
 use regions::Region;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -51,7 +49,7 @@ pub struct VfioUserFunction {
     regions: Vec<Region>,
     vectors: u16,
     /// open from the start: later the process may have dropped the right
-    _own_space: Option<Arc<OwnedFd>>,
+    own_space: Option<Arc<OwnedFd>>,
 }
 
 impl VfioUserFunction {
@@ -89,7 +87,7 @@ impl VfioUserFunction {
             can_reset: info.flags.reset(),
             regions: found,
             vectors,
-            _own_space: own_space().ok(),
+            own_space: own_space().ok(),
         })
     }
 
@@ -295,66 +293,11 @@ impl Function for VfioUserFunction {
                 reason,
             });
         }
-        let writable = access == DmaAccess::ReadWrite;
-        let map = DmaMap {
-            flags: MapFlags::ZERO
-                .with_readable(true)
-                .with_writable(writable)
-                .with_positional(memory.is_positional()),
-            offset: memory.offset_in_file() + range.start as u64,
-            address: iova.0,
-            size: length,
-        };
-        let Some(descriptor) = memory.descriptor() else {
-            let reason = if memory.is_positional() {
-                "the kernel does not let this process open /proc/self/mem, by which the server would \
-                 access its memory: a process that drops privileges or forbids core dumps connects before it does"
-            } else {
-                "the memory has no file that the server could map; over vfio-user, register memory of \
-                 a memfd (Memory::from_descriptor)"
-            };
-            let reason = reason.into();
-            return Err(FunctionError::Mapping {
-                iova,
-                length,
-                reason,
-            });
-        };
-        let mut exchange = self.exchange();
-        let descriptors = [descriptor];
-        match exchange.try_ask(Command::DmaMap, &map.encode(), &descriptors) {
-            Ok(_) => Ok(()),
-            Err(LostReply::Refused(errno)) => {
-                let reason = format!("the server refuses: {errno}");
-                Err(FunctionError::Mapping {
-                    iova,
-                    length,
-                    reason,
-                })
-            }
-            Err(LostReply::Failed(error)) => Err(error),
-        }
+        self.map_memory(iova, memory, range, access == DmaAccess::ReadWrite)
     }
 
     fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError> {
-        let unmap = DmaUnmap {
-            flags: UnmapFlags::ZERO,
-            address: iova.0,
-            size: length,
-        };
-        let mut exchange = self.exchange();
-        match exchange.try_ask(Command::DmaUnmap, &unmap.encode(), &[]) {
-            Ok(_) => Ok(()),
-            Err(LostReply::Refused(errno)) => {
-                let reason = format!("the server refuses to unmap: {errno}");
-                Err(FunctionError::Mapping {
-                    iova,
-                    length,
-                    reason,
-                })
-            }
-            Err(LostReply::Failed(error)) => Err(error),
-        }
+        self.unmap_memory(iova, length)
     }
 
     fn interrupt_vectors(&self) -> Result<u16, FunctionError> {

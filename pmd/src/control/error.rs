@@ -1,5 +1,6 @@
 //! Errors of a command to the RDMA engine.
 
+use crate::failure::FailureCause;
 use ringside_bus::{FunctionError, MemoryError};
 use ringside_spec::rdma::commands::Opcode;
 use ringside_spec::rdma::control_completion::CommandFailure;
@@ -46,13 +47,17 @@ pub enum ControlError {
         /// The time waited.
         waited_ms: u64,
     },
-    /// The device was taken out of service while the command was under way.
+    /// The device was taken out of service, or was seen to have failed, before it answered.
     #[error(
-        "the device failed before it answered {opcode:?}; bring it up again with Device::recover"
+        "the device failed before it answered {opcode:?}: {cause}; bring it up again with Device::recover"
     )]
     Abandoned {
         /// The command.
         opcode: Opcode,
+        /// The cause of the failure.
+        cause: FailureCause,
+        /// The device got the command, and may have carried it out.
+        sent: bool,
     },
     /// The engine's answer does not match the command.
     #[error("the RDMA engine answered {opcode:?} with {what}; reset the device")]
@@ -121,7 +126,10 @@ impl ControlError {
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
-            Self::Refused { .. } | Self::Stuck { .. } | Self::Full { .. }
+            Self::Refused { .. }
+                | Self::Stuck { .. }
+                | Self::Full { .. }
+                | Self::Abandoned { sent: false, .. }
         )
     }
 }

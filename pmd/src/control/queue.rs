@@ -15,6 +15,8 @@
 
 use super::ControlError;
 use crate::Registers;
+use crate::failure::FailureCause;
+use crate::health::{Baseline, Lookout};
 use crate::trace::{CommandQueue, Exchange};
 use ringside_bus::clock::wait_for;
 use ringside_bus::{DmaBuffer, DmaPool, Instant, Iova};
@@ -95,8 +97,8 @@ enum Ended {
     Stuck,
     /// An answer belongs to no command.
     Garbled(String),
-    /// The device was taken out of service: no answer comes any more.
-    Abandoned,
+    /// The device failed, or was taken out of service: no answer comes any more.
+    Abandoned(FailureCause),
 }
 
 /// The state of both rings.
@@ -119,6 +121,8 @@ pub struct ControlQueue {
     context: DmaBuffer,
     entries: u32,
     deadline: Duration,
+    /// the resets that the device had had when its period of service began
+    baseline: Option<Baseline>,
     rings: Mutex<Rings>,
 }
 
@@ -152,6 +156,7 @@ impl ControlQueue {
             context,
             entries,
             deadline: settings.deadline,
+            baseline: None,
             rings: Mutex::new(Rings {
                 head: 0,
                 polarity: true,
@@ -161,6 +166,11 @@ impl ControlQueue {
                 ended: None,
             }),
         })
+    }
+
+    /// Lets a command that waits for its answer end once the device was reset since then, or failed.
+    pub(crate) fn watch(&mut self, since: Option<Baseline>) {
+        self.baseline = since;
     }
 
     /// Locks the state of the rings, also after a thread panicked with the lock held.
@@ -203,7 +213,7 @@ impl ControlQueue {
             .poll(CQP_STATUS, self.deadline, REGISTER_STEP, |status| {
                 !CqpStatus(status).done()
             })?;
-        self.rings().ended = Some(Ended::Stuck);
+        self.rings().ended.get_or_insert(Ended::Stuck);
         if gone.ready {
             Ok(())
         } else {
@@ -268,9 +278,9 @@ impl ControlQueue {
     }
 
     /// Ends all commands that are under way with [`ControlError::Abandoned`], and sends nothing
-    /// more: the device was taken out of service.
-    pub fn abandon(&self) {
-        self.rings().ended.get_or_insert(Ended::Abandoned);
+    /// more: the device was taken out of service, or failed.
+    pub fn abandon(&self, cause: FailureCause) {
+        self.rings().ended.get_or_insert(Ended::Abandoned(cause));
     }
 
     /// Sends a command and waits for its answer. Other threads may do the same meanwhile.
@@ -282,7 +292,9 @@ impl ControlQueue {
         let result = self.send(&command, opcode);
         if let Err(error) = &result {
             match error {
-                ControlError::Stuck { .. } => return result,
+                ControlError::Stuck { .. } | ControlError::Abandoned { sent: false, .. } => {
+                    return result;
+                }
                 ControlError::TimedOut { .. } => {
                     self.rings().ended.get_or_insert(Ended::Stuck);
                 }
@@ -301,8 +313,10 @@ impl ControlQueue {
         let clock = self.registers.clock();
         let sent = wait_for(&**clock, self.deadline, COMPLETION_STEP, || {
             let mut rings = self.rings();
-            if rings.ended.is_some() {
-                return Err(ControlError::Stuck { opcode });
+            match rings.ended {
+                Some(Ended::Abandoned(cause)) => return Err(abandoned(opcode, cause, false)),
+                Some(_) => return Err(ControlError::Stuck { opcode }),
+                None => {}
             }
             if rings.completions.is_none() {
                 return self
@@ -406,6 +420,7 @@ impl ControlQueue {
         let registers = &self.registers;
         let clock = registers.clock();
         let mut reads = 0;
+        let mut lookout = Lookout::new(registers, self.baseline);
         let taken = wait_for(&**clock, self.deadline, COMPLETION_STEP, || {
             let mut rings = self.rings();
             rings.reap(registers);
@@ -413,7 +428,7 @@ impl ControlQueue {
                 return Ok(Some(completion));
             }
             match &rings.ended {
-                Some(Ended::Abandoned) => return Err(ControlError::Abandoned { opcode }),
+                Some(Ended::Abandoned(cause)) => return Err(abandoned(opcode, *cause, true)),
                 Some(Ended::Garbled(what)) => {
                     let what = what.clone();
                     return Err(ControlError::Garbled { opcode, what });
@@ -431,6 +446,9 @@ impl ControlQueue {
             reads += 1;
             if reads > READS_BEFORE_YIELD {
                 clock.pause(YIELDING_STEP);
+                if let Some(cause) = lookout.look(registers) {
+                    self.abandon(cause);
+                }
             }
             Ok(None)
         })?;
@@ -537,6 +555,14 @@ impl Rings {
             let shadow = completions.shadow.words();
             shadow.store_release(CQ_SHADOW_HEAD_WORD, head.0);
         }
+    }
+}
+
+const fn abandoned(opcode: Opcode, cause: FailureCause, sent: bool) -> ControlError {
+    ControlError::Abandoned {
+        opcode,
+        cause,
+        sent,
     }
 }
 

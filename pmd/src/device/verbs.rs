@@ -40,7 +40,8 @@ impl Device {
     }
 
     /// Objects whose destruction the device never confirmed, oldest first. Their memory is not used
-    /// again before the device was reset.
+    /// again before the device was reset. Then regions that were dropped while a window was bound to
+    /// them: their memory is free once the window is closed or dropped.
     pub fn quarantine(&self) -> Result<Vec<Quarantined>, RdmaError> {
         Ok(self.engine()?.state().quarantined())
     }
@@ -73,7 +74,10 @@ impl Device {
     /// ([`Memory::from_raw`]). Register the buffer with
     /// [`ProtectionDomain::register`]; [`DmaBuffer::into_memory`] gives the memory back afterwards.
     ///
-    /// One mapping of the device for each buffer; over vfio-user only for a memfd.
+    /// One mapping of the device for each buffer. Over vfio-user the server maps a file that is sealed
+    /// against shrinking (`F_SEAL_SHRINK`). All other memory it reads and writes through the file of
+    /// this process' address space, which takes longer: the program must be able to open
+    /// `/proc/self/mem` when it opens the device.
     pub fn map_memory(&self, memory: impl Into<Memory>) -> Result<DmaBuffer, MapError> {
         let memory = memory.into();
         let Some(pool) = self.pool() else {

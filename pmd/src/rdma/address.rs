@@ -1,7 +1,7 @@
 //! Local addresses, and the device's table of MAC addresses ("ARP table").
 
 use super::RdmaError;
-use super::numbers::Numbers;
+use super::numbers::{Numbers, within};
 use rand::Rng;
 use ringside_config::{LocalAddress, NetworkSection};
 use std::collections::BTreeMap;
@@ -66,6 +66,30 @@ pub(crate) fn as_number(address: IpAddr) -> u128 {
 /// A VLAN tag with another priority, 0..=7.
 pub(crate) const fn with_priority(tag: u16, level: u8) -> u16 {
     (tag & 0x1FFF) | ((level as u16 & 7) << 13)
+}
+
+/// The VLAN tag of packets: `tag` with the priority of the service level, if one is given.
+///
+/// Errors: [`RdmaError::OutOfRange`] for a level beyond 7, and for VLAN 4095, which is reserved.
+/// Source: IEEE 802.1Q, table 9-2.
+pub(crate) fn tag_of(tag: Option<u16>, level: Option<u8>) -> Result<Option<u16>, RdmaError> {
+    if let Some(level) = level {
+        within("the service level", level.into(), 0, 7)?;
+    }
+    let Some(tag) = tag else {
+        return Ok(None);
+    };
+    within("the number of a VLAN", (tag & 0xFFF).into(), 0, 4094)?;
+    Ok(Some(level.map_or(tag, |level| with_priority(tag, level))))
+}
+
+/// Refuses an address that no single peer has. Errors: [`RdmaError::NotUnicast`].
+pub(crate) fn unicast(address: IpAddr) -> Result<(), RdmaError> {
+    let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    match address.is_unspecified() || address.is_multicast() || is_broadcast {
+        true => Err(RdmaError::NotUnicast { address }),
+        false => Ok(()),
+    }
 }
 
 /// MAC address of a multicast group (RFC 1112, section 6.4; RFC 2464, section 7); nothing if the

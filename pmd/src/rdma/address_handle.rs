@@ -1,9 +1,9 @@
 //! Address handles: ways to peers, for datagrams.
 
-use super::address::{MacAddress, as_number, multicast_mac, with_priority};
+use super::address::{MacAddress, as_number, multicast_mac, tag_of, unicast};
 use super::lifecycle::{By, Making};
-use super::objects::Object;
-use super::objects::{Objects, Table};
+use super::numbers::within;
+use super::objects::{Object, Objects, Table};
 use super::protection_domain::{Kind, Share};
 use super::records::AddressHandleRecord;
 use super::session::Session;
@@ -22,14 +22,16 @@ pub struct Destination {
     pub mac: MacAddress,
     /// Address to send from; the device's first one of that family if there is none.
     pub local_address: Option<IpAddr>,
-    /// VLAN tag: priority in bits 13 to 15, number in bits 0 to 11.
+    /// VLAN tag: priority in bits 13 to 15, number in bits 0 to 11, 0..=4094.
     pub vlan_tag: Option<u16>,
-    /// Hop limit.
+    /// Hop limit, 1..=255.
     pub hop_limit: u8,
     /// Traffic class.
     pub traffic_class: u8,
     /// Flow label, 20 bits; also decides the UDP source port.
     pub flow_label: u32,
+    /// Service level, 0..=7: replaces the priority of the VLAN tag. It has no effect without a VLAN.
+    pub service_level: Option<u8>,
 }
 
 impl Destination {
@@ -44,6 +46,7 @@ impl Destination {
             hop_limit: 64,
             traffic_class: 0,
             flow_label: 0,
+            service_level: None,
         }
     }
 
@@ -62,14 +65,11 @@ impl Destination {
     }
 
     /// The same with a service level, 0..=7: the priority in the VLAN tag. It has no effect without
-    /// a VLAN: give the tag first.
+    /// a VLAN. The address handle refuses a higher level.
     #[must_use]
     pub const fn service_level(self, level: u8) -> Self {
         Self {
-            vlan_tag: match self.vlan_tag {
-                Some(tag) => Some(with_priority(tag, level)),
-                None => None,
-            },
+            service_level: Some(level),
             ..self
         }
     }
@@ -119,9 +119,16 @@ impl ProtectionDomain {
     /// Makes an address handle, for queue pairs of this domain.
     ///
     /// Errors: [`RdmaError::AddressFamily`], [`RdmaError::Capacity`], [`RdmaError::OutOfRange`],
-    /// [`RdmaError::InvalidAddressHandle`] and others; nothing is left over.
+    /// [`RdmaError::NotUnicast`], [`RdmaError::InvalidAddressHandle`] and others; nothing is left
+    /// over.
     pub fn address_handle(&self, destination: &Destination) -> Result<AddressHandle, RdmaError> {
-        super::numbers::within("the flow label", destination.flow_label, 0, (1 << 20) - 1)?;
+        within("the flow label", destination.flow_label, 0, (1 << 20) - 1)?;
+        within("the hop limit", destination.hop_limit.into(), 1, 255)?;
+        let vlan_tag = tag_of(destination.vlan_tag, destination.service_level)?;
+        let to_group = multicast_mac(destination.address).is_some();
+        if !to_group {
+            unicast(destination.address)?;
+        }
         let facts = &self.engine().facts;
         let source = match destination.local_address {
             Some(address) => address,
@@ -133,16 +140,15 @@ impl ProtectionDomain {
                 peer: destination.address,
             });
         }
-        let to_group = multicast_mac(destination.address).is_some();
         let command = CreateAddressHandle {
             source_mac: facts.mac,
-            vlan_tag: destination.vlan_tag.unwrap_or(0),
+            vlan_tag: vlan_tag.unwrap_or(0),
             traffic_class: destination.traffic_class,
             protection_domain: self.number(),
             flow_label: destination.flow_label,
             hop_limit: destination.hop_limit,
             ipv4: source.is_ipv4(),
-            insert_vlan: destination.vlan_tag.is_some(),
+            insert_vlan: vlan_tag.is_some(),
             // As Linux requests it: for itself, and for every group.
             loopback: to_group || source == destination.address,
             destination_ip: as_number(destination.address),

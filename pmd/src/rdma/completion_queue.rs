@@ -51,12 +51,21 @@ fn entries_of(completions: u32) -> Result<u32, RdmaError> {
 /// A completion queue. `Send`, not `Sync`: only one core polls it.
 ///
 /// A dropped completion queue is destroyed with the last queue pair that uses it.
-#[derive(Debug)]
 pub struct CompletionQueue {
     queue: ringside_cq::CompletionQueue,
     target: CompletionTarget,
     event_queue: u16,
     request: EventRequest,
+}
+
+impl std::fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompletionQueue")
+            .field("number", &self.number())
+            .field("event_queue", &self.event_queue)
+            .field("anomalies", &self.anomalies())
+            .finish_non_exhaustive()
+    }
 }
 
 /// The completion queue of a queue pair, named from any thread. Cheap to clone.

@@ -5,7 +5,7 @@
 //! use.
 
 use super::RdmaError;
-use super::address::MacAddress;
+use super::address::{MacAddress, unicast};
 use std::net::IpAddr;
 
 /// One end of a reliable connection.
@@ -34,7 +34,7 @@ pub(crate) fn check_mtu(bytes: u32) -> Result<(), RdmaError> {
 impl Endpoint {
     /// Checks that it can be an end of a connection at all.
     ///
-    /// Errors: [`RdmaError::Mtu`], [`RdmaError::OutOfRange`].
+    /// Errors: [`RdmaError::Mtu`], [`RdmaError::NotUnicast`], [`RdmaError::OutOfRange`].
     pub fn check(&self) -> Result<(), RdmaError> {
         let most = (1 << 24) - 1;
         for (what, given) in [
@@ -58,6 +58,7 @@ impl Endpoint {
                 most: 0,
             });
         }
+        unicast(self.address)?;
         check_mtu(self.path_mtu)
     }
 }

@@ -64,7 +64,7 @@ impl Engine {
         state.service.end.queue_pairs = state.objects.queue_pairs.iter().count();
         self.over.store(true, std::sync::atomic::Ordering::Release);
         self.retire_doorbells();
-        self.control.abandon();
+        self.control.abandon(cause);
         self.ports.fail();
         let EngineState {
             objects, service, ..

@@ -131,6 +131,10 @@ pub(crate) struct Withheld {
     /// memory of objects that a shutdown destroyed while their owners still hold them
     pub(crate) kept: Vec<DmaBuffer>,
     pub(crate) quarantined: Vec<Kept>,
+    /// regions and windows without an owner that the device refused to destroy. Owner: `refused`
+    pub(crate) refused: Vec<Kept>,
+    /// the time at which taking events makes the driver destroy those
+    pub(crate) next_attempt: Option<Instant>,
     /// queue pairs that shared receive queues feed, by number
     pub(crate) fed: BTreeMap<u32, FedQueuePair>,
 }
@@ -178,7 +182,8 @@ pub(crate) struct Parts {
 
 impl Engine {
     /// An engine with a control queue and nothing else yet.
-    pub(crate) fn new(parts: Parts, control: ControlQueue, carried: Carried) -> Self {
+    pub(crate) fn new(parts: Parts, mut control: ControlQueue, carried: Carried) -> Self {
+        control.watch(parts.baseline);
         let over = Arc::default();
         process::tell_in_child_of(&over);
         let group_rules = GroupRules::new(Arc::clone(&parts.admin), parts.facts.vsi_number);

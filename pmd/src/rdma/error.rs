@@ -246,6 +246,12 @@ pub enum RdmaError {
         /// The given value.
         address: std::net::IpAddr,
     },
+    /// The address of a peer is one that no single peer has.
+    #[error("{address} is not the address of one peer; give a unicast address")]
+    NotUnicast {
+        /// The given value.
+        address: std::net::IpAddr,
+    },
     /// A group holds so many queue pairs of a function and no more.
     #[error("{members} queue pairs of this device are in the group {group} already: let one leave")]
     GroupFull {
@@ -301,7 +307,7 @@ pub enum RdmaError {
     /// A command failed. After a refusal the object is as it was; memory that the device may still
     /// use is kept until the shutdown.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Control(ControlError),
     /// The device cannot be reached.
     #[error(transparent)]
     Function(#[from] FunctionError),
@@ -347,4 +353,20 @@ pub enum FastRegionError {
         /// The queue pair's.
         queue_pair: u32,
     },
+}
+
+impl RdmaError {
+    /// True if the device answered a command and refused it: the object is as it was.
+    pub(crate) const fn is_refusal_by_device(&self) -> bool {
+        matches!(self, Self::Control(ControlError::Refused { .. }))
+    }
+}
+
+impl From<ControlError> for RdmaError {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::Abandoned { cause, .. } => Self::DeviceFailed { cause },
+            error => Self::Control(error),
+        }
+    }
 }

@@ -118,6 +118,7 @@ impl Engine {
         let mut result = Ok(());
         if state.service.end.cause.is_none() {
             result = self.take_events(&mut state, events);
+            state.destroy_refused_at(self.registers.clock().now());
             if result.is_err() {
                 self.look_after(&mut state, true);
             }

@@ -31,7 +31,6 @@ enum Stage {
 }
 
 /// A region for fast registration. Dropping it takes it out of the device.
-#[derive(Debug)]
 pub struct FastRegion {
     domain: ProtectionDomain,
     _share: Share,
@@ -55,7 +54,7 @@ pub(super) struct Registration {
 }
 
 /// Memory that was not loaded.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct LoadError {
     /// The error.
@@ -306,9 +305,32 @@ impl Drop for FastRegion {
         let error = match state.destroy::<RegionRecord>(number, By::Owner) {
             Destroyed::Gone(_) => return,
             Destroyed::DeviceFailed { .. } => return state.free_after_reset(buffers),
-            Destroyed::Refused(error) | Destroyed::Unconfirmed(error) => error,
+            Destroyed::Refused(error) => return state.keep_refused(number, buffers, &error),
+            Destroyed::Unconfirmed(error) => error,
         };
         state.set_apart::<RegionRecord>(number, &error);
         state.set_memory_apart(RegionRecord::NAME, number, buffers, &error);
+    }
+}
+
+impl std::fmt::Debug for FastRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FastRegion")
+            .field("key", &self.tag.0)
+            .field("stage", &self.stage)
+            .field("address", &self.address)
+            .field("length", &self.length)
+            .field("pages_most", &self.pages_most)
+            .field("buffers", &self.buffers.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LoadError")
+            .field("error", &self.error)
+            .field("buffers", &self.buffers.len())
+            .finish()
     }
 }

@@ -4,7 +4,8 @@ use ringside_bus::DmaBuffer;
 use serde::Serialize;
 
 /// An object that was destroyed here, and perhaps not in the device. Its memory is not used again
-/// until the device was reset.
+/// until the device was reset; that of a region that was dropped while a window was bound to it,
+/// until the window is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Quarantined {
     /// Its kind.

@@ -27,7 +27,11 @@ use ringside_spec::rdma::commands::SteeringTag;
 use std::ops::Range;
 
 /// A registered memory region. `Send` and `Sync`; dropping it deregisters.
-#[derive(Debug)]
+///
+/// The device refuses to deregister a region while a window is bound to it. A region that is dropped
+/// then stays registered, and open to peers through the window, until the window is closed or
+/// dropped, or the device is shut down. Until then [`Device::quarantine`](crate::Device::quarantine)
+/// lists it.
 pub struct MemoryRegion {
     share: [Share; 2],
     domain: ProtectionDomain,
@@ -345,12 +349,29 @@ impl Drop for MemoryRegion {
         }
         if let Err((error, _)) = self.release() {
             let buffers = std::mem::take(&mut self.buffers);
-            if !buffers.is_empty() {
-                let mut state = self.domain.engine().state();
-                state.set_apart::<RegionRecord>(self.number, &error);
-                state.set_memory_apart(RegionRecord::NAME, self.number, buffers, &error);
+            if buffers.is_empty() {
+                return;
             }
+            let mut state = self.domain.engine().state();
+            if error.is_refusal_by_device() {
+                return state.keep_refused(self.number, buffers, &error);
+            }
+            state.set_apart::<RegionRecord>(self.number, &error);
+            state.set_memory_apart(RegionRecord::NAME, self.number, buffers, &error);
         }
+    }
+}
+
+impl std::fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryRegion")
+            .field("key", &self.key.0)
+            .field("address", &self.address)
+            .field("length", &self.length)
+            .field("access", &self.access)
+            .field("protection_domain", &self.domain.number())
+            .field("buffers", &self.buffers.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Memory windows: a part of a region, opened to peers under a key of its own by a request of the
 //! send queue, and closed again without deregistering.
 
-use super::lifecycle::{By, Making};
+use super::lifecycle::{By, Destroyed, Making};
 use super::protection_domain::{Kind, Share};
 use super::records::RegionRecord;
 use super::{Access, MemoryRegion, ProtectionDomain, RdmaError, RemoteRegion};
@@ -18,7 +18,9 @@ pub enum WindowKind {
     Two,
 }
 
-/// A memory window. Dropping it closes and frees it.
+/// A memory window. Dropping it closes and frees it. Drop it before the region that it is bound to:
+/// in a structure, by an earlier field. Otherwise the region stays registered until the window is
+/// dropped.
 #[derive(Debug)]
 pub struct MemoryWindow {
     domain: ProtectionDomain,
@@ -167,9 +169,12 @@ impl Drop for MemoryWindow {
             return;
         }
         let mut state = self.domain.engine().state();
-        let result = state.destroy_with_memory::<RegionRecord>(self.number, By::Owner);
-        if let Err(error) = result {
-            tracing::error!(%error, "memory window dropped");
+        match state.destroy::<RegionRecord>(self.number, By::Owner) {
+            Destroyed::Gone(_) | Destroyed::DeviceFailed { .. } => {}
+            Destroyed::Refused(error) => state.keep_refused(self.number, Vec::new(), &error),
+            Destroyed::Unconfirmed(error) => tracing::error!(%error, "memory window dropped"),
         }
+        // The region that it was bound to may have been dropped before.
+        state.destroy_refused();
     }
 }

@@ -58,6 +58,7 @@ mod quarantine;
 mod query;
 mod queue_pair;
 pub(crate) mod records;
+mod refused;
 mod registration_cache;
 pub(crate) mod session;
 mod shared_receives;
@@ -88,7 +89,7 @@ pub use protection_domain::{ProtectionDomain, Quotas};
 pub use query::{CompletionQueueReport, PortReport, PortState};
 pub use queue_pair::{
     ConnectError, Connected, ConnectionChange, DatagramInitialised, DatagramReady, DrainError,
-    Drained, Earlier, Initialised, OfDatagrams, PostError, QueuePair, QueuePairConfig,
+    Drained, Earlier, Initialised, OfDatagrams, PeerReport, PostError, QueuePair, QueuePairConfig,
     QueuePairReport, QueuePairStage, ReadyError, ReceiveAttributes, Receiving, ResetError,
     Resettable, SendAttributes, SendSwitch, Sending, To, timer_steps,
 };
@@ -99,6 +100,15 @@ pub use ringside_bus::{DmaBuffer, LendPermit, Memory};
 pub use ringside_cq::{Anomalies, Completion, Datagram, Operation, Status};
 pub use ringside_qp::{Fragment, SendFlags, SendFlags as Flags, WorkRequest};
 pub use ringside_spec::verbs::Route;
+
+/// The requests that [`QueuePair::post`] takes. Some are named as traits of the standard library are,
+/// therefore they have a module of their own.
+pub mod requests {
+    pub use ringside_qp::{
+        BindWindow, FastRegister, LocalInvalidate, Nop, PageSizeCode, Payload, Read, RequestError,
+        Send, SendDatagram, SendFlags, SendInline, SendKind, WorkRequest, Write, WriteInline,
+    };
+}
 pub use shared_receives::{Place, SharedReceiveConfig, SharedReceiveQueue};
 pub use statistics::Statistic;
 pub use usage::{MapError, ObjectUsage, Usage};

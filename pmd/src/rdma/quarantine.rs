@@ -41,19 +41,18 @@ impl EngineState {
         }
     }
 
-    /// The kept entries, oldest first.
+    /// The kept entries, oldest first; then those that the device refused to destroy.
     pub(crate) fn quarantined(&self) -> Vec<Quarantined> {
-        self.withheld
-            .quarantined
-            .iter()
-            .map(|kept| kept.entry.clone())
-            .collect()
+        let withheld = &self.withheld;
+        let kept = withheld.quarantined.iter().chain(&withheld.refused);
+        kept.map(|kept| kept.entry.clone()).collect()
     }
 
     /// Gives all of it back to the pool: after a reset of the function, and only then. Returns the
     /// bytes.
     pub(crate) fn reclaim_quarantine(&mut self) -> usize {
-        let kept = std::mem::take(&mut self.withheld.quarantined);
+        let mut kept = std::mem::take(&mut self.withheld.quarantined);
+        kept.append(&mut self.withheld.refused);
         let bytes = kept.iter().map(|kept| kept.entry.bytes).sum();
         drop(kept.into_iter().flat_map(|kept| kept.buffers));
         bytes

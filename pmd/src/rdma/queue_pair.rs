@@ -26,7 +26,7 @@ pub use datagram::{DatagramInitialised, DatagramReady, OfDatagrams, ReadyError, 
 pub use drain::{DrainError, Drained, SendSwitch};
 pub use earlier::Earlier;
 pub use post::PostError;
-pub use query::{QueuePairReport, QueuePairStage};
+pub use query::{PeerReport, QueuePairReport, QueuePairStage};
 pub use reset::{ResetError, Resettable};
 pub use steps::{ReceiveAttributes, Receiving, SendAttributes};
 

@@ -152,7 +152,9 @@ impl RegistrationCache {
     pub fn invalidate(&self, first: *const u8, length: usize) -> Result<(), CacheError> {
         let start = first.addr() as u64;
         let range = start..start.saturating_add(length as u64);
-        let pages = start / PAGE * PAGE..range.end.next_multiple_of(PAGE);
+        // No page begins behind the last multiple.
+        let end = range.end.checked_next_multiple_of(PAGE);
+        let pages = start / PAGE * PAGE..end.unwrap_or(u64::MAX);
         let shared = &*self.0;
         let removed = shared.state().invalidate(&pages);
         let mut result = Ok(());

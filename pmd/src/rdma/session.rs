@@ -80,6 +80,12 @@ impl Engine {
         })
     }
 
+    /// The reason why nothing is made of this engine's objects any more: the end of its period of
+    /// service, if it has ended. Otherwise `error`.
+    pub(crate) fn end_or(&self, error: RdmaError) -> RdmaError {
+        self.open_state().err().unwrap_or(error)
+    }
+
     /// The state for making something new, alone.
     pub(crate) fn open_state_alone(&self) -> Result<Session<'_>, RdmaError> {
         self.check_process()?;

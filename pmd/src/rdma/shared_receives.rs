@@ -25,7 +25,9 @@ pub struct SharedReceiveConfig {
     /// Fragments that a receive may have, 1..=13. Queue pairs that are fed must take as many.
     pub fragments: u32,
     /// Receives that each queue pair has in its own queue at a time: the number of messages that
-    /// can arrive for it between two polls. The queue pair's own limit applies too.
+    /// can arrive for it between two polls. The queue pair's own limit applies too. A queue pair
+    /// begins with fewer where more than half of `receives` are in others' queues: see
+    /// [`SharedReceiveQueue`].
     pub window: u32,
 }
 
@@ -42,6 +44,15 @@ impl Default for SharedReceiveConfig {
 
 /// A shared receive queue. `Send`, not `Sync`: the same core polls all completions of its queue
 /// pairs, with [`SharedReceiveQueue::poll`].
+///
+/// A receive that a queue pair has in its own queue cannot be taken back, so some are kept for queue
+/// pairs to come. Half of [`SharedReceiveConfig::receives`] goes out in full windows, the next quarter
+/// in quarters of them. A queue pair that is attached after that begins with one receive. One that
+/// uses its receives gets a wider window while more than a quarter of them wait. So at least a quarter
+/// as many queue pairs as there are receives can be attached late and receive at once, if that many
+/// are posted. Beyond that, a queue pair waits for receives that are posted later, although others
+/// have unused ones: its peer is told that the receiver is not ready. [`Self::begin_lending`] has no
+/// such limit.
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
     inner: SharedReceives,
@@ -79,7 +90,7 @@ impl ProtectionDomain {
 
 impl SharedReceiveQueue {
     /// Attaches a queue pair: its receives come from this queue from now on, and it refuses
-    /// receives of its own.
+    /// receives of its own. It has none yet if all that are posted are in other queue pairs' queues.
     ///
     /// Errors: [`RdmaError::Member`]; the queue pair is unchanged.
     pub fn attach<S>(&mut self, queue_pair: &mut QueuePair<S>) -> Result<(), RdmaError> {
@@ -87,7 +98,7 @@ impl SharedReceiveQueue {
         let number = queue_pair.number();
         let domain = queue_pair.protection_domain();
         if !self.domain.is_beside(domain) {
-            return Err(RdmaError::ForeignDomain);
+            return Err(domain.engine().end_or(RdmaError::ForeignDomain));
         }
         if !self.domain.is(domain) {
             return Err(RdmaError::OtherDomain { queue_pair: number });

@@ -34,6 +34,7 @@ impl Engine {
         }
         // Windows first: the device refuses to free a region with windows on it.
         result = result.and(state.destroy_all::<RegionRecord>(|region| region.is_window));
+        state.destroy_refused();
         result = result.and(state.destroy_all::<RegionRecord>(|region| !region.is_window));
         self.retire_doorbells();
         result

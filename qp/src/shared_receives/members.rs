@@ -4,7 +4,8 @@ use super::{MemberError, SharedReceives, UnusedReceives, is_member};
 use crate::ReceiveQueue;
 
 impl SharedReceives {
-    /// Makes the receive queue of a queue pair a member, with up to `window` receives at a time.
+    /// Makes the receive queue of a queue pair a member, with up to `window` receives at a time. It
+    /// begins with fewer where more than half of the capacity is in members' queues.
     ///
     /// Control path: allocates. Errors: [`MemberError`], together with the queue.
     pub fn add(
@@ -42,20 +43,22 @@ impl SharedReceives {
         if self.is_lending() {
             return;
         }
-        self.places += window;
+        let window = self.first_window(window);
+        self.places += window.now;
         self.windows.insert(queue_pair, window);
+        let places: usize = self.windows.values().map(|one| one.most.max(one.now)).sum();
         // All members may miss all of their receives, and receives posted beyond the capacity may
         // return.
         self.forget_others();
         // Room also for one that is not in the list, and for one of a queue pair that is not a
         // member.
-        self.hungry.reserve(self.places + 3);
-        self.pool.grow(self.capacity + self.places);
-        for _ in 0..window {
+        self.hungry.reserve(places + 3);
+        self.pool.grow(self.capacity + places);
+        for _ in 0..window.now {
             self.note_missing(queue_pair);
         }
         self.poorest_last();
-        self.patience = self.patience.min((window / 2).max(1));
+        self.set_patience();
         self.feed();
     }
 
@@ -95,7 +98,7 @@ impl SharedReceives {
     /// Receives of a member that it does not miss: outstanding ones, and those whose completions
     /// were not delivered.
     pub(super) fn filled(&self, queue_pair: u32) -> u64 {
-        let window = self.windows.get(&queue_pair).copied().unwrap_or(0);
+        let window = self.windows.get(&queue_pair).map_or(0, |one| one.now);
         let last = self.is_last_known().then_some(&self.last);
         let missing = self.hungry.iter().take(self.missing).chain(last);
         let missing = missing.filter(|number| **number == queue_pair).count();
@@ -115,7 +118,7 @@ impl SharedReceives {
         // Also those of receives that completed and have yet to be delivered.
         let held = match self.held(queue_pair) {
             Some(held) => held.count as usize,
-            None => self.windows.remove(&queue_pair).unwrap_or(0),
+            None => self.windows.remove(&queue_pair).unwrap_or_default().now,
         };
         self.places = self.places.saturating_sub(held);
         self.forget_lent(queue_pair);

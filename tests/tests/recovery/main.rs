@@ -7,4 +7,5 @@ mod life;
 mod refused;
 mod shared;
 mod traffic;
+mod waits;
 mod workers;

@@ -1,8 +1,10 @@
 //! The attributes that verbs set on a queue pair, and its reset.
 
+use ringside_config::LocalAddress;
 use ringside_pmd::rdma::{
-    Access, Connected, Destination, Flags, Initialised, QueuePair, QueuePairConfig, QueuePairStage,
-    RdmaError, ReceiveAttributes, SendAttributes, SharedReceiveConfig, Status, timer_steps,
+    Access, Connected, Destination, Endpoint, Flags, Initialised, QueuePair, QueuePairConfig,
+    QueuePairStage, RdmaError, ReceiveAttributes, SendAttributes, SharedReceiveConfig, Status,
+    timer_steps,
 };
 use ringside_testkit::Pair;
 use std::time::Duration;
@@ -242,5 +244,83 @@ fn a_fed_queue_pair_is_not_reset_and_comes_back() {
     let qp = refused.into_queue_pair().expect("as it was");
     shared.destroy(qp).unwrap();
     drop(shared);
+    pair.finish();
+}
+
+#[test]
+fn a_service_level_is_the_priority_of_the_vlan_wherever_the_vlan_comes_from() {
+    let pair = Pair::new();
+    let address = LocalAddress {
+        vlan: Some(100),
+        ..LocalAddress::new("10.9.0.1".parse().unwrap(), 24)
+    };
+    let gid = pair.a.device.add_address(address).unwrap();
+    let made = |config: QueuePairConfig| pair.a.domain.queue_pair(config);
+    let config = || pair.a.config();
+    for config in [
+        config().gid_index(gid.index).service_level(5),
+        config().service_level(5).gid_index(gid.index),
+        config().vlan_tag(0x2064).service_level(5),
+        config().service_level(5).vlan_tag(100),
+    ] {
+        assert_eq!(made(config).unwrap().vlan_tag(), Some(0xA064));
+    }
+    assert_eq!(made(config().service_level(5)).unwrap().vlan_tag(), None);
+    for (config, what) in [
+        (config().service_level(8), "service level"),
+        (config().vlan_tag(100).service_level(255), "service level"),
+        (config().vlan_tag(4095), "VLAN"),
+        (config().vlan_tag(0xFFFF), "VLAN"),
+        (config().hop_limit(0), "hop limit"),
+        (config().acknowledge_timeout(32), "acknowledge timeout"),
+    ] {
+        let error = made(config).unwrap_err();
+        assert!(matches!(error, RdmaError::OutOfRange { .. }), "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    pair.finish();
+}
+
+#[test]
+fn a_peer_that_is_no_single_station_is_refused_by_its_address() {
+    let pair = Pair::new();
+    let peer = pair.b.queue_pair(pair.b.config());
+    for address in ["0.0.0.0", "224.0.0.1", "255.255.255.255"] {
+        let address = address.parse().unwrap();
+        let endpoint = Endpoint {
+            address,
+            ..peer.endpoint()
+        };
+        let queue_pair = pair.a.queue_pair(pair.a.config());
+        let refused = queue_pair.connect(&endpoint).unwrap_err();
+        assert_eq!(refused.error, RdmaError::NotUnicast { address });
+    }
+    let destination = Destination::from(&peer.endpoint());
+    let zero = Destination {
+        address: "0.0.0.0".parse().unwrap(),
+        ..destination
+    };
+    for (wrong, what) in [
+        (zero, "unicast"),
+        (destination.service_level(8), "service level"),
+        (
+            Destination {
+                vlan_tag: Some(4095),
+                ..destination
+            },
+            "VLAN",
+        ),
+        (
+            Destination {
+                hop_limit: 0,
+                ..destination
+            },
+            "hop limit",
+        ),
+    ] {
+        let error = pair.a.domain.address_handle(&wrong).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    drop(peer);
     pair.finish();
 }

@@ -435,3 +435,87 @@ fn a_nop_completes_in_order() {
     drop((a, b, from, at));
     pair.finish();
 }
+
+/// Binds a window to `at` and drops the region while the window is bound.
+fn dropped_under(
+    kind: WindowKind,
+) -> (
+    Pair,
+    [QueuePair<Connected>; 2],
+    MemoryRegion,
+    ringside_pmd::rdma::MemoryWindow,
+    RemoteRegion,
+) {
+    let (mut pair, a, mut b, from, at) = connected();
+    let mut window = pair.b.domain.memory_window(kind).unwrap();
+    let open = b
+        .bind_window(
+            1,
+            &mut window,
+            (&at, 0..2048),
+            Access::REMOTE_WRITE,
+            Flags::SIGNALLED,
+        )
+        .unwrap();
+    b.ring();
+    assert_eq!(pair.wait_b(1)[0].status(), Status::Success);
+    drop(at);
+    let kept = pair.b.device.quarantine().unwrap();
+    assert_eq!(kept.len(), 1);
+    assert_eq!((kept[0].what, kept[0].bytes), ("memory region", 4096));
+    (pair, [a, b], from, window, open)
+}
+
+/// Regions and windows of `b`, and entries of its quarantine.
+fn left(pair: &Pair) -> (u32, usize) {
+    let device = &pair.b.device;
+    let regions = device.object_usage().unwrap().memory_regions.used;
+    (regions, device.quarantine().unwrap().len())
+}
+
+#[test]
+fn a_region_dropped_before_its_window_ends_with_the_window() {
+    for kind in [WindowKind::One, WindowKind::Two] {
+        let (mut pair, [mut a, b], from, window, open) = dropped_under(kind);
+        assert_eq!(left(&pair), (2, 1), "{kind:?}");
+        drop(window);
+        assert_eq!(left(&pair), (0, 0), "{kind:?}");
+        let refused = write(&mut pair, &mut a, &from, open.at(0));
+        assert_eq!(refused, Status::RemoteAccess, "{kind:?}");
+        drop((a, b, from));
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_region_dropped_before_its_window_ends_once_the_window_is_closed() {
+    let (mut pair, [a, mut b], from, window, open) = dropped_under(WindowKind::Two);
+    b.invalidate(2, open.key, Flags::SIGNALLED).unwrap();
+    b.ring();
+    assert_eq!(pair.wait_b(1)[0].status(), Status::Success);
+    for _ in 0..2_000 {
+        assert_eq!(pair.b.events(), []);
+        pair.pass();
+    }
+    assert_eq!(left(&pair), (1, 0), "the window alone");
+    drop((a, b, window, from));
+    pair.finish();
+    // And with the queue pair through which it was bound.
+    let (pair, [a, b], from, window, _) = dropped_under(WindowKind::Two);
+    drop(b);
+    assert_eq!(left(&pair), (1, 0), "the window alone");
+    drop((a, window, from));
+    pair.finish();
+}
+
+#[test]
+fn a_shutdown_frees_a_region_that_was_dropped_under_a_bound_window() {
+    for kind in [WindowKind::One, WindowKind::Two] {
+        let (pair, [a, b], from, window, _) = dropped_under(kind);
+        drop((a, b, from));
+        let used = pair.b.device.pool().unwrap().usage().used_bytes;
+        assert!(used >= 4096);
+        pair.finish();
+        drop(window);
+    }
+}

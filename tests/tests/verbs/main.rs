@@ -18,6 +18,7 @@ mod queries;
 mod queues;
 mod shared;
 mod states;
+mod texts;
 mod user_memory;
 
 use ringside_model::Threaded;

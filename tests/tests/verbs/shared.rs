@@ -2,7 +2,7 @@
 
 use ringside_model::Fault;
 use ringside_pmd::rdma::{
-    Completion, Connected, Flags, MemoryRegion, PostError, QueuePair, RdmaError,
+    Completion, Connected, Flags, MemoryRegion, PostError, QueuePair, QueuePairConfig, RdmaError,
     SharedReceiveConfig, SharedReceiveQueue, Status,
 };
 use ringside_spec::rdma::commands::Opcode;
@@ -145,7 +145,7 @@ fn a_destroyed_queue_pair_leaves_its_receives_to_the_others() {
     let (first, second) = (connections.remove(0), connections.remove(0));
     let before = queue.destroy(first.1).unwrap() + queue.destroy(second.1).unwrap();
     assert_eq!(
-        (before >= 8, queue.left(), queue.queue_pairs()),
+        (before >= 6, queue.left(), queue.queue_pairs()),
         (true, 8, 0)
     );
     let (mut qp, mut member) = pair.connect(|config| config);
@@ -260,13 +260,45 @@ fn a_reset_that_loses_its_queue_pair_leaves_the_receives_and_no_write_to_the_fre
     pair.finish();
 }
 
+/// Clients come one after another, after all receives were posted.
+#[test]
+fn queue_pairs_that_are_attached_late_have_a_receive_while_some_are_unused() {
+    let config = SharedReceiveConfig {
+        receives: 64,
+        ..SharedReceiveConfig::default()
+    };
+    let (mut pair, mut queue, _) = shared(0, &config);
+    let (from, at) = (pair.a.region(64), pair.b.region(64 * SLOT));
+    for slot in 0..64 {
+        post(&mut queue, &at, slot);
+    }
+    let piece = [from.slice(0..8).unwrap()];
+    let mut connections = Vec::new();
+    for client in 0..20 {
+        let no_second_try = |config: QueuePairConfig| config.receiver_not_ready_retries(0);
+        let (mut near, mut far) = pair.connect(no_second_try);
+        queue.attach(&mut far).unwrap();
+        near.send(client, &piece, Flags::SIGNALLED).unwrap();
+        near.ring();
+        let done = pair.wait_a(1);
+        assert_eq!(done[0].status(), Status::Success, "client {client}");
+        for done in received(&mut pair, &mut queue, 1) {
+            post(&mut queue, &at, done.id as usize);
+        }
+        assert_eq!(queue.left(), 64);
+        connections.push((near, far));
+    }
+    drop((connections, queue, from, at));
+    pair.finish();
+}
+
 /// Receives that were flushed into a ring which the completion queue has left are outstanding no
 /// more, and no completion has told of them.
 #[test]
 fn receives_flushed_into_a_former_ring_return_when_their_queue_pair_is_destroyed_or_reset() {
     for resets in [false, true] {
         let config = SharedReceiveConfig {
-            receives: 8,
+            receives: 16,
             fragments: 1,
             window: 4,
         };

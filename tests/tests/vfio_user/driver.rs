@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Brings up both functions of a server.
-fn devices(served: &Served) -> [Device; 2] {
+pub(super) fn devices(served: &Served) -> [Device; 2] {
     bring_up_all(|index| Some(served.client(index.into())), &config())
 }
 
-fn ends(devices: &[Device; 2], bytes: usize) -> [ConnectedEnd; 2] {
+pub(super) fn ends(devices: &[Device; 2], bytes: usize) -> [ConnectedEnd; 2] {
     connect(devices.each_ref(), bytes, |config| config)
 }
 

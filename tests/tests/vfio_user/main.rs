@@ -3,6 +3,7 @@
 mod driver;
 mod other_client;
 mod other_server;
+mod user_memory;
 
 use ringside_bus::TscClock;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};

@@ -1,4 +1,5 @@
 use super::*;
+use crate::rdma::RdmaError;
 use crate::trace::Recorder;
 use ringside_bus::dma_pool::PoolSettings;
 use ringside_bus::double::{Double, Script};
@@ -191,7 +192,7 @@ struct AbandonsOnFailure<'a>(&'a ControlQueue);
 impl Drop for AbandonsOnFailure<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.abandon();
+            self.0.abandon(FailureCause::Requested);
         }
     }
 }
@@ -462,7 +463,7 @@ fn a_wrong_answer_ends_all_commands_that_wait_and_abandoning_too() {
                 .collect();
             bench.until_under_way(3);
             match abandoned {
-                true => bench.queue.abandon(),
+                true => bench.queue.abandon(FailureCause::Requested),
                 false => bench.complete(completion(3)),
             }
             for one in waiting {
@@ -473,8 +474,12 @@ fn a_wrong_answer_ends_all_commands_that_wait_and_abandoning_too() {
                 assert_eq!(is_abandoned, abandoned, "{error}");
             }
         });
+        // A command that was not sent is not in the device. The error has the cause of a failure.
         let next = bench.queue.execute(Nop {}).unwrap_err();
-        assert!(matches!(next, ControlError::Stuck { .. }), "{next}");
+        assert!(next.is_refusal(), "{next}");
+        let cause = FailureCause::Requested;
+        let names_cause = RdmaError::from(next) == RdmaError::DeviceFailed { cause };
+        assert_eq!(names_cause, abandoned);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::rdma::RdmaError;
 use ringside_bus::DmaBuffer;
 
 /// A registration that failed, with the memory that was to be registered.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct RegisterError {
     /// The error.
@@ -51,4 +51,13 @@ pub struct ReregisterError {
     /// The region as it was; none if its memory had to be kept, or if only a part of the change was
     /// made.
     pub region: Option<Box<MemoryRegion>>,
+}
+
+impl std::fmt::Debug for RegisterError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RegisterError")
+            .field("error", &self.error)
+            .field("buffers", &self.buffers.len())
+            .finish()
+    }
 }

@@ -20,7 +20,7 @@ impl MemoryRegion {
         access: Access,
     ) -> Result<Self, ReregisterError> {
         if !Arc::ptr_eq(self.domain.engine(), domain.engine()) {
-            return Err(self.unchanged(RdmaError::ForeignDomain));
+            return Err(self.foreign(domain));
         }
         let plan = match Pages::of(&self.buffers, &self.domain.engine().pool) {
             Ok(plan) => plan,
@@ -83,7 +83,7 @@ impl MemoryRegion {
         base: Base,
     ) -> Result<(Self, Vec<DmaBuffer>), ReregisterError> {
         if !Arc::ptr_eq(self.domain.engine(), domain.engine()) {
-            return Err(self.unchanged(RdmaError::ForeignDomain));
+            return Err(self.foreign(domain));
         }
         let plan = match Pages::of(&buffers, &domain.engine().pool)
             .and_then(|plan| plan.check_base(base))
@@ -148,6 +148,13 @@ impl MemoryRegion {
             error: DeregisterError::Kept { error, bytes }.into(),
             region: None,
         }
+    }
+
+    /// The domain is of another device, or one of the two has ended.
+    fn foreign(self, domain: &ProtectionDomain) -> ReregisterError {
+        let error = domain.engine().end_or(RdmaError::ForeignDomain);
+        let error = self.domain.engine().end_or(error);
+        self.unchanged(error)
     }
 
     fn unchanged(self, error: RdmaError) -> ReregisterError {

@@ -1,6 +1,5 @@
 //! The requested attributes of a queue pair.
 
-use crate::rdma::address::with_priority;
 use crate::rdma::numbers::within;
 use crate::rdma::{Access, CompletionQueue, CompletionTarget, RdmaError};
 use ringside_spec::rdma::limits::{MAX_FRAGMENTS, MAX_INLINE_BYTES};
@@ -31,6 +30,9 @@ pub struct QueuePairConfig {
     pub(crate) hop_limit: u8,
     pub(crate) traffic_class: u8,
     pub(crate) flow_label: u32,
+    pub(crate) service_level: Option<u8>,
+    /// the code of verbs that `retransmission_timeout` was made of
+    pub(crate) acknowledge_timeout: Option<u8>,
 }
 
 impl QueuePairConfig {
@@ -66,6 +68,8 @@ impl QueuePairConfig {
             hop_limit: 64,
             traffic_class: 0,
             flow_label: 0,
+            service_level: None,
+            acknowledge_timeout: None,
         }
     }
 
@@ -143,7 +147,7 @@ impl QueuePairConfig {
         self
     }
 
-    /// VLAN tag: priority in bits 13 to 15, number in bits 0 to 11.
+    /// VLAN tag: priority in bits 13 to 15, number in bits 0 to 11, 0..=4094.
     #[must_use]
     pub fn vlan_tag(mut self, tag: u16) -> Self {
         self.vlan_tag = Some(tag);
@@ -170,6 +174,7 @@ impl QueuePairConfig {
     #[must_use]
     pub fn retransmission_timeout(mut self, steps: u8) -> Self {
         self.retransmission_timeout = steps;
+        self.acknowledge_timeout = None;
         self
     }
 
@@ -182,6 +187,7 @@ impl QueuePairConfig {
     #[must_use]
     pub fn acknowledge_timeout(mut self, code: u8) -> Self {
         self.retransmission_timeout = timer_steps(code);
+        self.acknowledge_timeout = Some(code);
         self
     }
 
@@ -206,13 +212,13 @@ impl QueuePairConfig {
         self
     }
 
-    /// Service level, 0..=7: the priority in the VLAN tag. It has no effect without a VLAN: give
-    /// the tag first.
+    /// Service level, 0..=7: the priority in the VLAN tag, that of [`QueuePairConfig::vlan_tag`] or of
+    /// [`QueuePairConfig::gid_index`]. It has no effect without a VLAN.
     ///
     /// Verbs: `ibv_ah_attr.sl`.
     #[must_use]
     pub fn service_level(mut self, level: u8) -> Self {
-        self.vlan_tag = self.vlan_tag.map(|tag| with_priority(tag, level));
+        self.service_level = Some(level);
         self
     }
 
@@ -230,7 +236,7 @@ impl QueuePairConfig {
         self
     }
 
-    /// Hop limit of its packets.
+    /// Hop limit of its packets, 1..=255.
     #[must_use]
     pub fn hop_limit(mut self, hops: u8) -> Self {
         self.hop_limit = hops;
@@ -270,6 +276,10 @@ impl QueuePairConfig {
         within("the receiver-not-ready retry count", not_ready, 0, 7)?;
         let timeout = self.retransmission_timeout.into();
         within("the retransmission timeout", timeout, 1, 127)?;
+        if let Some(code) = self.acknowledge_timeout {
+            within("the acknowledge timeout", code.into(), 0, 31)?;
+        }
+        within("the hop limit", self.hop_limit.into(), 1, 255)?;
         within("outbound reads", self.outbound_reads.into(), 1, 127)?;
         within("inbound reads", self.inbound_reads.into(), 1, 127)?;
         within("the flow label", self.flow_label, 0, (1 << 20) - 1)

@@ -1,7 +1,7 @@
 //! The context of a queue pair: its parameters as the device reads them.
 
 use super::QueuePairConfig;
-use crate::rdma::address::{MacAddress, as_number};
+use crate::rdma::address::{MacAddress, as_number, tag_of};
 use crate::rdma::connection::{Endpoint, check_mtu};
 use crate::rdma::gids::Gids;
 use crate::rdma::{Access, RdmaError};
@@ -160,7 +160,7 @@ impl Wanted {
         Ok(Self {
             path_mtu,
             local_address: source.address,
-            vlan_tag: config.vlan_tag.or(source.vlan),
+            vlan_tag: tag_of(config.vlan_tag.or(source.vlan), config.service_level)?,
         })
     }
 }

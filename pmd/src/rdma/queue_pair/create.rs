@@ -99,9 +99,10 @@ pub(super) fn prepare(
     config: &QueuePairConfig,
 ) -> Result<Prepared, RdmaError> {
     config.check()?;
-    let ours = |of: &Arc<Engine>| Arc::ptr_eq(of, engine);
-    if !ours(config.send.engine()) || !ours(config.receive.engine()) {
-        return Err(RdmaError::ForeignQueue);
+    for of in [config.send.engine(), config.receive.engine()] {
+        if !Arc::ptr_eq(of, engine) {
+            return Err(engine.end_or(of.end_or(RdmaError::ForeignQueue)));
+        }
     }
     let wanted = Wanted::of(config, engine.facts.path_mtu, &engine.gids())?;
     let sizes = Sizes::of(config)?;

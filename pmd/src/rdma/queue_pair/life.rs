@@ -258,9 +258,12 @@ impl Session<'_> {
     /// Destroys a queue pair. Its memory goes back once the device has confirmed; a shutdown keeps
     /// it, because an owner may still write to it.
     pub(crate) fn destroy_queue_pair(&mut self, number: u32, by: By) -> Result<(), RdmaError> {
-        self.claimed(Claim::QueuePair(number), |session| {
+        let destroyed = self.claimed(Claim::QueuePair(number), |session| {
             session.destroy_claimed(number, by)
-        })
+        });
+        // Windows of type 2 that were bound through it are closed: regions may be free of windows.
+        self.destroy_refused();
+        destroyed
     }
 
     fn destroy_claimed(&mut self, number: u32, by: By) -> Result<(), RdmaError> {

@@ -4,6 +4,7 @@
 //! [`QueuePair::connect`] takes those of the configuration.
 
 use super::{ConnectError, Connected, Initialised, QueuePair, timer_steps};
+use crate::rdma::address::tag_of;
 use crate::rdma::connection::{Endpoint, check_mtu};
 use crate::rdma::numbers::within;
 use crate::rdma::{Access, Destination, RdmaError};
@@ -96,6 +97,8 @@ impl QueuePair<Initialised> {
         within("inbound reads", wanted.inbound_reads.into(), 0, 127)?;
         let label = wanted.path.flow_label;
         within("the flow label", label, 0, (1 << 20) - 1)?;
+        within("the hop limit", wanted.path.hop_limit.into(), 1, 255)?;
+        let vlan_tag = tag_of(wanted.path.vlan_tag, wanted.path.service_level)?;
         let attributes = &mut self.inner.attributes;
         if let Some(address) = wanted.path.local_address {
             attributes.local_address = address;
@@ -103,7 +106,7 @@ impl QueuePair<Initialised> {
         attributes.check_peer(peer)?;
         attributes.path_mtu = wanted.path_mtu;
         attributes.inbound_reads = wanted.inbound_reads.max(1);
-        attributes.vlan_tag = wanted.path.vlan_tag;
+        attributes.vlan_tag = vlan_tag;
         attributes.hop_limit = wanted.path.hop_limit;
         attributes.traffic_class = wanted.path.traffic_class;
         attributes.flow_label = label;

@@ -18,6 +18,9 @@ pub enum Unmapping {
     /// device sends the bytes of the memory that was unmapped. Choose this only if no thread maps
     /// and sends large memory while another frees some: one thread, or an allocator that keeps what
     /// it has mapped.
+    ///
+    /// **`mremap`.** A watched range is a mapping of its own for the kernel: `mremap` of memory of
+    /// which only a part was registered fails with `EFAULT` from then on.
     Watched,
 }
 
