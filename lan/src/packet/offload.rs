@@ -120,7 +120,7 @@ impl Packet {
         if !self.is_sole() {
             return Err(OffloadError::Shared);
         }
-        let (total, first) = (self.length(), self.bytes());
+        let first = self.bytes();
         let split = OffloadError::HeadersSplit(first.len());
         let headers = Headers::find(first)?;
         let at = headers.layer_2_bytes + headers.ip_bytes;
@@ -135,21 +135,9 @@ impl Packet {
         if header_bytes > first.len() || (kind == Some(Layer4::Tcp) && layer_4_bytes < 20) {
             return Err(split);
         }
-        let end = match kind {
-            Some(_) => headers.datagram_end(first, total),
-            None => total,
-        };
-        if end < header_bytes {
-            return Err(OffloadError::MalformedIp);
-        }
-        if let (Some(cut), Some(kind)) = (cut, kind) {
-            check_cut(cut, kind, end - header_bytes)?;
-            if end < total && self.segment_count() > 1 {
-                return Err(OffloadError::Behind(total - end));
-            }
-        }
+        let end = self.covered_end(&headers, kind, header_bytes, cut)?;
         self.finish_former(wanted)?;
-        if end < total {
+        if end < self.length() {
             // Of several segments, which are not to be cut, they stay.
             let _ = self.truncate(end);
         }
@@ -189,6 +177,32 @@ impl Packet {
         self.set_cut(header_bytes as u16, cut.unwrap_or(0));
         self.own = self.own.with_segmentation(cut.is_some());
         Ok(())
+    }
+
+    /// The end of the bytes that the device covers: of the datagram, for a checksum of layer 4 and for
+    /// segmentation. Refuses a packet that the device cannot cut.
+    fn covered_end(
+        &self,
+        headers: &Headers,
+        kind: Option<Layer4>,
+        header_bytes: usize,
+        cut: Option<u16>,
+    ) -> Result<usize, OffloadError> {
+        let total = self.length();
+        let Some(kind) = kind else {
+            return Ok(total);
+        };
+        let end = headers.datagram_end(self.bytes(), total);
+        if end < header_bytes {
+            return Err(OffloadError::MalformedIp);
+        }
+        if let Some(cut) = cut {
+            check_cut(cut, kind, end - header_bytes)?;
+            if end < total && self.segment_count() > 1 {
+                return Err(OffloadError::Behind(total - end));
+            }
+        }
+        Ok(end)
     }
 
     fn set_cut(&mut self, header_bytes: u16, segment_bytes: u16) {

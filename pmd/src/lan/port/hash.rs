@@ -3,6 +3,7 @@
 //! Each kind of flow has a profile, which names words of the packet, and a row of the match memory,
 //! which leads packets of the kind to the profile. Source: ice `ice_flow.c`, `ice_add_rss_cfg_sync`.
 
+use super::hashing::{Hashing, Membership};
 use super::kinds::{FlowKind, HashField, Programmed};
 use super::shared::PortShared;
 use super::tables::Block;
@@ -14,33 +15,8 @@ use ringside_spec::lan::package::VECTOR_WORDS;
 use ringside_spec::lan::registers::filters::{
     HASH_CONTROL, HASH_MASK_SELECT, HASH_SYMMETRY, HashControl, WordChoice,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
-
-/// The group of hash profiles that a VSI is in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Membership {
-    /// That of all VSIs without profiles.
-    #[default]
-    Default,
-    /// Its own was requested; the end of the VSI takes the request back.
-    Requested,
-    /// Its own.
-    Own,
-}
-
-/// The state of a VSI's hash. A change holds its lock from the first command to the last: two changes
-/// at once would free a profile twice.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Hashing {
-    /// profiles and rows of the kinds
-    pub(super) programmed: BTreeMap<FlowKind, Programmed>,
-    /// profiles that no row names once the next change of the tables succeeds
-    replaced: Vec<u16>,
-    membership: Membership,
-    /// both directions of a flow have one hash
-    pub(super) is_symmetric: bool,
-}
 
 impl Vsi {
     /// Sets the fields from which the hash of a kind of packets is computed, in the order of

@@ -15,6 +15,7 @@ mod error;
 mod filters;
 mod hash;
 mod hash_table;
+mod hashing;
 mod kinds;
 mod malicious;
 mod media;

@@ -5,8 +5,8 @@
 use super::clock::PortClock;
 use super::counted::Counted;
 use super::director::Director;
-use super::hash::Hashing;
 use super::hash_table::Spreading;
+use super::hashing::Hashing;
 use super::registry::{PortRegistry, Registered, Taken, Wanted};
 use super::tags::VlanStripping;
 use super::{MAX_QUEUES, PortError, PortSettings};
