@@ -79,7 +79,6 @@ fn a_change_lock_that_was_not_released_is_released_before_the_next_change() {
         code: 12,
     };
     for round in 0..3 {
-        let fault = fault.clone();
         rig.world.with(move |world| world.inject(1, fault));
         // The tables have changed: the call succeeded.
         change_fields(&rig.b.open.port, FlowKind::UdpV4, round);
