@@ -275,6 +275,11 @@ impl ReceiveQueue {
         words.map(u64::from_le)
     }
 
+    /// Words of headers stand where other profiles have the time stamp.
+    const fn has_words_of_headers(&self) -> bool {
+        self.profile > profile::COMMS && self.profile != profile::OPEN_VSWITCH
+    }
+
     fn describe_flexibly(
         &self,
         arrival: &Arrival<'_>,
@@ -312,9 +317,8 @@ impl ReceiveQueue {
             ..FlexDescriptor::zeroed()
         };
         self.add_metadata(arrival, &mut written);
-        let words_instead = self.profile > profile::COMMS && self.profile != profile::OPEN_VSWITCH;
         let stamp = arrival.stamp.filter(|_| last && self.stamps);
-        if let Some(stamp) = stamp.filter(|_| !words_instead) {
+        if let Some(stamp) = stamp.filter(|_| !self.has_words_of_headers()) {
             add_stamp(stamp, &mut written);
         }
         written
