@@ -33,13 +33,13 @@ impl FunctionModel {
         }
         let memory = spaces.get(self.index)?;
         let mut context = lend!(self, memory, now);
-        if self.looped {
-            self.statistics.not_for_us += self.lan.return_frames(&mut context);
-            self.deliver_causes();
-            return None;
-        }
         if !self.link_up {
-            self.lan.discard(&mut context);
+            if self.looped {
+                self.statistics.not_for_us += self.lan.return_frames(&mut context);
+                self.deliver_causes();
+            } else {
+                self.lan.discard(&mut context);
+            }
             return None;
         }
         self.lan.next_frame(&mut context)

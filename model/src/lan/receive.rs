@@ -275,11 +275,6 @@ impl ReceiveQueue {
         words.map(u64::from_le)
     }
 
-    /// Words of headers stand where other profiles have the time stamp.
-    const fn has_words_of_headers(&self) -> bool {
-        self.profile > profile::COMMS && self.profile != profile::OPEN_VSWITCH
-    }
-
     fn describe_flexibly(
         &self,
         arrival: &Arrival<'_>,
@@ -317,8 +312,9 @@ impl ReceiveQueue {
             ..FlexDescriptor::zeroed()
         };
         self.add_metadata(arrival, &mut written);
-        let stamp = arrival.stamp.filter(|_| last && self.stamps);
-        if let Some(stamp) = stamp.filter(|_| !self.has_words_of_headers()) {
+        if let Some(stamp) = arrival.stamp.filter(|_| last && self.stamps)
+            && !has_words(self.profile)
+        {
             add_stamp(stamp, &mut written);
         }
         written
@@ -368,7 +364,6 @@ impl ReceiveQueue {
 
 /// Returns true for a descriptor profile that the model writes.
 pub(super) fn has_layout(number: u8) -> bool {
-    let (first, last) = profile::COMMS_WORDS;
     let known = [
         profile::LEGACY_16,
         profile::LEGACY_32,
@@ -376,9 +371,14 @@ pub(super) fn has_layout(number: u8) -> bool {
         profile::NIC_2,
         profile::COMMS,
         profile::OPEN_VSWITCH,
-        profile::COMMS_IP_OFFSET,
     ];
-    known.contains(&number) || (first..=last).contains(&number)
+    known.contains(&number) || has_words(number)
+}
+
+/// Returns true for a profile with words of headers in the place of the time stamp.
+fn has_words(number: u8) -> bool {
+    let (first, last) = profile::COMMS_WORDS;
+    (first..=last).contains(&number) || number == profile::COMMS_IP_OFFSET
 }
 
 /// The code of the kind of a destination.
