@@ -73,7 +73,7 @@ impl Registry {
 /// A period of service of the device.
 pub(crate) struct Port {
     machine: Arc<Machine>,
-    /// how often the device was brought up
+    /// number of the bring-up or recovery that began it
     life: u32,
     pub(crate) mac: MacAddress,
     /// the device is a model, which runs on the cores of this machine

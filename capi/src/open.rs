@@ -191,14 +191,18 @@ pub extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
 /// `device` came from a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    let port = match port_in_service() {
-        Ok(port) => port,
-        Err(error) => return errno::null(error),
-    };
-    let events = match EventQueue::new() {
-        Ok(events) => events,
-        Err(error) => return errno::null(error),
-    };
+    match port_in_service().and_then(|port| context_on(port, device)) {
+        Ok(context) => context,
+        Err(error) => errno::null(error),
+    }
+}
+
+/// Opens a context of this period of service. Does not wait. Errors: an errno value.
+pub(crate) fn context_on(
+    port: Arc<Port>,
+    device: *mut ibv_device,
+) -> Result<*mut ibv_context, c_int> {
+    let events = EventQueue::new()?;
     let commands = std::fs::File::open("/dev/null").ok();
     let command_descriptor = commands.as_ref().map_or(-1, AsRawFd::as_raw_fd);
     let context = Box::new(ContextObject {
@@ -217,7 +221,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     let public = &raw mut context.table.context;
     lock(&port.contexts).push(public as usize);
     // It ends by the call alone.
-    live::enter(public, Kind::Context, public, |_| 0)
+    Ok(live::enter(public, Kind::Context, public, |_| 0))
 }
 
 /// Closes a context, and destroys those of its objects that the program has left: afterwards the device

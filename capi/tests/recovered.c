@@ -4,44 +4,19 @@
  * goes on: contexts, regions, connections, sockets. What listens on all addresses stays. Says "ok".
  * PEER runs "recovered peer" on another device: it connects, and says "told" when the connection ends. */
 #include "connect.h"
-#include <arpa/inet.h>
+#include "ids.h"
 #include <dirent.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <rdma/rdma_cma.h>
 #include <rdma/rsocket.h>
 #include <unistd.h>
 
-enum { PORT = 4711, BOUND_PORT = 4712, SOCKET_PORT = 4713, WAIT_MS = 20000 };
+enum { PORT = 4711, BOUND_PORT = 4712, SOCKET_PORT = 4713, WAIT_MS = EVENT_MS };
 
 static struct rdma_event_channel *channel;
 
-static struct sockaddr_in at(const char *address, int port)
-{
-    struct sockaddr_in place = { .sin_family = AF_INET, .sin_port = htons(port) };
-    CHECK(inet_pton(AF_INET, address, &place.sin_addr) == 1);
-    return place;
-}
-
-static int is_ready(int descriptor, int milliseconds)
-{
-    struct pollfd wanted = { .fd = descriptor, .events = POLLIN };
-    return poll(&wanted, 1, milliseconds) == 1;
-}
-
 static struct rdma_cm_event *expect(enum rdma_cm_event_type kind)
 {
-    struct rdma_cm_event *event;
-    if (!is_ready(channel->fd, WAIT_MS)) {
-        fprintf(stderr, "no %s\n", rdma_event_str(kind));
-        exit(1);
-    }
-    CHECK(!rdma_get_cm_event(channel, &event));
-    if (event->event != kind)
-        fprintf(stderr, "%s, not %s\n", rdma_event_str(event->event), rdma_event_str(kind));
-    CHECK(event->event == kind);
-    return event;
+    return expect_of(channel, kind);
 }
 
 static struct rdma_cm_id *listening(const char *address, int port)
@@ -68,7 +43,8 @@ struct connection {
 
 static struct rdma_conn_param parameters = { .retry_count = 7, .rnr_retry_count = 7 };
 
-static struct rdma_cm_id *connecting(int port)
+/* An id with a way to the own address, and a queue pair. */
+static struct rdma_cm_id *routed(int port)
 {
     struct rdma_cm_id *id;
     struct sockaddr_in to = at("10.0.0.1", port);
@@ -78,17 +54,29 @@ static struct rdma_cm_id *connecting(int port)
     CHECK(!rdma_resolve_route(id, 2000));
     rdma_ack_cm_event(expect(RDMA_CM_EVENT_ROUTE_RESOLVED));
     with_queue_pair(id);
+    return id;
+}
+
+static struct rdma_cm_id *connecting(int port)
+{
+    struct rdma_cm_id *id = routed(port);
     CHECK(!rdma_connect(id, &parameters));
     return id;
 }
 
-static struct rdma_cm_id *accepted(struct rdma_cm_id *listener)
+static struct rdma_cm_id *requested(struct rdma_cm_id *listener)
 {
     struct rdma_cm_event *request = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
     CHECK(request->listen_id == listener);
     struct rdma_cm_id *id = request->id;
     rdma_ack_cm_event(request);
     with_queue_pair(id);
+    return id;
+}
+
+static struct rdma_cm_id *accepted(struct rdma_cm_id *listener)
+{
+    struct rdma_cm_id *id = requested(listener);
     CHECK(!rdma_accept(id, &parameters));
     return id;
 }
@@ -200,27 +188,30 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
     CHECK(peers_output);
     struct rdma_cm_id *of_peer = accepted(everywhere);
     rdma_ack_cm_event(expect(RDMA_CM_EVENT_ESTABLISHED));
+    /* One that could connect, one that asks, and one that could accept. */
+    struct rdma_cm_id *late = routed(PORT), *asking = connecting(PORT), *asked = requested(everywhere);
 
     CHECK(!system(command));
 
     /* The context, its completion channel and every id that uses the device are told. */
     struct ibv_async_event event;
-    CHECK(is_ready(context->async_fd, WAIT_MS));
+    CHECK(is_readable(context->async_fd, WAIT_MS));
     CHECK(!ibv_get_async_event(context, &event) && event.event_type == IBV_EVENT_DEVICE_FATAL);
     ibv_ack_async_event(&event);
-    CHECK(is_ready(told->fd, WAIT_MS));
+    CHECK(is_readable(told->fd, WAIT_MS));
     struct ibv_wc done = next(cq);
     CHECK(done.wr_id == 77 && done.status == IBV_WC_WR_FLUSH_ERR);
-    int is_told[4] = { 0 };
-    for (int i = 0; i < 4; i++) {
+    struct rdma_cm_id *users[] = { lost.active, lost.passive, bound, of_peer, asking, asked };
+    enum { USERS = sizeof users / sizeof *users };
+    for (int i = 0; i < USERS; i++) {
         struct rdma_cm_event *removal = expect(RDMA_CM_EVENT_DEVICE_REMOVAL);
-        is_told[0] |= removal->id == lost.active;
-        is_told[1] |= removal->id == lost.passive;
-        is_told[2] |= removal->id == bound;
-        is_told[3] |= removal->id == of_peer;
+        int k = 0;
+        while (k < USERS && users[k] != removal->id)
+            k++;
+        CHECK(k < USERS);
+        users[k] = NULL; /* told once */
         rdma_ack_cm_event(removal);
     }
-    CHECK(is_told[0] && is_told[1] && is_told[2] && is_told[3]);
 
     /* What was there is of no more use, also once the device works again, and can be destroyed. */
     struct ibv_context *again = keeps_old ? open_first(&gid) : NULL;
@@ -228,12 +219,17 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
     CHECK(!ibv_create_cq(context, 1, NULL, NULL, 0) && !ibv_reg_mr(pd, memory, 64, 0));
     CHECK(!ibv_create_qp(pd, &init) && !ibv_post_recv(two, &receive, &bad_receive));
     CHECK(next(cq).status == IBV_WC_WR_FLUSH_ERR);
+    CHECK(rdma_connect(late, &parameters) == -1 && errno == ENODEV);
+    CHECK(rdma_accept(asked, &parameters) == -1);
     char letter;
     CHECK(rrecv(ends[1], &letter, 1, 0) <= 0 && rsend(ends[0], "x", 1, 0) < 0);
     CHECK(!rclose(ends[0]) && !rclose(ends[1]));
     destroyed(lost.active);
     destroyed(lost.passive);
     destroyed(of_peer);
+    destroyed(late);
+    destroyed(asking);
+    destroyed(asked);
     CHECK(!rdma_destroy_id(bound));
     struct ibv_cq *notified;
     void *nothing;
@@ -260,7 +256,7 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
     CHECK(!rdma_destroy_id(listening("10.0.0.1", BOUND_PORT)));
     stream(ends);
     CHECK(!rclose(ends[0]) && !rclose(ends[1]));
-    CHECK(!is_ready(channel->fd, 0) && !is_ready(again->async_fd, 0));
+    CHECK(!is_readable(channel->fd, 0) && !is_readable(again->async_fd, 0));
     CHECK(!ibv_close_device(again));
 }
 

@@ -1,33 +1,9 @@
 /* Unread events: requests whose peers gave up, requests of a listener that moves to another
  * channel, a group that is left; receives for a queue pair that failed. Says "ok" and ends with 0. */
 #include "connect.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <rdma/rdma_cma.h>
+#include "ids.h"
 #include <sys/wait.h>
 #include <unistd.h>
-
-static struct sockaddr_in at(const char *address, int port)
-{
-    struct sockaddr_in made = { .sin_family = AF_INET, .sin_port = htons(port) };
-    CHECK(inet_pton(AF_INET, address, &made.sin_addr) == 1);
-    return made;
-}
-
-static int is_readable(int fd, int milliseconds)
-{
-    struct pollfd one = { .fd = fd, .events = POLLIN };
-    return poll(&one, 1, milliseconds) == 1;
-}
-
-static struct rdma_cm_event *expect(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
-{
-    struct rdma_cm_event *event;
-    CHECK(is_readable(channel->fd, SECONDS * 1000));
-    CHECK(!rdma_get_cm_event(channel, &event) && event->event == kind);
-    return event;
-}
 
 static struct rdma_cm_id *listening(struct rdma_event_channel *channel, int port, int backlog)
 {
@@ -46,9 +22,9 @@ static struct rdma_cm_id *asking(struct rdma_event_channel *channel, int port)
     struct rdma_conn_param parameters = { .qp_num = 0x77, .retry_count = 7 };
     CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
     CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000));
-    rdma_ack_cm_event(expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED));
+    rdma_ack_cm_event(expect_of(channel, RDMA_CM_EVENT_ADDR_RESOLVED));
     CHECK(!rdma_resolve_route(id, 2000));
-    rdma_ack_cm_event(expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED));
+    rdma_ack_cm_event(expect_of(channel, RDMA_CM_EVENT_ROUTE_RESOLVED));
     CHECK(!rdma_connect(id, &parameters));
     return id;
 }
@@ -77,12 +53,12 @@ static void listener_that_moves(struct rdma_event_channel *client)
     CHECK(is_readable(old->fd, SECONDS * 1000));
     listener->context = (void *)2;
     CHECK(!rdma_migrate_id(listener, new));
-    struct rdma_cm_event *event = expect(new, RDMA_CM_EVENT_CONNECT_REQUEST);
+    struct rdma_cm_event *event = expect_of(new, RDMA_CM_EVENT_CONNECT_REQUEST);
     struct rdma_cm_id *asked = event->id;
     CHECK(asked->channel == new && asked->context == (void *)2);
     rdma_ack_cm_event(event);
     CHECK(!rdma_reject(asked, NULL, 0));
-    rdma_ack_cm_event(expect(client, RDMA_CM_EVENT_REJECTED));
+    rdma_ack_cm_event(expect_of(client, RDMA_CM_EVENT_REJECTED));
     CHECK(!rdma_destroy_id(asked) && !rdma_destroy_id(caller) && !rdma_destroy_id(listener));
     rdma_destroy_event_channel(old);
     rdma_destroy_event_channel(new);
@@ -97,7 +73,7 @@ static void group_that_is_left(struct rdma_event_channel *channel)
     CHECK(!rdma_join_multicast(id, (struct sockaddr *)&group, (void *)0x1234));
     CHECK(!rdma_join_multicast(id, (struct sockaddr *)&other, (void *)0x5678));
     CHECK(!rdma_leave_multicast(id, (struct sockaddr *)&group));
-    struct rdma_cm_event *event = expect(channel, RDMA_CM_EVENT_MULTICAST_JOIN);
+    struct rdma_cm_event *event = expect_of(channel, RDMA_CM_EVENT_MULTICAST_JOIN);
     CHECK(event->param.ud.private_data == (void *)0x5678);
     rdma_ack_cm_event(event);
     CHECK(!is_readable(channel->fd, 0));

@@ -5,6 +5,7 @@ mod config_space;
 mod damaged;
 mod direct;
 mod errors;
+mod faults;
 mod interrupts;
 mod lan;
 mod malicious;
@@ -28,7 +29,7 @@ use crate::lan::LanEngine;
 use crate::packet::MacAddress;
 use crate::rdma::RdmaEngine;
 use crate::record::{Event, Recorder, ResetSeen, Tap};
-use crate::strict::{Breach, Ledger};
+use crate::strict::Ledger;
 use clock::Clock;
 use config_space::{ConfigEffect, ConfigSpace};
 use interrupts::Interrupts;
@@ -482,58 +483,6 @@ impl FunctionModel {
     /// The doorbell page of the RDMA engine, shared with clients that ring by plain stores.
     pub fn share_doorbell_page(&mut self, page: Memory) {
         self.rdma.share_doorbell_page(page);
-    }
-
-    /// Adds a fault.
-    pub fn inject(&mut self, fault: Fault) {
-        if self.happens_once(fault) {
-            return;
-        }
-        self.faults.push(fault);
-        self.fault_began(fault);
-        self.refresh();
-        self.firmware.link_may_have_changed();
-    }
-
-    /// Ends all faults of the function.
-    pub fn clear_faults(&mut self) {
-        for fault in std::mem::take(&mut self.faults) {
-            self.fault_ended(fault);
-        }
-        self.rdma.end_stall();
-        self.refresh();
-        self.firmware.link_may_have_changed();
-    }
-
-    /// Ends one fault of the function.
-    pub fn clear_fault(&mut self, fault: Fault) {
-        if self.faults.contains(&fault) {
-            self.faults.retain(|known| *known != fault);
-            self.fault_ended(fault);
-        }
-        if fault == Fault::ProtocolEngineStall {
-            self.rdma.end_stall();
-        }
-        self.refresh();
-        self.firmware.link_may_have_changed();
-    }
-
-    /// The faults that the function has.
-    #[must_use]
-    pub fn faults(&self) -> &[Fault] {
-        &self.faults
-    }
-
-    /// Every breach so far.
-    #[must_use]
-    pub fn breaches(&self) -> Vec<Breach> {
-        self.ledger.breaches()
-    }
-
-    /// Every remark so far: accesses that the model does not do as a card would.
-    #[must_use]
-    pub fn remarks(&self) -> Vec<Breach> {
-        self.ledger.remarks()
     }
 
     /// The number of times that a vector fired.

@@ -216,6 +216,8 @@ fn begin(
     ) -> Result<ConnectionId, RequestError>,
 ) -> Result<(), c_int> {
     node.with(|state, now| {
+        // SAFETY: the callers' promise: an id of this library.
+        unsafe { node.check_device(state, id) }?;
         let connection = call(&mut state.manager, now).map_err(|error| refused(&error))?;
         state.connections.insert(connection, id as usize);
         // SAFETY: the callers' promise: an id of this library.
@@ -309,12 +311,16 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
             queue_key: DATAGRAM_KEY,
             private_data,
         };
-        let answered = node.with(|state, _| state.manager.answer(connection, &found));
-        return answered.map_err(|error| {
+        let answered = node.with(|state, _| {
+            // SAFETY: the caller's promise.
+            unsafe { node.check_device(state, id) }?;
+            let answered = state.manager.answer(connection, &found);
+            answered.map_err(|error| refused(&error))
+        });
+        return answered.inspect_err(|_| {
             // A question that was answered before, or is gone, stays so.
             // SAFETY: the caller's promise.
             let _ = unsafe { refuse(id, Reason::CONSUMER, Vec::new()) };
-            refused(&error)
         });
     }
     // SAFETY: the caller's promise.
@@ -329,8 +335,12 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
         .map_err(|error| refused(&error))
         .and_then(|()| unsafe { connect_pair(id) })
         .and_then(|()| {
-            node.with(|state, now| state.manager.accept(now, connection, &reply))
-                .map_err(|error| refused(&error))
+            node.with(|state, now| {
+                // SAFETY: the caller's promise.
+                unsafe { node.check_device(state, id) }?;
+                let accepted = state.manager.accept(now, connection, &reply);
+                accepted.map_err(|error| refused(&error))
+            })
         });
     if accepted.is_err() {
         // SAFETY: the caller's promise. The request may have ended meanwhile.

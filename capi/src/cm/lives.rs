@@ -1,4 +1,5 @@
-//! What the connection manager has of the device, in each period of its service.
+//! Queue pair 1, the context and the protection domain of the connection manager, in each period of
+//! service of the device.
 
 use super::id::User;
 use super::route::Shared;
@@ -6,7 +7,7 @@ use crate::channel::last_error;
 use crate::device::{Port, lock, object};
 use crate::errno;
 use crate::memory::ibv_alloc_pd;
-use crate::open::{ibv_close_device, ibv_open_device, port_in_service};
+use crate::open::{context_on, ibv_close_device, port_in_service};
 use ringside_connect::Service;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,7 @@ struct Present {
 /// The periods of service of a connection manager.
 pub(super) struct Lives {
     present: Mutex<Present>,
-    /// what ids of former periods may refer to
+    /// contexts and domains that ids of former periods may refer to
     former: Mutex<Vec<Shared>>,
     /// the program has seen a context without an id
     is_listed: AtomicBool,
@@ -79,14 +80,9 @@ impl Lives {
 /// Opens queue pair 1 of a device, a context and a protection domain.
 fn open(port: Arc<Port>) -> Result<(Present, Service), c_int> {
     let service = Service::open(&*port.device()?).map_err(|error| errno::of(&error))?;
-    // SAFETY: the device of this process, and the context that was just opened.
-    let (context, domain) = unsafe {
-        let context = ibv_open_device(object());
-        if context.is_null() {
-            return Err(last_error());
-        }
-        (context, ibv_alloc_pd(context))
-    };
+    let context = context_on(Arc::clone(&port), object())?;
+    // SAFETY: just opened.
+    let domain = unsafe { ibv_alloc_pd(context) };
     if domain.is_null() {
         let error = last_error();
         // SAFETY: opened above, and not used.

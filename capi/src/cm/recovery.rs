@@ -48,6 +48,24 @@ impl Node {
         self.lives.shared().context
     }
 
+    /// Refuses an id that has used the device before a failure: its queue pair is lost, and a connection
+    /// of it would reach nothing. `ENODEV`, as from Linux.
+    ///
+    /// # Safety
+    /// `id` is an id of this library.
+    pub(super) unsafe fn check_device(
+        &self,
+        state: &State,
+        id: *mut rdma_cm_id,
+    ) -> Result<(), c_int> {
+        // SAFETY: the caller's promise.
+        let context = unsafe { (*id).verbs };
+        match state.lost.is_none() && context == self.shared().context {
+            true => Ok(()),
+            false => Err(libc::ENODEV),
+        }
+    }
+
     /// Follows a failure of the device, and its recovery.
     pub(super) fn follow_device(&self, state: &mut State, now: Duration) {
         let port = self.port();

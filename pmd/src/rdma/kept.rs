@@ -1,5 +1,6 @@
 //! Memory of objects that the device may still use.
 
+use super::RdmaError;
 use ringside_bus::DmaBuffer;
 use serde::Serialize;
 
@@ -23,4 +24,21 @@ pub struct Quarantined {
 pub(crate) struct Kept {
     pub(super) entry: Quarantined,
     pub(super) buffers: Vec<DmaBuffer>,
+}
+
+impl Kept {
+    pub(super) fn new(
+        what: &'static str,
+        number: u32,
+        buffers: Vec<DmaBuffer>,
+        reason: &RdmaError,
+    ) -> Self {
+        let entry = Quarantined {
+            what,
+            number,
+            bytes: buffers.iter().map(DmaBuffer::length).sum(),
+            reason: reason.to_string(),
+        };
+        Self { entry, buffers }
+    }
 }

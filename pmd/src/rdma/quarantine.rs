@@ -21,15 +21,9 @@ impl EngineState {
             kept.buffers.extend(buffers);
             return;
         }
-        let reason = reason.to_string();
-        tracing::error!(what, number, bytes, reason, "quarantined");
-        let entry = Quarantined {
-            what,
-            number,
-            bytes,
-            reason,
-        };
-        self.withheld.quarantined.push(Kept { entry, buffers });
+        tracing::error!(what, number, bytes, %reason, "quarantined");
+        let kept = Kept::new(what, number, buffers, reason);
+        self.withheld.quarantined.push(kept);
     }
 
     /// Memory of an object of a device that failed: free once that was reset.

@@ -6,7 +6,7 @@
 //! is gone, from time to time when events are taken, and at the shutdown.
 
 use super::RdmaError;
-use super::kept::{Kept, Quarantined};
+use super::kept::Kept;
 use super::lifecycle::{By, Destroyed};
 use super::objects::Object;
 use super::records::RegionRecord;
@@ -26,17 +26,10 @@ impl Session<'_> {
         buffers: Vec<DmaBuffer>,
         reason: &RdmaError,
     ) {
-        let what = RegionRecord::NAME;
-        let bytes = buffers.iter().map(DmaBuffer::length).sum();
-        let reason = reason.to_string();
-        tracing::warn!(what, number, bytes, reason, "kept until a window is closed");
-        let entry = Quarantined {
-            what,
-            number,
-            bytes,
-            reason,
-        };
-        self.withheld.refused.push(Kept { entry, buffers });
+        let kept = Kept::new(RegionRecord::NAME, number, buffers, reason);
+        let bytes = kept.entry.bytes;
+        tracing::warn!(number, bytes, %reason, "a region is kept until a window is closed");
+        self.withheld.refused.push(kept);
     }
 
     /// Destroys what the device refused to destroy before. What it refuses again is kept.

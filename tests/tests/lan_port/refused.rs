@@ -76,6 +76,31 @@ fn a_mode_that_is_refused_leaves_the_modes_as_they_were() {
     rig.finish();
 }
 
+/// The rules of a table that has room for one: promiscuous mode needs a second one, for groups.
+#[test]
+fn a_mode_whose_second_rule_has_no_room_is_undone() {
+    let mut rig = Rig::new();
+    let port = rig.b.open.port.clone();
+    let address = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        [0x02, 0xBB, 0, 0, high, low]
+    };
+    let full = (0..u16::MAX).find(|number| port.add_address(address(*number)).is_err());
+    let full = full.expect("the table is full");
+    assert_eq!(port.remove_address(address(0)), Ok(true));
+    let before = port.setup();
+    port.set_promiscuous(true)
+        .expect_err("there is room for one rule");
+    assert_eq!(port.setup(), before);
+    assert!(!comes(&mut rig, STRANGER, None) && !comes(&mut rig, GROUP, None));
+    assert_eq!(port.remove_address(address(1)), Ok(true));
+    port.set_promiscuous(true).expect("there is room for two");
+    assert!(comes(&mut rig, STRANGER, None) && comes(&mut rig, GROUP, None));
+    assert!((2..full).all(|number| port.remove_address(address(number)) == Ok(true)));
+    drop(port);
+    rig.finish();
+}
+
 /// The firmware takes the new address and keeps the former one's rule: the port gets its former
 /// address back.
 #[test]

@@ -80,8 +80,8 @@ impl Port {
 }
 
 impl PortShared {
-    /// The port's address `mac` with a rule that lets its packets in; `None` for the function's own,
-    /// which has a rule of its own.
+    /// The port's address `mac` with a rule that lets its packets in; `None` for the function's own
+    /// address: it has a rule already.
     fn own_address(
         &self,
         configured: &Configured,

@@ -19,8 +19,8 @@ pub enum Unmapping {
     /// and sends large memory while another frees some: one thread, or an allocator that keeps what
     /// it has mapped.
     ///
-    /// **`mremap`.** A watched range is a mapping of its own for the kernel: `mremap` of memory of
-    /// which only a part was registered fails with `EFAULT` from then on.
+    /// **`mremap`.** A watched range is a mapping of its own for the kernel. If only a part of some
+    /// memory was registered, `mremap` of that memory fails with `EFAULT` from then on.
     Watched,
 }
 

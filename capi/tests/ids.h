@@ -1,0 +1,40 @@
+/* What programs with ids of librdmacm share: addresses, and events that are expected. */
+#ifndef IDS_H
+#define IDS_H
+#include "check.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+
+enum { EVENT_MS = 40000 };
+
+static inline struct sockaddr_in at(const char *address, int port)
+{
+    struct sockaddr_in made = { .sin_family = AF_INET, .sin_port = htons(port) };
+    CHECK(inet_pton(AF_INET, address, &made.sin_addr) == 1);
+    return made;
+}
+
+static inline int is_readable(int fd, int milliseconds)
+{
+    struct pollfd one = { .fd = fd, .events = POLLIN };
+    return poll(&one, 1, milliseconds) == 1;
+}
+
+/* The next event of a channel, which is of that kind. */
+static inline struct rdma_cm_event *expect_of(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
+{
+    struct rdma_cm_event *event;
+    if (!is_readable(channel->fd, EVENT_MS)) {
+        fprintf(stderr, "no %s\n", rdma_event_str(kind));
+        exit(1);
+    }
+    CHECK(!rdma_get_cm_event(channel, &event));
+    if (event->event != kind)
+        fprintf(stderr, "%s, not %s\n", rdma_event_str(event->event), rdma_event_str(kind));
+    CHECK(event->event == kind);
+    return event;
+}
+
+#endif
