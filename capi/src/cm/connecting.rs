@@ -331,8 +331,9 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
         return Err(refused(&error));
     }
     // SAFETY: the caller's promise.
-    let accepted = checked
-        .map_err(|error| refused(&error))
+    let accepted = node
+        .with(|state, _| unsafe { node.check_device(state, id) })
+        .and_then(|()| checked.map_err(|error| refused(&error)))
         .and_then(|()| unsafe { connect_pair(id) })
         .and_then(|()| {
             node.with(|state, now| {
