@@ -41,7 +41,8 @@ pub(crate) unsafe fn bind_of(wanted: &ibv_send_wr) -> Result<BindWindow, c_int> 
         remote_write: flags & access::REMOTE_WRITE != 0,
         virtual_address_based: true,
         window_type_1,
-    })
+    }
+    .without_rights_if_empty())
 }
 
 /// Notes the key of a bind that was posted: a window of type 2 has the key that the request names.

@@ -356,7 +356,11 @@ impl Inner {
         };
         // The key is in the place of the immediate data.
         let key = wanted.imm_data;
-        Ok(pair.post(wanted.wr_id, &LocalInvalidate { key }, flags)?)
+        Ok(pair.post(
+            wanted.wr_id,
+            &LocalInvalidate { key },
+            flags.of_invalidation(),
+        )?)
     }
 
     /// # Safety

@@ -508,6 +508,9 @@ impl CompletionQueue {
             return Step::Skipped;
         };
         let delivered = if raw.header.error() {
+            if let Some(success) = raw.without_notice(state) {
+                return self.deliver(place, context, &success);
+            }
             None
         } else {
             deliver(tracker(state, side), place, raw)

@@ -42,6 +42,16 @@ impl SendFlags {
     /// Bits of a transfer.
     const TRANSFER_BITS: u64 = Self::QUEUE_BITS | SendHeader::REPORT_ROUND_TRIP_MASK;
 
+    /// The flags of a local invalidation: one that waits for earlier reads also waits for all other
+    /// requests before it. Source: irdma `verbs.c`, irdma_post_send.
+    #[must_use]
+    pub const fn of_invalidation(self) -> Self {
+        match self.contains(Self::READ_FENCE) {
+            true => Self(self.0 | Self::LOCAL_FENCE.0),
+            false => self,
+        }
+    }
+
     /// True if every flag of `other` is set.
     #[inline(always)]
     #[must_use]
@@ -370,6 +380,20 @@ pub struct BindWindow {
     pub virtual_address_based: bool,
     /// A window of type 1; else type 2.
     pub window_type_1: bool,
+}
+
+impl BindWindow {
+    /// The same without rights if it has no bytes: a card may take no bytes for "unlimited", as it
+    /// does where memory is registered (CVE-2023-25775).
+    #[must_use]
+    pub const fn without_rights_if_empty(self) -> Self {
+        let opens = self.length_bytes > 0;
+        Self {
+            remote_read: self.remote_read && opens,
+            remote_write: self.remote_write && opens,
+            ..self
+        }
+    }
 }
 
 #[cfg(test)]

@@ -343,6 +343,7 @@ pub struct QueuePairState {
     /// Outstanding receives.
     pub receive: Tracker,
     keeps_receives: AtomicBool,
+    is_datagram: bool,
     flushed_in_former_rings: AtomicU64,
     /// position before which the device has reported that no send is pending
     settled_sends: AtomicU64,
@@ -371,9 +372,24 @@ impl QueuePairState {
             send: Tracker::new(context, send_quanta, number, 0),
             receive: Tracker::new(context, receive_quanta, number, receive_shift),
             keeps_receives: AtomicBool::new(false),
+            is_datagram: false,
             flushed_in_former_rings: AtomicU64::new(0),
             settled_sends: AtomicU64::new(0),
         }
+    }
+
+    /// Makes it the state of a datagram queue pair: an error completion of a send that is only a
+    /// notice ([`is_notice`](ringside_spec::verbs::status::is_notice)) is a success then.
+    #[must_use]
+    pub fn of_datagrams(mut self, is_datagram: bool) -> Self {
+        self.is_datagram = is_datagram;
+        self
+    }
+
+    /// True for the state of a datagram queue pair.
+    #[must_use]
+    pub fn is_datagram(&self) -> bool {
+        self.is_datagram
     }
 
     /// Notes that the device has completed all sends before position `end`: its flush found none

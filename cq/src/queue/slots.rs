@@ -9,7 +9,7 @@ use ringside_qp::state::{INDEX_SHIFT, Outstanding, SendRecordInfo, Tracker};
 use ringside_spec::verbs::completion::{
     CompletionExtension, CompletionHeader, CompletionLength, CompletionSource,
 };
-use ringside_spec::verbs::status::FLUSH_MAJOR;
+use ringside_spec::verbs::status::{FLUSH_MAJOR, is_notice};
 use ringside_spec::verbs::{FlushCode, QUANTUM_WORDS, QueueSide};
 use std::sync::atomic::AtomicU64;
 
@@ -50,6 +50,18 @@ impl Raw {
         } else {
             QueueSide::Receive
         }
+    }
+
+    /// Returns the success that this error completion stands for, if it is only a notice about a
+    /// datagram that was sent.
+    pub(super) fn without_notice(&self, queue: &QueuePairState) -> Option<Self> {
+        let header = self.header;
+        let notice = queue.is_datagram() && header.send_queue() && header.error();
+        if !notice || !is_notice(header.major() as u16) {
+            return None;
+        }
+        let header = header.with_error(false).with_major(0).with_minor(0);
+        Some(Self { header, ..*self })
     }
 
     /// Returns the completion of `request`: bits without a meaning are cleared, and `extended` now

@@ -31,7 +31,12 @@ struct Bench {
 }
 
 fn bench_at(slots: usize, context: CompletionContext, shift: u32) -> Bench {
-    let state = Arc::new(QueuePairState::new(context, 42, 64, 8, shift));
+    bench_of(slots, context, shift, false)
+}
+
+fn bench_of(slots: usize, context: CompletionContext, shift: u32, is_datagram: bool) -> Bench {
+    let state = QueuePairState::new(context, 42, 64, 8, shift).of_datagrams(is_datagram);
+    let state = Arc::new(state);
     let page = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
     let doorbell = Doorbell::mapped(&page, 0).unwrap();
     let ring = words(slots * 4);
@@ -361,6 +366,42 @@ fn an_error_of_unknown_kind_ends_its_own_request_and_keeps_its_codes() {
         minor: 7,
     };
     assert_eq!(statuses(&bench.poll()), [unknown, Status::Success]);
+}
+
+#[test]
+fn a_notice_about_a_sent_datagram_is_a_success_of_a_datagram_queue_pair_only() {
+    for (is_datagram, side) in [
+        (true, QueueSide::Send),
+        (false, QueueSide::Send),
+        (true, QueueSide::Receive),
+    ] {
+        let context = CompletionContext::new(3, 9);
+        let mut bench = bench_of(16, context, 0, is_datagram);
+        bench.post(1, SILENT);
+        bench.post(2, SIGNALLED);
+        bench.post(3, SIGNALLED);
+        bench.receive.post(4, &[]).unwrap();
+        let index = u16::from(side == QueueSide::Send);
+        let (major, minor) = (0xE123, 5);
+        bench.complete(CompletionElement {
+            error: true,
+            major,
+            minor,
+            ..bench.success(side, index)
+        });
+        bench.complete_send(2);
+        let notice = is_datagram && side == QueueSide::Send;
+        let polled = bench.poll();
+        let status = polled[0].status();
+        if notice {
+            assert_eq!(status, Status::Success);
+        } else {
+            assert_eq!(status, Status::Unknown { major, minor }, "{side:?}");
+        }
+        let named = if side == QueueSide::Send { 2 } else { 4 };
+        assert_eq!(ids(&polled), [named, 3]);
+        assert_eq!(bench.queue.anomalies(), Anomalies::default());
+    }
 }
 
 #[test]

@@ -80,6 +80,14 @@ impl Context {
         &self.function
     }
 
+    /// Interrupt vectors that the function may use: those of its MSI-X table, as far as the firmware
+    /// has granted them. A table may have more.
+    pub(crate) fn granted_vectors(&self) -> Result<u16, StageError> {
+        let table = self.function.interrupt_vectors()?;
+        let granted = self.facts.capabilities()?.vectors.count;
+        Ok(table.min(u16::try_from(granted).unwrap_or(u16::MAX)))
+    }
+
     /// The clock of all waits.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {

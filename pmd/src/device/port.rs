@@ -24,17 +24,16 @@ impl Device {
         let facts = &context.facts;
         let capabilities = facts.capabilities()?;
         // A function that does not answer has none.
-        let vectors = context.function().interrupt_vectors().unwrap_or(0);
+        let vectors = context.granted_vectors().unwrap_or(0);
         let asked = context.config().event_queues();
         let event_queues = possible(asked, facts.rdma.event_queues, vectors);
-        let granted = u16::try_from(capabilities.vectors.count).unwrap_or(u16::MAX);
         Ok(PortParts {
             registers: context.registers().clone(),
             admin: context.admin()?,
             pool: Arc::clone(context.pool()?),
             registry: Arc::clone(&context.ports),
             capabilities: capabilities.clone(),
-            vector: packet_vector(vectors.min(granted), event_queues),
+            vector: packet_vector(vectors, event_queues),
             function: facts.function_number()?,
             port: facts.switch()?.port,
             switch_id: facts.switch()?.switch_id,

@@ -26,6 +26,12 @@ pub const MAX_COMPLETIONS: u32 = (1 << 19) - 1;
 /// Slots after which the device reads the shadow area at the latest. Source: irdma `hw.c`, `verbs.c`.
 const MAX_SHADOW_THRESHOLD: u32 = 0x3FFFF;
 
+/// Slots of a ring of exactly 4 KiB. No ring has so many: Intel's newer driver never makes one, and
+/// names a quirk of the hardware as the reason. It does not say that only later cards have it.
+///
+/// Source: irdma of Linux 7, `verbs.c`, `irdma_create_cq`.
+const SLOTS_OF_A_PAGE: u32 = (4096 / COMPLETION_BYTES) as u32;
+
 /// A completion queue that was not resized.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("the completion queue was not resized: {error}")]
@@ -45,7 +51,11 @@ fn entries_of(completions: u32) -> Result<u32, RdmaError> {
             most: MAX_COMPLETIONS.into(),
         });
     }
-    Ok((2 * (completions + 1)).next_power_of_two())
+    let entries = (2 * (completions + 1)).next_power_of_two();
+    Ok(match entries {
+        SLOTS_OF_A_PAGE => 2 * SLOTS_OF_A_PAGE,
+        other => other,
+    })
 }
 
 /// A completion queue. `Send`, not `Sync`: only one core polls it.
@@ -413,5 +423,20 @@ impl Session<'_> {
             }
         }
         self.destroy_with_memory::<CompletionQueueRecord>(number, By::Owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_have_two_slots_for_each_completion_and_are_never_exactly_a_page() {
+        for completions in 1..=5_000 {
+            let entries = entries_of(completions).unwrap();
+            assert!(entries.is_power_of_two(), "{completions}: {entries}");
+            assert!(entries >= 2 * (completions + 1), "{completions}: {entries}");
+            assert_ne!(entries as usize * COMPLETION_BYTES, 4096, "{completions}");
+        }
     }
 }

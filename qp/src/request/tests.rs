@@ -196,6 +196,36 @@ fn control_operations_fit_one_quantum_without_a_breach() {
 }
 
 #[test]
+fn a_bind_of_no_bytes_grants_no_right() {
+    let bind = |length_bytes| BindWindow {
+        address: 0x1000,
+        length_bytes,
+        region_key: 0x100,
+        window_key: 0x200,
+        remote_read: true,
+        remote_write: true,
+        virtual_address_based: true,
+        window_type_1: true,
+    };
+    for (length_bytes, opens) in [(0, false), (1, true)] {
+        let bound = bind(length_bytes).without_rights_if_empty();
+        assert_eq!((bound.remote_read, bound.remote_write), (opens, opens));
+    }
+}
+
+#[test]
+fn a_fenced_invalidation_waits_for_all_requests_before_it() {
+    let plain = SendFlags::SIGNALLED;
+    assert_eq!(plain.of_invalidation(), plain);
+    let fenced = plain | SendFlags::READ_FENCE;
+    let encoded = encode(&LocalInvalidate { key: 7 }, fenced.of_invalidation(), true).unwrap();
+    let header = SendElement::new(encoded.quanta.as_flattened())
+        .unwrap()
+        .header();
+    assert!(header.read_fence() && header.local_fence() && header.signalled());
+}
+
+#[test]
 fn a_datagram_names_its_destination_and_keeps_reserved_bits_clear() {
     let request = SendDatagram {
         payload: Payload::Inline(b"hello"),

@@ -5,6 +5,15 @@
 /// Source: irdma `user.h`, IRDMA_FLUSH_MAJOR_ERR.
 pub const FLUSH_MAJOR: u16 = 1;
 
+/// True for the major codes by which the device reports an event beside a datagram send that it has
+/// carried out. The send is a success. Only send queues of datagram queue pairs get them.
+///
+/// Source: rdma-core `providers/irdma/uk.c`, irdma_uk_cq_poll_cmpl, IRDMA_CIE_SIGNATURE.
+#[must_use]
+pub const fn is_notice(major: u16) -> bool {
+    major >> 12 == 0xE
+}
+
 /// Minor code of a flushed completion: why the queue pair failed, or that it had failed before.
 ///
 /// Source: irdma `user.h`, enum irdma_flush_opcode.

@@ -23,7 +23,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     let engine = context.engine()?;
     let asked = context.config().event_queues();
     let device = context.facts.rdma.event_queues;
-    let vectors = context.function().interrupt_vectors()?;
+    let vectors = context.granted_vectors()?;
     let queues = possible(asked, device, vectors);
     if queues < asked {
         context.warn(format!(

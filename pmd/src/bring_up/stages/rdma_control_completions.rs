@@ -2,7 +2,7 @@
 //!
 //! Source: irdma `hw.c`, `irdma_create_ccq`.
 
-use super::rdma_control_queue::COMMANDS;
+use super::rdma_control_queue::COMPLETIONS;
 use crate::bring_up::{Context, Needs, RdmaUndo, Stage, StageError, Undo};
 use crate::rdma::RdmaStageError;
 use crate::rdma::engine::Engine;
@@ -29,13 +29,13 @@ fn run(context: &mut Context) -> Result<(), StageError> {
 }
 
 fn start(engine: &Engine) -> Result<(), RdmaStageError> {
-    let bytes = COMMANDS as usize * COMPLETION_BYTES;
+    let bytes = COMPLETIONS as usize * COMPLETION_BYTES;
     let ring = engine.pool.allocate(bytes, EVENT_RING_ALIGNMENT)?;
     let shadow = engine.pool.allocate(SHADOW_BYTES, CCQ_SHADOW_ALIGNMENT)?;
     let mut state = engine.state();
     state.back(ObjectType::CompletionQueue, 0)?;
     let command = CreateCompletionQueue {
-        size_entries: COMMANDS,
+        size_entries: COMPLETIONS,
         shadow_read_threshold: CONTROL_SHADOW_THRESHOLD,
         ring_address: ring.iova().0,
         shadow_address: shadow.iova().0,
@@ -48,7 +48,7 @@ fn start(engine: &Engine) -> Result<(), RdmaStageError> {
     };
     if !engine
         .control
-        .use_completions(ring, COMMANDS as usize, shadow)
+        .use_completions(ring, COMPLETIONS as usize, shadow)
     {
         return Err(RdmaStageError::Unusable {
             what: "the ring of control completions has no room for its entries".to_owned(),
@@ -72,7 +72,7 @@ pub(in crate::bring_up) fn destroy(engine: &Engine) -> Result<(), RdmaStageError
         return Ok(());
     };
     let destroyed = state.execute(DestroyCompletionQueue {
-        size_entries: COMMANDS,
+        size_entries: COMPLETIONS,
         shadow_address: shadow.iova().0,
         cq_number: 0,
         ceq_number_valid: true,

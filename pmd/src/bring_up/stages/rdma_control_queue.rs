@@ -8,6 +8,7 @@ use crate::rdma::RdmaStageError;
 use crate::rdma::address::local_addresses;
 use crate::rdma::engine::{Engine, EngineFacts, Parts};
 use crate::rdma::gids::Gids;
+use ringside_spec::rdma::limits::COMPLETION_BYTES;
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_ARM, DOORBELL_PAGE_SEND};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +19,12 @@ pub(super) const STAGE: Stage = Stage {
     run,
 };
 
-/// Commands that the ring holds; one is under way at a time.
-pub(super) const COMMANDS: u32 = 128;
+/// Commands that the ring holds.
+const COMMANDS: u32 = 128;
+/// Entries of the ring of their completions. One entry for each command would make the ring exactly
+/// a page, which is no good: see `SLOTS_OF_A_PAGE` in `rdma/completion_queue.rs`.
+pub(super) const COMPLETIONS: u32 = 2 * COMMANDS;
+const _: () = assert!(COMPLETIONS as usize * COMPLETION_BYTES != 4096);
 
 fn run(context: &mut Context) -> Result<(), StageError> {
     let facts = facts(context)?;

@@ -219,13 +219,15 @@ fn make(
     attributes: &Attributes,
 ) -> Result<Made, RdmaError> {
     let number = making.number();
-    let shared = Arc::new(QueuePairState::new(
+    let state = QueuePairState::new(
         attributes.completion_context,
         number,
         sizes.send_quanta,
         sizes.receive_quanta >> sizes.receive_shift,
         sizes.receive_shift,
-    ));
+    );
+    let shared =
+        Arc::new(state.of_datagrams(attributes.kind == QueuePairType::RoceUnreliableDatagram));
     let send = SendQueue::new(memory.send.words(), doorbell, Arc::clone(&shared))?;
     let receive = ReceiveQueue::new(memory.receive.words(), Arc::clone(&shared))?;
     let targets = [config.send.reports(), config.receive.reports()];

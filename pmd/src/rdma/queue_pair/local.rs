@@ -40,7 +40,7 @@ impl QueuePair<Connected> {
     /// window of type 2 can be bound again; for a fast region see [`QueuePair::invalidate_fast`].
     #[inline]
     pub fn invalidate(&mut self, id: u64, key: u32, flags: SendFlags) -> Result<(), PostError> {
-        self.post(id, &LocalInvalidate { key }, flags)
+        self.post(id, &LocalInvalidate { key }, flags.of_invalidation())
     }
 
     /// Opens bytes of a region to peers through a window, with [`Access::REMOTE_READ`],
@@ -70,7 +70,7 @@ impl QueuePair<Connected> {
             virtual_address_based: true,
             window_type_1: window.kind() == WindowKind::One,
         };
-        self.post(id, &request, flags)?;
+        self.post(id, &request.without_rights_if_empty(), flags)?;
         window.bound_under(key);
         Ok(bound)
     }
