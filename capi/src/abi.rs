@@ -323,7 +323,10 @@ pub struct ibv_sge {
 }
 
 /// The union `wr` as words: RDMA is address and key; datagrams are handle, queue pair and Q_Key.
-#[repr(C)]
+///
+/// Packed, as are the lists that programs pass by address: a program may keep them inside packed
+/// structures of its own, at any address (libiscsi does). The layout is the same.
+#[repr(C, packed)]
 pub struct ibv_send_wr {
     pub wr_id: u64,
     pub next: *mut ibv_send_wr,
@@ -334,15 +337,18 @@ pub struct ibv_send_wr {
     pub imm_data: u32,
     pub wr: [u64; 4],
     pub qp_type: u32,
+    pub padding: u32,
     pub rest: [u64; 6],
 }
 
-#[repr(C)]
+/// Packed: see [`ibv_send_wr`].
+#[repr(C, packed)]
 pub struct ibv_recv_wr {
     pub wr_id: u64,
     pub next: *mut ibv_recv_wr,
     pub sg_list: *mut ibv_sge,
     pub num_sge: c_int,
+    pub padding: u32,
 }
 
 #[repr(C)]

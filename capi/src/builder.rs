@@ -63,6 +63,7 @@ impl Builder {
                 imm_data: number,
                 wr,
                 qp_type: 0,
+                padding: 0,
                 rest: [0; 6],
             },
             data: Data::Entries(0..0),

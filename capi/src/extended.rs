@@ -7,6 +7,7 @@ use crate::abi::{
 use crate::bind::union_of;
 use crate::builder::Builder;
 use crate::errno;
+use crate::fragments::entries;
 use crate::post::post_all;
 use crate::queue_pair::{QueuePairObject, ibv_create_qp};
 use std::ffi::{c_int, c_void};
@@ -298,8 +299,14 @@ unsafe extern "C" fn wr_set_sge(pair: *mut ibv_qp_ex, lkey: u32, addr: u64, leng
 unsafe extern "C" fn wr_set_sge_list(pair: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
     // SAFETY: the caller's promise.
     unsafe {
-        let list = slice(list, count);
-        with_batch(pair, |builder| builder.set_entries(list));
+        let list = match c_int::try_from(count) {
+            Ok(count) => entries(list, count, c_int::MAX as u32),
+            Err(_) => Err(libc::EINVAL),
+        };
+        with_batch(pair, |builder| match list {
+            Ok(list) => builder.set_entries(list),
+            Err(error) => builder.refuse(error),
+        });
     }
 }
 

@@ -234,7 +234,7 @@ unsafe fn post_plain_inline(
     let flags = flags_of(wanted.send_flags, signal_all);
     let (id, [remote_address, key, ..]) = (wanted.wr_id, wanted.wr);
     // SAFETY: the caller's promise.
-    let only = unsafe { &*wanted.sg_list };
+    let only = unsafe { wanted.sg_list.read_unaligned() };
     if !(1..=most).contains(&only.length) {
         return None;
     }

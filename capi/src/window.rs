@@ -111,6 +111,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
         imm_data: 0,
         wr: [0; 4],
         qp_type: 0,
+        padding: 0,
         rest: bind::union_of(window, key, &wanted.bind_info),
     };
     let mut refused = std::ptr::null_mut();

@@ -24,7 +24,7 @@ fn data_stays_with_its_request_while_the_lists_grow() {
     let all: Vec<_> = builder.finish().unwrap().collect();
     assert_eq!(all.len(), 100);
     for (number, request) in all.into_iter().enumerate() {
-        assert_eq!(request.wr_id, number as u64);
+        assert_eq!({ request.wr_id }, number as u64);
         // SAFETY: the builder's lists are as they were.
         let first = unsafe { &*request.sg_list };
         let is_inline = request.send_flags & send_flags::INLINE != 0;

@@ -192,6 +192,7 @@ impl Pair {
             next: std::ptr::null_mut(),
             sg_list: &raw mut part,
             num_sge: 1,
+            padding: 0,
         };
         let mut refused = std::ptr::null_mut();
         // SAFETY: the own queue pair; a live request of registered memory.
@@ -294,6 +295,7 @@ impl Pair {
                 0,
             ],
             qp_type: 0,
+            padding: 0,
             rest: [0; 6],
         };
         let mut refused = std::ptr::null_mut();

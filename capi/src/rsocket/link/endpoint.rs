@@ -73,6 +73,7 @@ impl Endpoint {
                 next: std::ptr::null_mut(),
                 sg_list: std::ptr::null_mut(),
                 num_sge: 0,
+                padding: 0,
             };
             let mut refused = std::ptr::null_mut();
             // SAFETY: the queue pair of the id; a live request.
@@ -107,6 +108,7 @@ impl Endpoint {
             imm_data: immediate.unwrap_or(0).to_be(),
             wr: [target.address, target.key.into(), 0, 0],
             qp_type: 0,
+            padding: 0,
             rest: [0; 6],
         };
         let mut refused = std::ptr::null_mut();
