@@ -2,7 +2,7 @@
 
 use super::command::{Command, Outcome};
 use super::rules::ListKind;
-use super::{Firmware, generic, media, nvm, recipes, switch};
+use super::{Firmware, classes, generic, media, nvm, recipes, switch};
 use crate::chip::Context;
 use ringside_spec::lan::admin::generic::resource;
 use ringside_spec::lan::admin::switch::Resource;
@@ -246,10 +246,10 @@ impl Firmware {
             Opcode::ModuleEeprom => media::read(command),
             Opcode::GetLinkTopology => Err(ReturnCode::NoEntry),
             Opcode::LldpGetMib | Opcode::GetCeeDcbConfig => Err(ReturnCode::NoEntry),
+            Opcode::LldpSetLocalMib => classes::set_local_mib(command, &mut self.scheduler),
             Opcode::LldpMibChange
             | Opcode::LldpStop
             | Opcode::LldpStart
-            | Opcode::LldpSetLocalMib
             | Opcode::LldpDcbAgent
             | Opcode::LldpFilterControl
             | Opcode::LldpExecutePendingMib

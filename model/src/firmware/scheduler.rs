@@ -1,5 +1,6 @@
 //! The transmit scheduler's tree, and the commands that change it.
 
+use super::classes::{CLASSES, Classes};
 use super::command::{Answer, Command, Outcome};
 use crate::chip::Context;
 use ringside_spec::lan::Parameters;
@@ -22,6 +23,14 @@ const CLASS_0: u32 = 0x101;
 const ENTRY_POINT: u32 = 0x102;
 const FIRST_GIVEN: u32 = 0x200;
 
+/// The node of a traffic class; class 0 is in the default tree.
+const fn class_node(class: usize) -> u32 {
+    match class {
+        0 => CLASS_0,
+        other => 0x110 + other as u32,
+    }
+}
+
 /// A node of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
@@ -36,6 +45,7 @@ pub(super) struct Scheduler {
     nodes: BTreeMap<u32, Place>,
     next: u32,
     rate_profiles: BTreeMap<(u8, u16), RateLimitProfile>,
+    classes: Classes,
 }
 
 impl Scheduler {
@@ -44,6 +54,7 @@ impl Scheduler {
             nodes: BTreeMap::new(),
             next: FIRST_GIVEN,
             rate_profiles: BTreeMap::new(),
+            classes: Classes::ONE,
         };
         let defaults = [
             (ROOT, NO_NODE, ElementType::RootPort),
@@ -67,20 +78,47 @@ impl Scheduler {
         tree
     }
 
+    /// Divides the port into classes: each has a node below the root. That of a class that is gone
+    /// stays as long as it has children.
+    pub(super) fn set_classes(&mut self, classes: Classes) {
+        self.classes = classes;
+        for class in 1..CLASSES {
+            let (node, used) = (class_node(class), classes.used >> class & 1 == 1);
+            if used {
+                let element = Element {
+                    kind: ElementType::TrafficClass.code(),
+                    ..Element::unlimited()
+                };
+                self.nodes.entry(node).or_insert(Place {
+                    parent: ROOT,
+                    layer: 1,
+                    element,
+                });
+            } else if self.children(node) == 0 {
+                self.nodes.remove(&node);
+            }
+        }
+    }
+
     /// Nodes that are not those of the default tree, and default ones that are gone, as
-    /// id, parent, kind.
+    /// id, parent, kind. Those of traffic classes are the firmware's own.
     pub(super) fn differences(&self) -> Vec<(u32, u32, u8)> {
         let default = Self::new();
         let added = self
             .nodes
             .iter()
-            .filter(|(id, _)| !default.nodes.contains_key(id));
+            .filter(|(id, _)| !default.nodes.contains_key(id) && !self.is_class(**id));
         let gone = default
             .nodes
             .iter()
             .filter(|(id, _)| !self.nodes.contains_key(id));
         let added = added.map(|(id, place)| (*id, place.parent, place.element.kind));
         added.chain(gone.map(|(id, _)| (*id, NO_NODE, 0))).collect()
+    }
+
+    fn is_class(&self, node: u32) -> bool {
+        let place = self.nodes.get(&node);
+        place.is_some_and(|place| place.element.kind() == ElementType::TrafficClass)
     }
 
     /// Rate limit profiles that exist: layer and id.
@@ -157,7 +195,7 @@ impl Scheduler {
             );
             return Err(ReturnCode::NoEntry);
         }
-        if self.children(node) > 0 || node == ROOT || node == CLASS_0 {
+        if self.children(node) > 0 || node == ROOT || self.is_class(node) {
             context
                 .ledger
                 .breach("scheduler node removed while it has children", || {
@@ -364,14 +402,16 @@ impl Scheduler {
             return Err(ReturnCode::NoEntry);
         }
         let mut ets = PortEts {
-            valid_classes: 1,
-            class_nodes: [NO_NODE.into(); 8],
+            valid_classes: self.classes.used,
+            share: self.classes.share,
+            class_nodes: [NO_NODE.into(); CLASSES],
             ..PortEts::zeroed()
         };
-        let [first, ..] = &mut ets.share;
-        *first = 100;
-        let [first, ..] = &mut ets.class_nodes;
-        *first = CLASS_0.into();
+        for (class, node) in ets.class_nodes.iter_mut().enumerate() {
+            if self.classes.used >> class & 1 == 1 {
+                *node = class_node(class).into();
+            }
+        }
         command.put(0, &ets)?;
         Ok(Answer {
             parameters: asked.to_raw(),

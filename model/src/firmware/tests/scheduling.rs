@@ -1,6 +1,7 @@
 //! The scheduler's tree and its leaves.
 
 use super::client::{Answered, Client, none};
+use ringside_spec::lan::admin::lldp::LldpSetLocalMib;
 use ringside_spec::lan::admin::queues::{
     AddRdmaQueueSets, AddTransmitQueues, DisableTransmitQueues, DisabledQueue, MoveTransmitQueues,
     RdmaQueueSet, RdmaQueueSetGroup, TransmitQueue, TransmitQueueGroup,
@@ -120,6 +121,84 @@ fn default_tree_is_port_class_entry_and_each_node_can_be_asked_for() {
             .iter()
             .all(|layer| layer.siblings_max.get() < 128)
     );
+}
+
+/// A MIB that gives each priority a class: TLVs for the recommendation, then the configuration.
+fn mib(priorities: [u8; 4], shares: [u8; 8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (subtype, priorities) in [(10, [0x77; 4]), (9, priorities)] {
+        bytes.extend([127 << 1, 25, 0x00, 0x80, 0xC2, subtype, 8]);
+        bytes.extend(priorities);
+        bytes.extend(shares);
+        bytes.extend([2; 8]);
+    }
+    bytes
+}
+
+fn set_mib(client: &mut Client, bytes: &[u8]) -> ReturnCode {
+    let parameters = LldpSetLocalMib {
+        length_bytes: (bytes.len() as u16).into(),
+        ..LldpSetLocalMib::zeroed()
+    };
+    let answered = client.give(Opcode::LldpSetLocalMib, &parameters, bytes);
+    answered.descriptor.return_code()
+}
+
+fn port_ets(client: &mut Client) -> PortEts {
+    let root = default_tree(client)[0].node;
+    let asked = QueryPortEts {
+        port_node: root,
+        ..QueryPortEts::zeroed()
+    };
+    client.ask(Opcode::QueryPortEts, &asked, 64).ok().item(0)
+}
+
+#[test]
+fn classes_of_the_local_mib_have_nodes_under_which_a_driver_adds_its_own() {
+    let mut client = Client::ready();
+    let tree = default_tree(&mut client);
+    let shares = [40, 0, 60, 0, 0, 0, 0, 0];
+    let two = mib([0x00, 0x02, 0x20, 0x00], shares);
+    assert_eq!(set_mib(&mut client, &two), ReturnCode::Ok);
+    let ets = port_ets(&mut client);
+    assert_eq!((ets.valid_classes, ets.share), (0b101, shares));
+    let nodes = ets.class_nodes.map(|node| node.get());
+    assert_eq!(nodes[0], tree[1].node.get());
+    assert!(nodes[2] != NO_NODE && nodes[2] != nodes[0]);
+    for class in [1, 3, 4, 5, 6, 7] {
+        assert_eq!(nodes[class], NO_NODE, "class {class}");
+    }
+    let wanted = Node {
+        node: nodes[2].into(),
+        ..Node::zeroed()
+    };
+    let found: Node = client
+        .give(
+            Opcode::QuerySchedulerElements,
+            &elements(1),
+            wanted.as_bytes(),
+        )
+        .ok()
+        .item(0);
+    assert_eq!(found.element.kind(), ElementType::TrafficClass);
+    assert_eq!(found.parent, tree[0].node);
+    let child = add_node(&mut client, nodes[2]);
+
+    // One class again; the other one stays while it has children, and the driver cannot remove it.
+    let one = mib([0; 4], [100, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(set_mib(&mut client, &one), ReturnCode::Ok);
+    assert_eq!(port_ets(&mut client).valid_classes, 1);
+    assert_eq!(delete_node(&mut client, nodes[2], child), ReturnCode::Ok);
+    assert_eq!(set_mib(&mut client, &two), ReturnCode::Ok);
+    assert_eq!(port_ets(&mut client).class_nodes[2].get(), nodes[2]);
+    assert_eq!(client.breaches(), []);
+
+    let mut cut = two.clone();
+    cut.truncate(40);
+    assert_eq!(set_mib(&mut client, &cut), ReturnCode::Invalid);
+    let beyond = mib([0x09, 0, 0, 0], shares);
+    assert_eq!(set_mib(&mut client, &beyond), ReturnCode::Invalid);
+    assert_eq!(port_ets(&mut client).valid_classes, 0b101);
 }
 
 #[test]
