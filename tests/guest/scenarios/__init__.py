@@ -12,6 +12,7 @@ ALL = {
     "ping": lan.ping,
     "tcp": lan.tcp,
     "vlan": lan.vlan,
+    "classes": lan.classes,
     "rss": lan.rss,
     "mtu": lan.mtu,
     "counters": lan.counted,
@@ -71,7 +72,7 @@ LONGEST = ("dpdk-24", "dpdk-25", "vfio-programs-all", "perftest-sizes", "vfio-bo
            "reload", "vfio-irdma", "sizes", "recording", "perftest")
 
 # Scenarios of the nightly run only: their judge moves, or they take long and others come close to what they show.
-NIGHTLY = ("dpdk-24", "dpdk-25", "perftest-sizes", "perftest-both-ways", "perftest-atomics", "refused-keys-load", "vfio-programs-all", "sizes",
+NIGHTLY = ("dpdk-24", "dpdk-25", "classes", "perftest-sizes", "perftest-both-ways", "perftest-atomics", "refused-keys-load", "vfio-programs-all", "sizes",
            "counters", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-tools", "vfio-vanished", *together.RDMA)
 # Scenarios that compare with recordings of one kernel, the first of the table of judges.
 RECORDED = ("recording", "recording-package")

@@ -163,6 +163,20 @@ def spreading(guest):
     return key, table
 
 
+def classes(stage):
+    """Two traffic classes by `dcb ets`, and one again: the interface stays up, traffic of both classes passes."""
+    guests = stations(stage)
+    for tables in ("tc-bw 0:50 1:50 prio-tc 0:0 1:0 2:0 3:1 4:1 5:0 6:0 7:0", "tc-bw 0:100 1:0 prio-tc all:0"):
+        for guest in guests:
+            guest.run(f"dcb ets set dev eth0 tc-tsa all:ets {tables}", 60)
+        for guest in guests:
+            # The driver takes the link down for it.
+            carrier(guest)
+        for priority in (0, 3):
+            guests[0].run(f"ping -q -c 10 -i 0.05 -Q {priority << 5} 10.0.0.2", 30)
+        iperf(guests[0], guests[1], "10.0.0.1", seconds=2)
+
+
 def rss(stage):
     """Datagrams of several flows arrive at the queues that an independent hash predicts; the table is obeyed."""
     guests = stations(stage)
