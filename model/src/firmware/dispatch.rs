@@ -179,7 +179,9 @@ impl Firmware {
         match opcode {
             Opcode::GetDefaultTopology => self.scheduler.default_topology(command),
             Opcode::AddSchedulerElements => self.scheduler.add_elements(command, context),
-            Opcode::ConfigureSchedulerElements => self.scheduler.configure_elements(command),
+            Opcode::ConfigureSchedulerElements => {
+                self.scheduler.configure_elements(command, context)
+            }
             Opcode::QuerySchedulerElements => self.scheduler.query_elements(command),
             Opcode::MoveSchedulerElements => self.scheduler.move_elements(command, context),
             Opcode::SuspendSchedulerElements => self.scheduler.suspend(command, true),

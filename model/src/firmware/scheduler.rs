@@ -357,10 +357,21 @@ impl Scheduler {
         Ok(())
     }
 
-    pub(super) fn configure_elements(&mut self, command: &Command) -> Outcome {
+    pub(super) fn configure_elements(
+        &mut self,
+        command: &Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
         let asked: ElementCommand = command.parameters();
         for index in 0..usize::from(asked.requested.get()) {
             let new: Node = command.item(index * Node::SIZE)?;
+            if self.has_rate_limit(&new.element) {
+                let node = new.node.get();
+                context.ledger.remark(
+                    "transmit rate limit that the model keeps and does not apply",
+                    || format!("node {node:#x}"),
+                );
+            }
             let place = self
                 .nodes
                 .get_mut(&new.node.get())
@@ -372,6 +383,12 @@ impl Scheduler {
             };
         }
         Self::counted(command, &asked, asked.requested.get())
+    }
+
+    /// True if a node gets a profile that a driver has made: that of no limit is the firmware's.
+    fn has_rate_limit(&self, element: &Element) -> bool {
+        let profile = element.excess.profile.get();
+        self.rate_profiles.keys().any(|(_, made)| *made == profile)
     }
 
     pub(super) fn query_elements(&self, command: &mut Command) -> Outcome {

@@ -127,6 +127,13 @@ impl Resources {
         let (asked, count) = Self::head(command, context)?;
         let kind = asked.resource();
         let all = numbers(Resource::from_code(kind));
+        if all.is_empty() {
+            let kind = format!("resource type {kind:#x}");
+            context.ledger.remark(
+                "recipe of a driver, which the model has no number for",
+                || kind,
+            );
+        }
         for index in 0..count {
             let mut free = all
                 .clone()

@@ -8,7 +8,7 @@ use ringside_spec::lan::admin::queues::{
 };
 use ringside_spec::lan::admin::scheduler::{
     Element, ElementCommand, ElementType, GetTopology, GroupHeader, NO_NODE, Node, PortEts,
-    QueryPortEts, SchedulerResources, TopologyBranch,
+    QueryPortEts, RateLimitCommand, RateLimitProfile, SchedulerResources, TopologyBranch,
 };
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
 use ringside_spec::lan::transmit::TransmitContext;
@@ -199,6 +199,47 @@ fn classes_of_the_local_mib_have_nodes_under_which_a_driver_adds_its_own() {
     let beyond = mib([0x09, 0, 0, 0], shares);
     assert_eq!(set_mib(&mut client, &beyond), ReturnCode::Invalid);
     assert_eq!(port_ets(&mut client).valid_classes, 0b101);
+}
+
+#[test]
+fn a_rate_limit_is_kept_and_remarked() {
+    let mut client = Client::ready();
+    let root = default_tree(&mut client)[0].node;
+    let mut node = default_tree(&mut client)[1];
+    let configured = |client: &mut Client, node: &Node| {
+        client
+            .give(
+                Opcode::ConfigureSchedulerElements,
+                &elements(1),
+                node.as_bytes(),
+            )
+            .ok();
+        client.world.with(|world| world.remarks(0))
+    };
+    assert_eq!(configured(&mut client, &node), []);
+    let one = RateLimitCommand {
+        count: 1.into(),
+        ..RateLimitCommand::zeroed()
+    };
+    let wanted = RateLimitProfile {
+        level: 2,
+        encoded: 5.into(),
+        ..RateLimitProfile::zeroed()
+    };
+    let made: RateLimitProfile = client
+        .give(Opcode::AddRateLimitProfiles, &one, wanted.as_bytes())
+        .ok()
+        .item(0);
+    node.element.excess.profile = made.profile;
+    let [remark] = &configured(&mut client, &node)[..] else {
+        panic!("one remark");
+    };
+    assert_eq!(
+        remark.kind,
+        "transmit rate limit that the model keeps and does not apply"
+    );
+    assert_eq!(client.breaches(), []);
+    assert_eq!(node.parent, root);
 }
 
 #[test]
