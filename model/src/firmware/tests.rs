@@ -13,18 +13,11 @@ use ringside_bus::{Iova, Refusal};
 use ringside_spec::lan::admin::capabilities::{Capability, CapabilityId, ListCapabilities};
 use ringside_spec::lan::admin::generic::{
     ClearPxe, DriverVersion, FIRMWARE_LOG_MODULES, FirmwareLog, FirmwareLogModule, MacAddress,
-    MacReadFlags, ReadMac, RequestResource, Version, lock_status, resource,
+    MacReadFlags, ReadMac, RequestResource, Version, resource,
 };
-use ringside_spec::lan::admin::link::{
-    GetLinkStatus, GetPhyCapabilities, LinkInfo, LinkStatus, PhyCapabilities, SetMacConfig,
-    link_events, speed,
-};
+use ringside_spec::lan::admin::link::SetMacConfig;
 use ringside_spec::lan::admin::nvm::{NvmCommand, NvmFlags, shadow_ram};
-use ringside_spec::lan::admin::package::{
-    DownloadPackage, LAST_BUFFER, PackageInfo, PackageInfoList,
-};
 use ringside_spec::lan::admin::{Descriptor, Opcode, ReturnCode};
-use ringside_spec::lan::package::{BUFFER_BYTES, MetadataSection, section};
 use ringside_spec::lan::registers::control_queues::{ADMIN_SEND, MAILBOX_SEND, RingLength};
 use ringside_spec::lan::registers::reset;
 use std::time::Duration;
