@@ -128,14 +128,16 @@ fn the_package_of_the_flash_does_for_no_driver() {
 /// Another driver leaves the PHY with its link switched off.
 fn switch_link_off(world: &Stepped) {
     let function = function(world);
+    let mut found = [0; 2];
+    function.config_read(4, &mut found).unwrap();
     function.config_write(4, &6u16.to_le_bytes()).unwrap();
     let settings = PoolSettings {
         largest_page: PageSize::FourKiB,
         ..PoolSettings::default()
     };
-    let pool = Arc::new(DmaPool::new(Arc::clone(&function), settings).unwrap());
+    let pool = DmaPool::new(Arc::clone(&function), settings).unwrap();
     let registers = Registers::new(Arc::clone(&function), Recorder::new());
-    let admin = AdminQueue::new(registers, pool, Duration::from_secs(1));
+    let admin = AdminQueue::new(registers, Arc::clone(&pool), Duration::from_secs(1));
     admin.start().unwrap();
     admin.get_version().unwrap();
     let active = as_configured(&admin.phy_capabilities(report_mode::ACTIVE).unwrap());
@@ -146,7 +148,9 @@ fn switch_link_off(world: &Stepped) {
     };
     admin.set_phy_config(0, &off).unwrap();
     admin.shut_down().unwrap();
-    function.config_write(4, &0u16.to_le_bytes()).unwrap();
+    function.config_write(4, &found).unwrap();
+    drop(admin);
+    pool.close().unwrap();
 }
 
 #[test]
