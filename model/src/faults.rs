@@ -141,8 +141,16 @@ pub enum Fault {
     ProtocolEngineStall,
     /// The link stays down.
     LinkDown,
+    /// There is no module in the port: the link is down, and the PHY cannot be configured.
+    ModuleAbsent,
+    /// The firmware's LLDP agent runs and has agreed with the switch on two traffic classes, one of
+    /// them with priority flow control.
+    LldpAgent,
     /// No DDP package is loaded in the device when the driver comes.
     NoPackageLoaded,
+    /// Only the package of the flash is active when the driver comes: the minimum, which a driver
+    /// replaces by a download.
+    FlashPackageOnly,
     /// Frames are lost on the wire, by seed.
     DropFrames {
         /// Share of frames or interrupts, of a million.

@@ -1,6 +1,7 @@
 //! The firmware of the function: the admin queue, and everything that its commands configure.
 
 mod access_control;
+mod bridging;
 mod classes;
 mod command;
 mod dispatch;
@@ -22,6 +23,7 @@ mod scheduler;
 mod switch;
 mod vsi;
 
+pub(crate) use bridging::status as bridging_status;
 pub use rules::Rule;
 
 use crate::chip::{Context, FunctionSettings, Profiles, ReceiveFilter, Timer};
@@ -119,8 +121,9 @@ pub struct FirmwareSnapshot {
     pub rss: (Vec<u16>, Vec<(u16, u16)>),
     /// Tables and scenarios of the access control list.
     pub access_control: Vec<u16>,
-    /// Link disabled, link events enabled, their mask, PHY settings changed, loopback.
-    pub link: (bool, bool, u16, bool, bool),
+    /// Link disabled, link events enabled, their mask, PHY settings changed, loopback, pause timers
+    /// changed.
+    pub link: (bool, bool, u16, bool, bool, bool),
 }
 
 impl Firmware {
@@ -176,6 +179,11 @@ impl Firmware {
             access_control: self.access_control.list(),
             link: self.link.differences(),
         }
+    }
+
+    /// A register of the MAC's pause timers.
+    pub(crate) fn pause_register(&self, offset: u64) -> Option<u32> {
+        self.link.pause_register(offset)
     }
 
     /// A register of a ring.
@@ -397,7 +405,7 @@ impl Firmware {
         };
         self.changed = true;
         context.causes.other |= OtherCauses::ZERO.with_link_change(true).0;
-        if self.link.wants_event() {
+        if self.link.take_event_request() {
             let event = Descriptor {
                 opcode: Opcode::GetLinkStatus.code().into(),
                 ..Descriptor::zeroed()

@@ -47,6 +47,9 @@ const FUNCTION_RESET_TAKES: Duration = Duration::from_micros(100);
 /// The duration of a core or stronger reset.
 const DEVICE_RESET_TAKES: Duration = Duration::from_millis(1);
 
+/// The time after it in which the device loads from its flash.
+const FLASH_LOAD_TAKES: Duration = Duration::from_millis(2);
+
 /// Frames that a port without link throws away at once.
 const DISCARD_BURST: usize = 32;
 
@@ -57,6 +60,8 @@ struct Resets {
     function_until: Option<Instant>,
     /// A stronger reset ends then.
     device_until: Option<Instant>,
+    /// Everything has been loaded from the flash after the last one then.
+    loaded_at: Option<Instant>,
     /// The last stronger reset, and how many of each there were.
     last: Option<ResetKind>,
     core_count: u32,
@@ -290,7 +295,9 @@ impl FunctionModel {
         self.filter = self.firmware.receive_filter();
         // A function that came back takes nothing before it was reset.
         let away = self.dead || self.foreign_reset.is_some();
-        let cut = away || self.faults.contains(&Fault::LinkDown);
+        let cut = away
+            || self.faults.contains(&Fault::LinkDown)
+            || self.faults.contains(&Fault::ModuleAbsent);
         self.looped = self.firmware.loops_back() && !away;
         self.link_up = self.firmware.link_up() && !cut && !self.looped;
         self.rdma.set_receive_enabled(self.filter.any_rdma());
@@ -526,6 +533,7 @@ impl FunctionModel {
 impl Resets {
     fn begin_device(&mut self, kind: ResetKind, until: Instant) {
         self.device_until = Some(until);
+        self.loaded_at = Some(until.plus(FLASH_LOAD_TAKES));
         self.last = Some(kind);
         let count = match kind {
             ResetKind::Function => return,

@@ -116,7 +116,7 @@ fn firmware(before: &FirmwareSnapshot, now: &FirmwareSnapshot, found: &mut Vec<L
             access_control,
         ),
         changed(
-            "link settings (disabled, events on, their mask, PHY changed, loopback)",
+            "link settings (disabled, events on, their mask, PHY changed, loopback, pause timers changed)",
             &before.link,
             link,
         ),

@@ -67,6 +67,12 @@ faults! { words;
     "link-down" "", "the link stays down",
     Fault::LinkDown => (""), Fault::LinkDown;
 
+    "module-absent" "", "there is no module in the port",
+    Fault::ModuleAbsent => (""), Fault::ModuleAbsent;
+
+    "lldp-agent" "", "the firmware's LLDP agent runs, with priority flow control",
+    Fault::LldpAgent => (""), Fault::LldpAgent;
+
     "reset-never-ends" "", "the PF reset bit never clears",
     Fault::ResetNeverEnds => (""), Fault::ResetNeverEnds;
 
@@ -79,6 +85,9 @@ faults! { words;
 
     "no-package" "", "no DDP package is in the device when the driver comes",
     Fault::NoPackageLoaded => (""), Fault::NoPackageLoaded;
+
+    "flash-package" "", "only the package of the flash is active when the driver comes",
+    Fault::FlashPackageOnly => (""), Fault::FlashPackageOnly;
 
     "admin-fails" " OPCODE CODE", "every answer to this admin command carries this code",
     Fault::AdminCommandFails { opcode, code } => (" {opcode:#06x} {code}"),

@@ -43,6 +43,7 @@ pub(super) const fn needs_data(opcode: Opcode) -> bool {
             | Opcode::ProgramAccessRanges
             | Opcode::ProgramAccessEntry
             | Opcode::SetPhyConfig
+            | Opcode::ModuleEeprom
             | Opcode::LldpSetLocalMib
             | Opcode::SetRssKey
             | Opcode::SetRssTable

@@ -2,7 +2,7 @@
 
 use super::command::{Command, Outcome};
 use super::rules::ListKind;
-use super::{Firmware, classes, generic, media, nvm, recipes, switch};
+use super::{Firmware, bridging, classes, generic, media, nvm, recipes, switch};
 use crate::chip::Context;
 use ringside_spec::lan::admin::generic::resource;
 use ringside_spec::lan::admin::switch::Resource;
@@ -237,17 +237,18 @@ impl Firmware {
         context: &mut Context<'_>,
     ) -> Outcome {
         match opcode {
-            Opcode::GetPhyCapabilities => self.link.phy_capabilities(command),
-            Opcode::SetPhyConfig => self.link.set_phy_config(command),
+            Opcode::GetPhyCapabilities => self.link.phy_capabilities(command, context.faults),
+            Opcode::SetPhyConfig => self.link.set_phy_config(command, context.faults),
             Opcode::SetMacConfig => self.link.set_mac_config(command),
             Opcode::RestartAutonegotiation => self.link.restart(command),
             Opcode::GetLinkStatus => self.link.get_status(command, context.faults),
             Opcode::SetEventMask => self.link.set_event_mask(command),
             Opcode::GetPortOptions => self.link.port_options(command),
-            Opcode::SetPortLed => self.link.set_led(command),
-            Opcode::ModuleEeprom => media::read(command),
+            Opcode::SetPortLed => self.link.set_led(command, context),
+            Opcode::ModuleEeprom => media::read(command, context),
             Opcode::GetLinkTopology => Err(ReturnCode::NoEntry),
-            Opcode::LldpGetMib | Opcode::GetCeeDcbConfig => Err(ReturnCode::NoEntry),
+            Opcode::LldpGetMib => bridging::configuration(command, context.faults),
+            Opcode::GetCeeDcbConfig => Err(ReturnCode::NoEntry),
             Opcode::LldpSetLocalMib => classes::set_local_mib(command, &mut self.scheduler),
             Opcode::LldpMibChange
             | Opcode::LldpStop

@@ -28,6 +28,10 @@ const RSS_ENTRY_BITS: u32 = 8;
 const MAX_CLASSES: u32 = 8;
 const MAX_FRAME_BYTES: u32 = ringside_spec::lan::admin::link::MAX_FRAME_BYTES as u32;
 
+/// Status in the answer for locks other than the global one: the field is not theirs, and no driver
+/// reads it. Source: ice `ice_common.c`, `ice_aq_req_res`.
+const NO_STATUS: u16 = 0xFFFF;
+
 /// The longest time that a lock is held without a new request.
 const LOCK_LIMIT_MS: u32 = 180_000;
 
@@ -172,9 +176,13 @@ impl Locks {
         let granted_ms = asked.timeout_ms.get().min(LOCK_LIMIT_MS);
         let until = context.now.plus(Duration::from_millis(granted_ms.into()));
         self.0.insert(which, until);
+        let status = match which {
+            resource::GLOBAL_CONFIG => lock_status::GRANTED,
+            _ => NO_STATUS,
+        };
         command.answer(&RequestResource {
             timeout_ms: granted_ms.into(),
-            status: lock_status::GRANTED.into(),
+            status: status.into(),
             ..asked
         })
     }

@@ -1,6 +1,7 @@
 //! Link, PHY and MAC of the port: a 100 Gb/s link over short-range fibre.
 
 use super::command::{Command, Outcome};
+use crate::chip::Context;
 use crate::faults::Fault;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::link::{
@@ -10,6 +11,7 @@ use ringside_spec::lan::admin::link::{
     RestartFlags, SetEventMask, SetMacConfig, SetMacLoopback, SetPortLed, link_events, module_type,
     phy_type, report_mode, speed,
 };
+use ringside_spec::lan::registers::reset::{PAUSE_QUANTA, PAUSE_REFRESH, PauseTimer};
 use zerocopy::IntoBytes;
 
 /// Link types that the board supports with other modules.
@@ -30,11 +32,26 @@ const LOOPBACK_ON: u8 = 1;
 /// Code of 100 Gb/s in a port option.
 const LANE_SPEED_100G: u8 = 7;
 
+/// Timers of pause frames: pause time and refresh.
+type PauseTimers = (u16, u16);
+
+/// The timers after power on: the longest pause, announced again after half of it.
+const DEFAULT_PAUSE: PauseTimers = (0xFFFF, 0x7FFF);
+
+/// The state that events report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reported {
+    up: bool,
+    media: bool,
+}
+
 /// The port's link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Link {
     enabled: bool,
     config: PhyConfig,
+    pause: PauseTimers,
+    /// The next change is an event. The event ends it: a driver asks anew each time.
     events_enabled: bool,
     event_mask: LinkEvents,
     /// The LED blinks, so that people find the port.
@@ -42,25 +59,29 @@ pub(super) struct Link {
     /// The MAC returns frames to the port instead of sending them.
     loopback: bool,
     /// The state that drivers were last notified of.
-    reported_up: bool,
+    reported: Reported,
     /// Something happened since.
     pub(super) check: bool,
 }
 
 /// State that a driver could leave behind: link disabled, events enabled, mask, changed PHY
-/// settings, loopback.
-pub(super) type LinkDifferences = (bool, bool, u16, bool, bool);
+/// settings, loopback, changed pause timers.
+pub(super) type LinkDifferences = (bool, bool, u16, bool, bool, bool);
 
 impl Link {
     pub(super) fn new() -> Self {
         Self {
             enabled: true,
             config: default_config(),
+            pause: DEFAULT_PAUSE,
             events_enabled: false,
             event_mask: LinkEvents::ZERO,
             blinks: false,
             loopback: false,
-            reported_up: true,
+            reported: Reported {
+                up: true,
+                media: true,
+            },
             check: false,
         }
     }
@@ -80,7 +101,19 @@ impl Link {
             self.event_mask.0,
             changed,
             self.loopback,
+            self.pause != DEFAULT_PAUSE,
         )
+    }
+
+    /// A register of the MAC's pause timers.
+    pub(super) fn pause_register(&self, offset: u64) -> Option<u32> {
+        let (quanta, refresh) = self.pause;
+        let time = match offset {
+            PAUSE_QUANTA => quanta,
+            PAUSE_REFRESH => refresh,
+            _ => return None,
+        };
+        Some(PauseTimer::ZERO.with_time(time.into()).0)
     }
 
     /// True while the MAC returns frames to the port.
@@ -100,32 +133,40 @@ impl Link {
     }
 
     fn up(&self, faults: &[Fault]) -> bool {
-        self.enabled && !faults.contains(&Fault::LinkDown)
+        self.enabled && has_media(faults) && !faults.contains(&Fault::LinkDown)
     }
 
     /// The new state if the link changed since the last call.
     pub(super) fn changed(&mut self, faults: &[Fault]) -> Option<LinkStatus> {
         self.check = false;
-        let up = self.up(faults);
-        let changed = std::mem::replace(&mut self.reported_up, up) != up;
+        let now = Reported {
+            up: self.up(faults),
+            media: has_media(faults),
+        };
+        let changed = std::mem::replace(&mut self.reported, now) != now;
         changed.then(|| self.status(faults))
     }
 
-    /// True if a driver has requested an event for each change of the link.
-    pub(super) const fn wants_event(&self) -> bool {
-        self.events_enabled && !self.event_mask.up_down()
+    /// True if a driver has requested an event for the next change of the link; the request is met
+    /// with that. Source: ice `ice_main.c`, `ice_link_event`, which enables events again after each.
+    pub(super) fn take_event_request(&mut self) -> bool {
+        let wanted = self.events_enabled && !self.event_mask.up_down();
+        self.events_enabled &= !wanted;
+        wanted
     }
 
     fn status(&self, faults: &[Fault]) -> LinkStatus {
         let up = self.up(faults);
         let info = LinkInfo::ZERO
-            .with_media(true)
+            .with_media(has_media(faults))
             .with_up(up)
             .with_port_up(up)
             .with_signal(up);
         let done = AutonegotiationInfo::ZERO
             .with_completed(up)
-            .with_qualified_module(true);
+            .with_qualified_module(has_media(faults));
+        let correction = ForwardErrorCorrection(self.config.error_correction);
+        let corrects = correction.rs_clause_91() || correction.rs_528_request();
         let enable = PhyEnable(self.config.enable);
         let pause = done
             .with_transmit_pause(up && enable.transmit_pause())
@@ -134,7 +175,7 @@ impl Link {
             link_info: info.0,
             autonegotiation: pause.0,
             frame_bytes_max: MAX_FRAME_BYTES.into(),
-            config: LinkConfig::ZERO.with_rs_528(up).0,
+            config: LinkConfig::ZERO.with_rs_528(up && corrects).0,
             speed: if up { speed::GIGABITS_100 } else { 0 }.into(),
             phy_type_low: MODULE_PHY_TYPE.into(),
             ..LinkStatus::zeroed()
@@ -173,7 +214,7 @@ impl Link {
         )
     }
 
-    pub(super) fn phy_capabilities(&self, command: &mut Command) -> Outcome {
+    pub(super) fn phy_capabilities(&self, command: &mut Command, faults: &[Fault]) -> Outcome {
         let asked: GetPhyCapabilities = command.parameters();
         let mode = PhyReport(asked.report.get()).mode();
         let config = if mode == report_mode::ACTIVE {
@@ -187,10 +228,10 @@ impl Link {
             .with_receive_pause(enable.receive_pause())
             .with_link(enable.link())
             .with_automatic_correction(enable.automatic_correction());
-        let types = if mode == report_mode::TOPOLOGY {
-            BOARD_PHY_TYPES
-        } else {
-            MODULE_PHY_TYPE
+        let types = match mode {
+            report_mode::TOPOLOGY => BOARD_PHY_TYPES,
+            report_mode::TOPOLOGY_WITH_MEDIA if !has_media(faults) => 0,
+            _ => MODULE_PHY_TYPE,
         };
         let capabilities = PhyCapabilities {
             phy_type_low: types.into(),
@@ -204,8 +245,18 @@ impl Link {
         command.answer_with(&asked, PhyCapabilities::SIZE)
     }
 
-    pub(super) fn set_phy_config(&mut self, command: &Command) -> Outcome {
+    /// Without a module the PHY is busy. Source: ice `ice_ethtool.c` and `ice_main.c`, which set up
+    /// the PHY once there is a module.
+    pub(super) fn set_phy_config(&mut self, command: &Command, faults: &[Fault]) -> Outcome {
         let config: PhyConfig = command.item(0)?;
+        if !has_media(faults) {
+            return Err(ReturnCode::Busy);
+        }
+        // Drivers ask for nothing beyond the capabilities. Source: ice `ice_main.c`,
+        // `ice_configure_phy`.
+        if config.error_correction & !default_config().error_correction != 0 {
+            return Err(ReturnCode::Invalid);
+        }
         self.enabled = PhyEnable(config.enable).link();
         // "apply at once" is a command, not a setting
         let enable = PhyEnable(config.enable).with_automatic_update(false);
@@ -217,13 +268,15 @@ impl Link {
         command.done()
     }
 
-    pub(super) fn set_mac_config(&self, command: &Command) -> Outcome {
+    /// Takes the pause timers over with the largest frame: a driver that means to leave them gives
+    /// those that it read. Source: ice `ice_common.c`, `ice_fill_tx_timer_and_fc_thresh`.
+    pub(super) fn set_mac_config(&mut self, command: &Command) -> Outcome {
         let asked: SetMacConfig = command.parameters();
-        match asked.frame_bytes_max.get() {
-            0 => Err(ReturnCode::Invalid),
-            length if length > MAX_FRAME_BYTES => Err(ReturnCode::Invalid),
-            _ => command.done(),
+        if !(1..=MAX_FRAME_BYTES).contains(&asked.frame_bytes_max.get()) {
+            return Err(ReturnCode::Invalid);
         }
+        self.pause = (asked.timer_value.get(), asked.refresh_threshold.get());
+        command.done()
     }
 
     pub(super) fn restart(&mut self, command: &Command) -> Outcome {
@@ -239,8 +292,9 @@ impl Link {
         command.done()
     }
 
-    pub(super) fn set_led(&mut self, command: &Command) -> Outcome {
+    pub(super) fn set_led(&mut self, command: &Command, context: &mut Context<'_>) -> Outcome {
         let asked: SetPortLed = command.parameters();
+        check_own_port(asked.port, asked.port_valid, context);
         self.blinks = match asked.mode {
             0 => false,
             1 => true,
@@ -265,6 +319,23 @@ impl Link {
             ..asked
         };
         command.answer_with(&answer, PortOption::SIZE)
+    }
+}
+
+/// True with a module in the port.
+pub(super) fn has_media(faults: &[Fault]) -> bool {
+    !faults.contains(&Fault::ModuleAbsent)
+}
+
+/// Drivers leave the port of a command for LED or module out, which means the function's own.
+/// Source: ice `ice_common.c`, `ice_aq_set_port_id_led`, and all callers of `ice_aq_sff_eeprom`.
+pub(super) fn check_own_port(port: u8, valid: u8, context: &mut Context<'_>) {
+    if (port, valid) != (0, 0) {
+        context
+            .ledger
+            .breach("command for LED or module that names a port", || {
+                format!("port {port}, valid {valid}")
+            });
     }
 }
 

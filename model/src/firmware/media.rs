@@ -1,9 +1,11 @@
 //! The module in the port: a QSFP28 for short-range fibre, with its memory.
 
 use super::command::{Command, Outcome};
+use super::link::{check_own_port, has_media};
+use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
-use ringside_spec::lan::admin::link::{ModuleBus, ModuleEeprom};
-use ringside_spec::lan::module::{BUS_ADDRESS, PAGE_BYTES, identifier, places};
+use ringside_spec::lan::admin::link::{ModuleBus, ModuleEeprom, page_mode};
+use ringside_spec::lan::module::{BUS_ADDRESS, MAX_READ_BYTES, PAGE_BYTES, identifier, places};
 
 const VENDOR: &[u8; 16] = b"ringside        ";
 const PART_NUMBER: &[u8; 16] = b"MODEL-100G-SR4  ";
@@ -39,10 +41,24 @@ fn memory() -> [u8; PAGE_BYTES] {
     memory
 }
 
-/// Reads the memory; upper pages but the first read as zeros. Nothing can be written.
-pub(super) fn read(command: &mut Command) -> Outcome {
+/// Reads the memory; upper pages but the first read as zeros. Nothing can be written. Without a page
+/// mode the page of the command means nothing: the module never leaves its first one.
+pub(super) fn read(command: &mut Command, context: &mut Context<'_>) -> Outcome {
     let asked: ModuleEeprom = command.parameters();
     let bus = ModuleBus(asked.bus_address.get());
+    check_own_port(asked.port, asked.port_valid, context);
+    let length = command.buffer.len();
+    if !(1..=MAX_READ_BYTES).contains(&length) {
+        context
+            .ledger
+            .breach("module read of more than 16 bytes, or of none", || {
+                format!("{length} bytes")
+            });
+        return Err(ReturnCode::Invalid);
+    }
+    if !has_media(context.faults) {
+        return Err(ReturnCode::NoEntry);
+    }
     if bus.write() {
         return Err(ReturnCode::NotPermitted);
     }
@@ -50,13 +66,13 @@ pub(super) fn read(command: &mut Command) -> Outcome {
         return Err(ReturnCode::NoEntry);
     }
     let mut memory = memory();
-    if asked.page.get() != 0
+    if bus.page_mode() != page_mode::KEEP
+        && asked.page.get() != 0
         && let Some(upper) = memory.get_mut(UPPER..)
     {
         upper.fill(0);
     }
     let from = usize::from(asked.memory_address.get());
-    let length = command.buffer.len();
     let bytes = memory.get(from..from + length).ok_or(ReturnCode::Invalid)?;
     command.put_bytes(0, bytes)?;
     command.done()

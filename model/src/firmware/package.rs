@@ -31,8 +31,13 @@ enum State {
     Default,
     /// Gone with a core reset.
     Lost,
-    /// Buffers are being downloaded; the metadata found so far.
-    Loading(Option<MetadataSection>),
+    /// Buffers are being downloaded.
+    Loading {
+        /// The metadata found so far.
+        metadata: Option<MetadataSection>,
+        /// The last buffer was signed or of an unsigned package, and not the last of its range.
+        in_range: bool,
+    },
     /// Complete.
     Loaded(MetadataSection),
 }
@@ -71,11 +76,6 @@ impl Package {
         self.profiles.clone_from(&self.downloaded);
     }
 
-    /// True if a driver downloaded it.
-    pub(super) const fn downloaded(&self) -> bool {
-        matches!(self.state, State::Loaded(_) | State::Loading(_))
-    }
-
     /// The active package, if there is one.
     fn active(&self, faults: &[Fault]) -> Option<MetadataSection> {
         match &self.state {
@@ -91,13 +91,18 @@ impl Package {
                     track_id: 1.into(),
                 })
             }
-            State::Default | State::Lost | State::Loading(_) => None,
+            State::Default | State::Lost | State::Loading { .. } => None,
         }
+    }
+
+    /// True if the active package is that of the flash: the drivers' is yet to be downloaded.
+    fn is_of_flash(&self, faults: &[Fault]) -> bool {
+        self.state == State::Default && faults.contains(&Fault::FlashPackageOnly)
     }
 
     /// True if the work that the global lock protects is done.
     pub(super) fn complete(&self, faults: &[Fault]) -> bool {
-        self.active(faults).is_some()
+        self.active(faults).is_some() && !self.is_of_flash(faults)
     }
 
     pub(super) fn info(&self, command: &mut Command, faults: &[Fault]) -> Outcome {
@@ -115,9 +120,9 @@ impl Package {
                 version: metadata.version,
                 name: metadata.name,
                 track_id: metadata.track_id,
-                in_nvm: u8::from(!self.downloaded()),
+                in_nvm: u8::from(self.is_of_flash(faults)),
                 active: 1,
-                active_at_boot: u8::from(!self.downloaded()),
+                active_at_boot: u8::from(self.is_of_flash(faults)),
                 modified: 0,
             };
             command.put(length, &info)?;
@@ -163,7 +168,10 @@ impl Package {
                 self.lose();
                 return Err(ReturnCode::BadManifest);
             }
-            found => State::Loading(found),
+            metadata => State::Loading {
+                metadata,
+                in_range: !is_signature(&sections),
+            },
         };
         let answer = DownloadAnswer::from_raw(asked.to_raw());
         command.answer(&DownloadAnswer {
@@ -175,7 +183,9 @@ impl Package {
 
     /// The package as known with this buffer; an error if the buffer is out of order.
     ///
-    /// A signed package sends the buffers of its signature first, and then its metadata.
+    /// A signed package sends the buffers of its signature first, and then its metadata. It may have
+    /// more signatures, each followed by a range of buffers with a last one of its own.
+    /// Source: ice `ice_ddp.c`, `ice_dwnld_sign_and_cfg_segs`.
     fn begin_or_go_on(
         &self,
         command: &Command,
@@ -194,13 +204,21 @@ impl Package {
                 }
                 None
             }
+            State::Loaded(metadata) if is_signature(sections) => Some(*metadata),
             State::Loaded(_) if first & NOT_DOWNLOADED == 0 => {
                 context
                     .ledger
                     .breach("package buffer after the last", String::new);
                 return Err(ReturnCode::Exists);
             }
-            State::Loading(metadata) => *metadata,
+            State::Loading { in_range: true, .. } if is_signature(sections) => {
+                context.ledger.breach(
+                    "package signature before the last buffer of the former range",
+                    String::new,
+                );
+                return Err(ReturnCode::BadManifest);
+            }
+            State::Loading { metadata, .. } => *metadata,
             State::Loaded(metadata) => Some(*metadata),
         };
         let metadata = sections
@@ -230,12 +248,27 @@ impl Package {
             return Err(ReturnCode::NotPermitted);
         }
         let sections = check_buffer(command)?;
+        let header: BufferHeader = command.item(0)?;
+        if command.buffer.len() != usize::from(header.data_end.get()) {
+            context
+                .ledger
+                .breach("package update longer or shorter than its data", || {
+                    format!("{} bytes", command.buffer.len())
+                });
+            return Err(ReturnCode::BadBuffer);
+        }
         // All or nothing.
         let mut changed = self.profiles.clone();
         apply(&mut changed, command, &sections)?;
         self.profiles = changed;
         command.done()
     }
+}
+
+/// True for a buffer of a signature.
+fn is_signature(sections: &[SectionEntry]) -> bool {
+    let first = sections.first().map_or(0, |entry| entry.kind.get());
+    section::SIGNATURES.contains(&first)
 }
 
 /// Takes over the sections of a buffer that are tables.

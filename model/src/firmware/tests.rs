@@ -2,6 +2,8 @@
 
 pub(crate) mod client;
 mod foreign;
+mod link;
+mod packages;
 pub(crate) mod scheduling;
 pub(crate) mod switching;
 
@@ -11,18 +13,11 @@ use ringside_bus::{Iova, Refusal};
 use ringside_spec::lan::admin::capabilities::{Capability, CapabilityId, ListCapabilities};
 use ringside_spec::lan::admin::generic::{
     ClearPxe, DriverVersion, FIRMWARE_LOG_MODULES, FirmwareLog, FirmwareLogModule, MacAddress,
-    MacReadFlags, ReadMac, RequestResource, Version, lock_status, resource,
+    MacReadFlags, ReadMac, RequestResource, Version, resource,
 };
-use ringside_spec::lan::admin::link::{
-    GetLinkStatus, GetPhyCapabilities, LinkInfo, LinkStatus, PhyCapabilities, SetMacConfig,
-    link_events, speed,
-};
+use ringside_spec::lan::admin::link::SetMacConfig;
 use ringside_spec::lan::admin::nvm::{NvmCommand, NvmFlags, shadow_ram};
-use ringside_spec::lan::admin::package::{
-    DownloadPackage, LAST_BUFFER, PackageInfo, PackageInfoList,
-};
 use ringside_spec::lan::admin::{Descriptor, Opcode, ReturnCode};
-use ringside_spec::lan::package::{BUFFER_BYTES, MetadataSection, section};
 use ringside_spec::lan::registers::control_queues::{ADMIN_SEND, MAILBOX_SEND, RingLength};
 use ringside_spec::lan::registers::reset;
 use std::time::Duration;
@@ -356,157 +351,6 @@ fn flash_size_is_found_by_the_code_of_reads_beyond_it() {
     );
 }
 
-fn link_status(client: &mut Client, flags: u16) -> LinkStatus {
-    let asked = GetLinkStatus {
-        flags: flags.into(),
-        ..GetLinkStatus::zeroed()
-    };
-    let mut bytes = client.ask(Opcode::GetLinkStatus, &asked, 56).ok().bytes;
-    assert_eq!(bytes.len(), 32);
-    bytes.resize(LinkStatus::SIZE, 0);
-    zerocopy::FromBytes::read_from_bytes(&bytes).unwrap()
-}
-
-#[test]
-fn link_is_up_at_100g_and_one_event_tells_when_it_goes() {
-    let mut client = Client::ready();
-    let up = link_status(&mut client, link_events::KEEP);
-    assert!(LinkInfo(up.link_info).up());
-    assert_eq!(up.speed.get(), speed::GIGABITS_100);
-    let (low, high) = (up.phy_type_low.get(), up.phy_type_high.get());
-    assert_eq!(low.count_ones() + high.count_ones(), 1);
-    client.inject(Fault::LinkDown);
-    assert!(client.event().is_none(), "nobody asked for events");
-    client.world.with(|world| world.clear_faults(0));
-    assert!(client.event().is_none());
-    link_status(&mut client, link_events::ENABLE);
-    client.inject(Fault::LinkDown);
-    let (opcode, body) = client.event().expect("an event");
-    assert_eq!((opcode, body.len()), (Opcode::GetLinkStatus, 32));
-    assert!(!LinkInfo(body[2]).up());
-    assert!(client.event().is_none(), "one event for one change");
-    assert!(!LinkInfo(link_status(&mut client, link_events::KEEP).link_info).up());
-    assert_eq!(client.breach_names(), [""; 0]);
-}
-
-#[test]
-fn phy_capabilities_fill_their_560_bytes() {
-    let mut client = Client::ready();
-    let answer = client
-        .ask(
-            Opcode::GetPhyCapabilities,
-            &GetPhyCapabilities::zeroed(),
-            560,
-        )
-        .ok();
-    let all: PhyCapabilities = answer.item(0);
-    assert!(
-        all.phy_type_low.get().count_ones() > 1,
-        "what the board can do"
-    );
-    let small = client.ask(
-        Opcode::GetPhyCapabilities,
-        &GetPhyCapabilities::zeroed(),
-        100,
-    );
-    assert_eq!(small.descriptor.return_code(), ReturnCode::NoMemory);
-}
-
-fn package_list(client: &mut Client) -> Vec<PackageInfo> {
-    let answer = client.ask(Opcode::GetPackageInfo, &none(), 164).ok();
-    let list: PackageInfoList = answer.item(0);
-    (0..list.count.get() as usize)
-        .map(|n| answer.item(4 + n * PackageInfo::SIZE))
-        .collect()
-}
-
-#[test]
-fn package_that_is_there_is_not_downloaded_again() {
-    let mut client = Client::ready();
-    let global = client
-        .direct(Opcode::RequestResource, &lock(resource::GLOBAL_CONFIG))
-        .ok();
-    let granted: RequestResource = global.descriptor.parameters();
-    assert_eq!(granted.status.get(), lock_status::DONE);
-    let list = package_list(&mut client);
-    assert_eq!(list.len(), 1);
-    assert_eq!(
-        (list[0].version.major, list[0].version.minor, list[0].active),
-        (1, 3, 1)
-    );
-    assert!(list[0].name.starts_with(b"ICE OS Default Package"));
-}
-
-fn package_buffer(first_section: u32) -> Vec<u8> {
-    let mut name = [0; 28];
-    name[..4].copy_from_slice(b"TEST");
-    let version = ringside_spec::lan::package::PackageVersion {
-        major: 1,
-        minor: 3,
-        update: 0,
-        draft: 0,
-    };
-    let metadata = MetadataSection {
-        version,
-        name,
-        track_id: 7.into(),
-    };
-    let mut buffer = vec![1, 0, 48, 0];
-    buffer.extend(first_section.to_le_bytes());
-    buffer.extend([12, 0, 36, 0]);
-    buffer.extend(metadata.as_bytes());
-    buffer.resize(BUFFER_BYTES, 0);
-    buffer
-}
-
-#[test]
-fn signed_package_brings_its_signature_before_its_metadata() {
-    let mut client = Client::ready();
-    client.inject(Fault::NoPackageLoaded);
-    client
-        .direct(Opcode::RequestResource, &lock(resource::GLOBAL_CONFIG))
-        .ok();
-    let last = DownloadPackage {
-        flags: LAST_BUFFER,
-        ..DownloadPackage::zeroed()
-    };
-    for first in [2, 3, section::METADATA] {
-        client
-            .give(Opcode::DownloadPackage, &none(), &package_buffer(first))
-            .ok();
-        assert!(package_list(&mut client).is_empty());
-    }
-    client
-        .give(
-            Opcode::DownloadPackage,
-            &last,
-            &package_buffer(section::PARSER_BOOST),
-        )
-        .ok();
-    assert!(package_list(&mut client)[0].name.starts_with(b"TEST"));
-    assert!(client.breach_names().is_empty());
-}
-
-#[test]
-fn package_without_metadata_is_refused_at_its_last_buffer() {
-    let mut client = Client::ready();
-    client.inject(Fault::NoPackageLoaded);
-    client
-        .direct(Opcode::RequestResource, &lock(resource::GLOBAL_CONFIG))
-        .ok();
-    let last = DownloadPackage {
-        flags: LAST_BUFFER,
-        ..DownloadPackage::zeroed()
-    };
-    let answer = client.give(Opcode::DownloadPackage, &last, &package_buffer(2));
-    assert_eq!(answer.descriptor.return_code(), ReturnCode::BadManifest);
-    assert!(package_list(&mut client).is_empty());
-    assert_eq!(
-        client.breach_names(),
-        ["package download without its metadata"]
-    );
-}
-
 #[test]
 fn firmware_log_levels_are_kept_as_they_were_set() {
     let mut client = Client::ready();
@@ -533,61 +377,6 @@ fn firmware_log_levels_are_kept_as_they_were_set() {
     assert_eq!(level(&mut client), (5, 4));
     let wrong = client.give(Opcode::FirmwareLogConfig, &one, entry(32).as_bytes());
     assert_eq!(wrong.descriptor.return_code(), ReturnCode::Invalid);
-}
-
-#[test]
-fn package_that_is_missing_is_taken_in_order_and_becomes_active() {
-    let mut client = Client::ready();
-    client.inject(Fault::NoPackageLoaded);
-    assert!(package_list(&mut client).is_empty());
-    let last = DownloadPackage {
-        flags: LAST_BUFFER,
-        ..DownloadPackage::zeroed()
-    };
-    let early = client.give(
-        Opcode::DownloadPackage,
-        &last,
-        &package_buffer(section::METADATA),
-    );
-    assert_eq!(early.descriptor.return_code(), ReturnCode::NotPermitted);
-    let global = client
-        .direct(Opcode::RequestResource, &lock(resource::GLOBAL_CONFIG))
-        .ok();
-    let granted: RequestResource = global.descriptor.parameters();
-    assert_eq!(granted.status.get(), lock_status::GRANTED);
-    let wrong = client.give(
-        Opcode::DownloadPackage,
-        &last,
-        &package_buffer(section::PARSER_BOOST),
-    );
-    assert_eq!(wrong.descriptor.return_code(), ReturnCode::Invalid);
-    client
-        .give(
-            Opcode::DownloadPackage,
-            &none(),
-            &package_buffer(section::METADATA),
-        )
-        .ok();
-    assert!(
-        package_list(&mut client).is_empty(),
-        "not before the last buffer"
-    );
-    client
-        .give(
-            Opcode::DownloadPackage,
-            &last,
-            &package_buffer(section::PARSER_BOOST),
-        )
-        .ok();
-    client
-        .direct(Opcode::ReleaseResource, &lock(resource::GLOBAL_CONFIG))
-        .ok();
-    assert!(package_list(&mut client)[0].name.starts_with(b"TEST"));
-    let expected = [
-        "package download that does not begin with its metadata or signature",
-        "package download without the global configuration lock",
-    ];
-    assert_eq!(client.breach_names(), expected);
 }
 
 #[test]

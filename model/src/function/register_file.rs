@@ -48,10 +48,6 @@ fn device_values(function: u32) -> Vec<(u64, u32)> {
             reset_registers::RESET_CONTROL,
             reset_registers::ResetControl::ZERO.with_delay_100ms(2).0,
         ),
-        (
-            reset_registers::DCB_STATUS,
-            reset_registers::DcbStatus::ZERO.with_exchange(7).0,
-        ),
     ]
 }
 
@@ -147,6 +143,8 @@ pub(super) fn is_read_only(offset: u64) -> bool {
         reset_registers::POWER_MODE_CONTROL,
         reset_registers::CLOCK_SOURCE,
         reset_registers::DCB_STATUS,
+        reset_registers::PAUSE_QUANTA,
+        reset_registers::PAUSE_REFRESH,
         filters::FLOW_DIRECTOR_SIZE,
         filters::FLOW_DIRECTOR_COUNT,
         filters::FUNCTION_FLOW_DIRECTOR_SIZE,

@@ -6,6 +6,7 @@ use super::statistics::Statistics;
 use super::{Context, FunctionModel, bar_bytes, lend};
 use crate::device::Reply;
 use crate::faults::Fault;
+use crate::firmware::bridging_status;
 use crate::record::{Event, RegisterWrite};
 use crate::reset_kind::ResetKind;
 use ringside_bus::{DmaSpace, Instant};
@@ -106,14 +107,9 @@ impl FunctionModel {
                 FunctionControl::ZERO.with_software_reset(running).0
             }
             reset::RESET_STATUS => self.reset_status(now),
-            reset::FLASH_LOAD_DONE => {
-                let ready = !self.faults.contains(&Fault::FirmwareNeverReady);
-                if ready && !self.device_in_reset(now) {
-                    reset::FLASH_LOAD_DONE_RDMA
-                } else {
-                    0
-                }
-            }
+            reset::FLASH_LOAD_DONE if self.is_loaded(now) => reset::FLASH_LOAD_DONE_RDMA,
+            reset::FLASH_LOAD_DONE => 0,
+            reset::DCB_STATUS => bridging_status(&self.faults),
             interrupts::OTHER_CAUSES => self.interrupts.take_other_causes(),
             _ => self.read_plain(offset),
         }
@@ -121,6 +117,9 @@ impl FunctionModel {
 
     fn read_plain(&self, offset: u64) -> u32 {
         if let Some(value) = self.firmware.ring_register(offset) {
+            return value;
+        }
+        if let Some(value) = self.firmware.pause_register(offset) {
             return value;
         }
         let port = u32::from(self.settings.pci_function);
@@ -194,6 +193,12 @@ impl FunctionModel {
             reset::FUNCTION_CONTROL => {
                 if FunctionControl(value).software_reset() && !self.function_in_reset(now) {
                     self.ledger.excuse(false);
+                    if !self.is_loaded(now) {
+                        self.ledger.breach(
+                            "function reset while the device loads from its flash",
+                            String::new,
+                        );
+                    }
                     self.begin_reset(ResetKind::Function, now);
                 }
             }
@@ -269,6 +274,13 @@ impl FunctionModel {
 
     fn device_in_reset(&self, now: Instant) -> bool {
         self.resets.device_until.is_some_and(|until| now < until)
+    }
+
+    /// All has been loaded from the flash, which takes longer than the reset itself.
+    /// Source: ice `ice_common.c`, `ice_check_reset` and `ice_pf_reset`.
+    fn is_loaded(&self, now: Instant) -> bool {
+        let loading = self.resets.loaded_at.is_some_and(|until| now < until);
+        !loading && !self.faults.contains(&Fault::FirmwareNeverReady)
     }
 
     fn reset_status(&self, now: Instant) -> u32 {

@@ -119,6 +119,26 @@ fn reset_of_the_function_ends_by_itself_and_firmware_is_ready() {
     assert_eq!(breaches(&world), [""; 0]);
 }
 
+/// Source: ice `ice_common.c`, `ice_pf_reset`.
+#[test]
+fn the_function_is_not_reset_while_the_device_loads_from_its_flash() {
+    for waits in [true, false] {
+        let (world, function) = one();
+        let trigger = ResetTrigger::ZERO.with_core(true).0;
+        function.write32(0, reset::RESET_TRIGGER, trigger).unwrap();
+        let is_operational = |value| ResetStatus(value).device_state() == 0;
+        while !is_operational(function.read32(0, reset::RESET_STATUS).unwrap()) {
+            world.clock().pause(Duration::from_micros(100));
+        }
+        let loaded = |value| value == FLASH_LOAD_DONE_RDMA;
+        while waits && !loaded(function.read32(0, reset::FLASH_LOAD_DONE).unwrap()) {
+            world.clock().pause(Duration::from_micros(100));
+        }
+        function.write32(0, reset::FUNCTION_CONTROL, 1).unwrap();
+        assert_eq!(breaches(&world).is_empty(), waits);
+    }
+}
+
 #[test]
 fn reset_and_firmware_faults_show_where_drivers_look() {
     let (world, function) = one();

@@ -418,7 +418,8 @@ impl Rings {
     }
 }
 
-/// Checks the answer: the opcode of the command, no more data than the buffer holds.
+/// Checks the answer: the opcode of the command, no more data than the buffer holds. Without a buffer
+/// the length means nothing. Source: ice `ice_controlq.c`, `ice_sq_send_cmd`.
 fn read_answer(
     opcode: Opcode,
     answered: &Descriptor,
@@ -429,11 +430,11 @@ fn read_answer(
         let reason = format!("it is the answer to {:#06x}", answered.opcode().code());
         return Err(AdminError::malformed(opcode, reason));
     }
-    let length = answered.data_length.get();
-    if length > supplied {
-        let reason = format!("{length} bytes, but the buffer had {supplied}");
+    let told = answered.data_length.get();
+    let Some(length) = meant_bytes(told, supplied) else {
+        let reason = format!("{told} bytes, but the buffer had {supplied}");
         return Err(AdminError::malformed(opcode, reason));
-    }
+    };
     let mut data = vec![0; length.into()];
     if !buffer.read(0, &mut data) {
         return Err(AdminError::malformed(
@@ -446,6 +447,14 @@ fn read_answer(
         parameters: answered.parameters,
         data,
     })
+}
+
+/// Bytes of the buffer that an answer means by its length; `None`: more than were supplied.
+fn meant_bytes(told: u16, supplied: u16) -> Option<u16> {
+    match supplied {
+        0 => Some(0),
+        _ => (told <= supplied).then_some(told),
+    }
 }
 
 /// Lets `time` pass on `clock`.
@@ -493,5 +502,18 @@ impl std::fmt::Debug for AdminQueue {
         f.debug_struct("AdminQueue")
             .field("deadline", &self.deadline)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::meant_bytes;
+
+    #[test]
+    fn the_length_of_an_answer_counts_only_with_a_buffer() {
+        assert_eq!(meant_bytes(0, 0), Some(0));
+        assert_eq!(meant_bytes(12, 0), Some(0));
+        assert_eq!(meant_bytes(12, 12), Some(12));
+        assert_eq!(meant_bytes(13, 12), None);
     }
 }

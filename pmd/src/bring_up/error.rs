@@ -7,6 +7,7 @@ use crate::rdma::{RdmaError, RdmaStageError};
 use crate::trace::Trace;
 use ringside_bus::config_space::ConfigSpaceError;
 use ringside_bus::{DeviceAddress, FunctionError, MemoryError};
+use ringside_config::LinkSpeed;
 
 /// The reason why a stage failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -68,6 +69,20 @@ pub enum StageError {
     /// The stage was to fail (`--fail-at`).
     #[error("the stage was asked to fail (--fail-at); nothing is wrong with the device")]
     Injected,
+}
+
+impl StageError {
+    /// Neither port nor module can do the configured speed.
+    pub(crate) fn unsupported_speed(speed: LinkSpeed) -> Self {
+        let speed = match speed.megabits_per_second() {
+            Some(megabits) => format!("{}G", megabits / 1000),
+            None => "auto".to_owned(),
+        };
+        Self::Unusable {
+            what: format!("port and module do not support the link speed {speed}"),
+            remedy: "set link.speed to \"auto\", or use another module or cable".to_owned(),
+        }
+    }
 }
 
 impl From<RdmaError> for StageError {

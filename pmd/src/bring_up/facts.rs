@@ -97,6 +97,8 @@ pub struct Facts {
     pub vsi: Option<u16>,
     /// Its link (stage `link`, and later events).
     pub link: Option<LinkState>,
+    /// The PHY could not be configured for lack of a module: that is done when one comes.
+    pub phy_waits_for_module: bool,
     /// The reason why this device offers no RDMA (safe mode, or no such capability); `None` if it
     /// does.
     pub rdma_unavailable: Option<String>,

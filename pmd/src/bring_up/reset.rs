@@ -2,16 +2,20 @@
 
 use super::StageError;
 use crate::Registers;
+use ringside_bus::FunctionError;
 use ringside_spec::lan::registers::reset::{
-    FUNCTION_CONTROL, FunctionControl, RESET_CONTROL, RESET_STATUS, ResetControl, ResetStatus,
+    FLASH_LOAD_DONE, FLASH_LOAD_DONE_LAN, FUNCTION_CONTROL, FunctionControl, RESET_CONTROL,
+    RESET_STATUS, ResetControl, ResetStatus,
 };
 use std::time::Duration;
 
 /// The time between two reads of a register.
 pub(crate) const STEP: Duration = Duration::from_millis(1);
 
-/// Triggers a reset of the function and waits until the device reports that it is done.
+/// Triggers a reset of the function and waits until the device reports that it is done. A device
+/// that still loads from its flash is waited for first.
 pub(crate) fn trigger_and_wait(registers: &Registers, limit: Duration) -> Result<(), StageError> {
+    wait_for_load(registers, limit)?;
     let control = FunctionControl(registers.read(FUNCTION_CONTROL)?);
     registers.write(FUNCTION_CONTROL, control.with_software_reset(true).0)?;
     let polled = registers.poll(FUNCTION_CONTROL, limit, STEP, |value| {
@@ -47,6 +51,31 @@ pub(crate) fn wait_for_device(registers: &Registers) -> Result<bool, StageError>
         value: polled.value,
         waited_ms: milliseconds(limit),
         remedy: "power-cycle the card",
+    })
+}
+
+/// True if everything that the LAN half needs has been loaded from the flash: a reset of the whole
+/// device ends with that, after the device state is operational again.
+pub(crate) fn is_loaded(registers: &Registers) -> Result<bool, FunctionError> {
+    Ok(has_loaded(registers.read(FLASH_LOAD_DONE)?))
+}
+
+fn has_loaded(value: u32) -> bool {
+    value & FLASH_LOAD_DONE_LAN == FLASH_LOAD_DONE_LAN
+}
+
+/// Waits until the device has loaded from its flash.
+pub(crate) fn wait_for_load(registers: &Registers, limit: Duration) -> Result<(), StageError> {
+    let polled = registers.poll(FLASH_LOAD_DONE, limit, STEP, has_loaded)?;
+    if polled.ready {
+        return Ok(());
+    }
+    Err(StageError::NotReady {
+        what: "the device has not loaded everything from its flash (GLNVM_ULD)",
+        offset: FLASH_LOAD_DONE,
+        value: polled.value,
+        waited_ms: milliseconds(limit),
+        remedy: "power-cycle the card; if that does not help, its flash is damaged",
     })
 }
 

@@ -6,13 +6,14 @@ use super::stages::{
 };
 use super::undo::{RdmaUndo, Undo};
 use super::{Context, StageError, UndoFailure, reset};
-use crate::admin::AdminQueue;
+use crate::admin::{AdminError, AdminQueue};
 use crate::lan;
 use crate::rdma::RdmaStageError;
 use crate::rdma::engine::Engine;
 use crate::trace::Exchange;
 use ringside_bus::config_space::{COMMAND, Command};
-use ringside_spec::lan::admin::link::link_events;
+use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::admin::link::{PhyConfig, link_events};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,10 +97,27 @@ fn perform(undo: &Undo, context: &mut Context) -> Result<(), StageError> {
         Undo::DisableLinkEvents { port } => {
             admin()?.link_status(*port, link_events::DISABLE)?;
         }
-        Undo::RestorePhyConfig { port, found } => admin()?.set_phy_config(*port, found)?,
+        Undo::RestorePhyConfig { port, found } => restore_phy(admin()?.as_ref(), *port, found)?,
         Undo::Rdma(undo) => perform_rdma(undo, context)?,
     }
     Ok(())
+}
+
+/// Without a module there is nothing that could be restored, and the firmware is busy.
+fn restore_phy(admin: &AdminQueue, port: u8, found: &PhyConfig) -> Result<(), AdminError> {
+    match admin.set_phy_config(port, found) {
+        Err(AdminError::Refused {
+            code: ReturnCode::Busy,
+            ..
+        }) => {
+            tracing::warn!(
+                port,
+                "the PHY stays as it is: there is no module in the port"
+            );
+            Ok(())
+        }
+        other => other,
+    }
 }
 
 /// The admin queue, started again if the firmware had stopped answering.

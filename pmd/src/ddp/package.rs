@@ -62,7 +62,7 @@ pub enum PackageError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
     bytes: Vec<u8>,
-    downloads: Vec<Range<usize>>,
+    downloads: Vec<Download>,
     /// Version: major, minor, update, draft.
     pub version: [u8; 4],
     /// Version of the E810 segment's format.
@@ -71,6 +71,14 @@ pub struct Package {
     pub name: String,
     /// Tracking id.
     pub track_id: u32,
+}
+
+/// A buffer to download.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Download {
+    range: Range<usize>,
+    /// the last of the buffers that one signature covers, or of a package without signatures
+    is_last: bool,
 }
 
 /// A segment and where its parts are.
@@ -113,10 +121,19 @@ impl Package {
     /// The buffers to download, 4096 bytes each, in order. None: nothing is to be downloaded, and
     /// that counts as success.
     pub fn downloads(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.marked_downloads().map(|(buffer, _)| buffer)
+    }
+
+    /// The same, each with the mark of the last buffer: of those that one signature covers, or of a
+    /// package without signatures. Buffers of signatures have none.
+    ///
+    /// Source: ice `ice_ddp.c`, `ice_dwnld_cfg_bufs_no_lock`, `ice_download_pkg_sig_seg`.
+    pub fn marked_downloads(&self) -> impl ExactSizeIterator<Item = (&[u8], bool)> {
         let all = &self.bytes;
-        self.downloads
-            .iter()
-            .map(|range| all.get(range.clone()).unwrap_or_default())
+        self.downloads.iter().map(|one| {
+            let buffer = all.get(one.range.clone()).unwrap_or_default();
+            (buffer, one.is_last)
+        })
     }
 }
 
@@ -351,10 +368,10 @@ impl File<'_> {
         &self,
         segments: &[Segment],
         buffers: &[Range<usize>],
-    ) -> Result<Vec<Range<usize>>, PackageError> {
+    ) -> Result<Vec<Download>, PackageError> {
         let is_signing = |one: &&Segment| one.header.kind.get() == segment::SIGNING;
         if !segments.iter().any(|one| is_signing(&one)) {
-            return self.until_metadata(buffers);
+            return Ok(with_last(self.until_metadata(buffers)?));
         }
         let mut downloads = Vec::new();
         for signing in segments.iter().filter(is_signing) {
@@ -369,7 +386,11 @@ impl File<'_> {
             for buffer in &own {
                 self.check_buffer(buffer.start)?;
             }
-            downloads.extend(self.until_metadata(&own)?);
+            let signature = self.until_metadata(&own)?;
+            downloads.extend(signature.into_iter().map(|range| Download {
+                range,
+                is_last: false,
+            }));
             let first = head.first_buffer.get() as usize;
             let signed = first
                 .checked_add(head.signed_count.get() as usize)
@@ -379,7 +400,7 @@ impl File<'_> {
                 value: head.signed_count.get().into(),
                 allowed: "those of the signed segment",
             })?;
-            downloads.extend(self.until_metadata(signed)?);
+            downloads.extend(with_last(self.until_metadata(signed)?));
         }
         if downloads.is_empty() {
             return Err(PackageError::Missing {
@@ -401,6 +422,18 @@ impl File<'_> {
         }
         Ok(downloads)
     }
+}
+
+/// Buffers of which the last one has the mark.
+fn with_last(ranges: Vec<Range<usize>>) -> Vec<Download> {
+    let count = ranges.len();
+    let numbered = (1..).zip(ranges);
+    numbered
+        .map(|(number, range)| Download {
+            range,
+            is_last: number == count,
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use ringside_bus::{DmaPool, Function, FunctionError, OneProcess};
 use ringside_config::Config;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 /// The result of a shutdown.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +39,10 @@ pub struct Device {
     pub(crate) life: u32,
     /// the original values, to be restored after the last period of service
     pub(crate) originals: Vec<Undo>,
+    /// the firmware has reported a change of the link, and no further one until it is asked again
+    link_events_due: AtomicBool,
+    /// the period of service whose settings of the PHY were requested after its bring-up
+    phy_life: AtomicU32,
     birth: Birth,
     /// `None` if the backend has none
     release: Option<ReleaseRequest>,
@@ -62,6 +67,8 @@ impl Device {
             down: None,
             life: 1,
             originals: Vec::new(),
+            link_events_due: AtomicBool::new(false),
+            phy_life: AtomicU32::new(0),
             birth: Birth::now(),
         })
     }

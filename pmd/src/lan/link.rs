@@ -59,7 +59,8 @@ pub fn as_configured(active: &PhyCapabilities) -> PhyConfig {
 }
 
 /// The requested settings of the PHY: all types that board and module support at `speed`, link up,
-/// the rest as active. `None`: neither can do that speed.
+/// the rest as active. Error corrections beyond those of board and module give way to the firmware's
+/// choice among those. `None`: neither can do that speed.
 #[must_use]
 pub fn wanted_config(
     possible: &PhyCapabilities,
@@ -74,7 +75,14 @@ pub fn wanted_config(
     if low == 0 && high == 0 {
         return None;
     }
-    let base = as_configured(active);
+    let mut base = as_configured(active);
+    if base.error_correction & !possible.error_correction != 0 {
+        let automatic = PhyAbilities(possible.abilities).automatic_correction();
+        let enable = PhyEnable(base.enable);
+        let automatic = automatic || enable.automatic_correction();
+        base.enable = enable.with_automatic_correction(automatic).0;
+        base.error_correction = possible.error_correction;
+    }
     Some(PhyConfig {
         phy_type_low: low.into(),
         phy_type_high: high.into(),

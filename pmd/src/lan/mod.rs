@@ -1,5 +1,6 @@
 //! The LAN half: virtual station interface, link, reports of the firmware, packet queues.
 
+pub(crate) mod bridging;
 mod counters;
 mod events;
 pub mod link;

@@ -2,8 +2,10 @@
 
 /// Bytes of the lower and the first upper page.
 pub const PAGE_BYTES: usize = 256;
-/// Bytes that one command reads: the most that Linux asks for.
-pub const READ_BYTES: u16 = 16;
+/// Bytes that one command reads at most. Source: DPDK `ice_common.c`, `ice_aq_sff_eeprom`.
+pub const MAX_READ_BYTES: usize = 16;
+/// Bytes that one command of a driver reads. Source: Linux and DPDK, `SFF_READ_BLOCK_SIZE`.
+pub const READ_BYTES: usize = 8;
 /// Address of the memory on the module's bus, seven bits without the direction bit: documents of
 /// modules write it as the byte 0xA0.
 pub const BUS_ADDRESS: u16 = 0x50;

@@ -14,6 +14,8 @@ use zerocopy::IntoBytes;
 const BUFFER: u64 = 0x10_4000;
 /// Flags of a command whose buffer the firmware fills.
 const FILLED: u16 = 0x1000;
+/// The same of a command with data for the firmware.
+const GIVEN: u16 = 0x1400;
 
 /// A command with these parameters and a buffer of `length` bytes.
 fn command(opcode: u16, flags: u16, parameters: [u8; 8], length: u16) -> Descriptor {
@@ -52,7 +54,7 @@ fn the_module_answers_at_the_seven_bits_of_its_address() {
     let mut client = Client::ready();
     let mut read = |bus: u16| {
         let [low, high] = bus.to_le_bytes();
-        let asked = command(0x06EE, FILLED, [0, 1, low, high, 0, 0, 0, 0], 8);
+        let asked = command(0x06EE, GIVEN, [0, 0, low, high, 0, 0, 0, 0], 8);
         let answer = client.send(&asked, &[]).expect("an answer");
         (answer.descriptor.return_code(), answer.bytes)
     };
@@ -66,6 +68,29 @@ fn the_module_answers_at_the_seven_bits_of_its_address() {
     }
     assert_eq!(client.breach_names(), [""; 0]);
     assert_eq!(Opcode::ModuleEeprom.code(), 0x06EE);
+}
+
+#[test]
+fn a_module_is_read_with_the_flag_of_data_by_at_most_16_bytes_and_without_a_port() {
+    let mut client = Client::ready();
+    let mut read = |flags: u16, port: u8, length: u16| {
+        let asked = command(0x06EE, flags, [0, port, 0x50, 0, 0, 0, 0, 0], length);
+        let answer = client.send(&asked, &[]).expect("an answer");
+        answer.descriptor.return_code()
+    };
+    assert_eq!(read(FILLED, 0, 8), ReturnCode::Invalid);
+    assert_eq!(read(GIVEN, 0, 17), ReturnCode::Invalid);
+    assert_eq!(read(GIVEN, 1, 16), ReturnCode::Ok);
+    let expected = [
+        "admin command without the data that it needs",
+        "command for LED or module that names a port",
+        "module read of more than 16 bytes, or of none",
+    ];
+    assert_eq!(client.breach_names(), expected);
+    client.inject(Fault::ModuleAbsent);
+    let asked = command(0x06EE, GIVEN, [0, 0, 0x50, 0, 0, 0, 0, 0], 1);
+    let answer = client.send(&asked, &[]).expect("an answer").descriptor;
+    assert_eq!(answer.return_code(), ReturnCode::NoEntry);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::admin::{AdminError, AdminQueue, Answer, Data};
 use ringside_spec::lan::admin::generic::{
     CLEAR_PXE_RECEIVE_COUNT, ClearPxe, DriverVersion, MAC_TYPE_LAN, MAC_WRITE_LOCAL_AND_WAKE_UP,
     MacAddress, MacReadFlags, MacWriteFlags, NoParameters, QueueShutdown, ReadMac, RequestResource,
-    Version, WriteMac, lock_status,
+    Version, WriteMac, lock_status, resource,
 };
 use ringside_spec::lan::admin::{BUFFER_SIZE, EXPECTED_VERSION, Opcode, ReturnCode};
 use serde::Serialize;
@@ -155,17 +155,27 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// Asks for the global configuration lock (0x0008, resource 4, write).
+    /// Asks for a resource (0x0008, write) that has no status field: false while another function
+    /// holds it. Only the return code counts.
     ///
-    /// The firmware reports the result in the status field, for any return code. A refusal of the
-    /// command itself is an error here.
-    pub fn request_global_lock(
-        &self,
-        resource: u16,
-        timeout_ms: u32,
-    ) -> Result<GlobalLock, AdminError> {
+    /// Source: ice `ice_common.c`, `ice_aq_req_res`.
+    pub fn request_resource(&self, resource: u16, timeout_ms: u32) -> Result<bool, AdminError> {
         let opcode = Opcode::RequestResource;
         let parameters = resource_parameters(resource, timeout_ms);
+        match self.exchange(opcode, &parameters, Data::None)?.code {
+            ReturnCode::Ok => Ok(true),
+            ReturnCode::Busy => Ok(false),
+            code => Err(AdminError::Refused { opcode, code }),
+        }
+    }
+
+    /// Asks for the global configuration lock (0x0008, resource 4, write).
+    ///
+    /// The firmware reports the result in the status field, for any return code; other resources do
+    /// not have it. A refusal of the command itself is an error here.
+    pub fn request_global_lock(&self, timeout_ms: u32) -> Result<GlobalLock, AdminError> {
+        let opcode = Opcode::RequestResource;
+        let parameters = resource_parameters(resource::GLOBAL_CONFIG, timeout_ms);
         let answer = self.exchange(opcode, &parameters, Data::None)?;
         let granted: RequestResource = answer.parameters();
         match (granted.status.get(), answer.code) {

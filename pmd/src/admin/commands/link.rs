@@ -7,9 +7,10 @@ use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::link::{
     GetLinkStatus, GetPhyCapabilities, LINK_STATUS_BYTES, LinkEvents, LinkInfo, LinkStatus,
     ModuleBus, ModuleEeprom, PhyCapabilities, PhyConfig, PhyReport, SetEventMask, SetMacConfig,
-    SetPhyConfig, SetPortLed, speed,
+    SetPhyConfig, SetPortLed, page_mode, speed,
 };
 use ringside_spec::lan::module;
+use ringside_spec::lan::registers::reset::{PAUSE_QUANTA, PAUSE_REFRESH, PauseTimer};
 use serde::Serialize;
 use zerocopy::IntoBytes;
 
@@ -77,14 +78,24 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// Largest frame of the MAC (0x0603), bytes.
+    /// Largest frame of the MAC (0x0603), bytes. The command sets the timers of pause frames as well;
+    /// they stay as they are.
+    ///
+    /// Source: ice `ice_common.c`, `ice_aq_set_mac_cfg`.
     pub fn set_mac_config(&self, frame_bytes_max: u16) -> Result<(), AdminError> {
         let parameters = SetMacConfig {
             frame_bytes_max: frame_bytes_max.into(),
+            timer_value: self.pause_timer(PAUSE_QUANTA)?.into(),
+            refresh_threshold: self.pause_timer(PAUSE_REFRESH)?.into(),
             ..SetMacConfig::zeroed()
         };
         self.execute(Opcode::SetMacConfig, &parameters, Data::None)?;
         Ok(())
+    }
+
+    fn pause_timer(&self, register: u64) -> Result<u16, AdminError> {
+        let timer = PauseTimer(self.registers().read(register)?);
+        Ok(u16::try_from(timer.time()).unwrap_or(u16::MAX))
     }
 
     /// State of the link (0x0607); `events` is one of `link::link_events`.
@@ -99,11 +110,10 @@ impl AdminQueue {
         LinkState::decode(&answer.data)
     }
 
-    /// Has the LED of the port blink, or show the link (0x06E9).
-    pub fn set_port_led(&self, port: u8, blink: bool) -> Result<(), AdminError> {
+    /// Has the LED of the function's port blink, or show the link (0x06E9). The command names no port,
+    /// as Linux's does not: it means the function's own.
+    pub fn set_port_led(&self, _port: u8, blink: bool) -> Result<(), AdminError> {
         let parameters = SetPortLed {
-            port,
-            port_valid: 1,
             mode: blink.into(),
             ..SetPortLed::zeroed()
         };
@@ -111,30 +121,62 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// Bytes from `address` of the first page of the module's memory (0x06EE). `None`: there is no
-    /// module, or it does not answer.
-    pub fn read_module(
+    /// The kind of the module in the function's port: the first byte of its memory (0x06EE). `None`:
+    /// there is no module, or it does not answer.
+    pub fn module_identifier(&self) -> Result<Option<u8>, AdminError> {
+        let mut byte = [0];
+        let found = self.read_module(page_mode::KEEP, 0, &mut byte)?;
+        Ok(found.map(|()| byte[0]))
+    }
+
+    /// [`module::READ_BYTES`] from `address` of the module's memory (0x06EE), of its first page unless
+    /// it is an SFP, which has no pages. `None` as in [`AdminQueue::module_identifier`].
+    pub fn module_block(
         &self,
-        port: u8,
+        identifier: u8,
         address: u16,
-        bytes: u16,
-    ) -> Result<Option<Vec<u8>>, AdminError> {
+    ) -> Result<Option<[u8; module::READ_BYTES]>, AdminError> {
+        let mode = match identifier {
+            module::identifier::SFP => page_mode::KEEP,
+            _ => page_mode::SET,
+        };
+        let mut block = [0; module::READ_BYTES];
+        let found = self.read_module(mode, address, &mut block)?;
+        Ok(found.map(|()| block))
+    }
+
+    /// Fills `bytes`. The firmware wants the flag of data to be read for a read of the module, too.
+    ///
+    /// Source: ice `ice_common.c`, `ice_aq_sff_eeprom`; `ice_ethtool.c`, `ice_get_module_eeprom`.
+    fn read_module(
+        &self,
+        page_mode: u16,
+        address: u16,
+        bytes: &mut [u8],
+    ) -> Result<Option<()>, AdminError> {
+        let opcode = Opcode::ModuleEeprom;
+        let bus = ModuleBus::ZERO
+            .with_address(module::BUS_ADDRESS)
+            .with_page_mode(page_mode);
         let parameters = ModuleEeprom {
-            port,
-            port_valid: 1,
-            bus_address: ModuleBus::ZERO.with_address(module::BUS_ADDRESS).0.into(),
+            bus_address: bus.0.into(),
             memory_address: address.into(),
             ..ModuleEeprom::zeroed()
         };
-        let data = Data::Receive(bytes.into());
-        match self.execute(Opcode::ModuleEeprom, &parameters, data) {
-            Ok(answer) => Ok(Some(answer.data)),
+        let answer = match self.execute(opcode, &parameters, Data::Send(bytes)) {
+            Ok(answer) => answer,
             Err(AdminError::Refused {
                 code: ReturnCode::NoEntry | ReturnCode::Busy,
                 ..
-            }) => Ok(None),
-            Err(error) => Err(error),
-        }
+            }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let Some(data) = answer.data.get(..bytes.len()) else {
+            let reason = format!("{} bytes of {}", answer.data.len(), bytes.len());
+            return Err(AdminError::malformed(opcode, reason));
+        };
+        bytes.copy_from_slice(data);
+        Ok(Some(()))
     }
 
     /// The masked link events (0x0613).

@@ -1,5 +1,6 @@
 //! Typed commands; each checks its answer.
 
+mod bridging;
 mod capabilities;
 mod filters;
 mod generic;
@@ -12,6 +13,7 @@ mod scheduler;
 mod switch;
 mod vsi;
 
+pub use bridging::Bridging;
 pub use capabilities::{Capabilities, QueueRange, Timers};
 pub use generic::{FirmwareVersion, GlobalLock};
 pub use link::LinkState;

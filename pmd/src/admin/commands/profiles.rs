@@ -1,6 +1,6 @@
 //! Profiles of the packet pipeline: their resources, and changes of the package's tables.
 
-use super::{GlobalLock, read_at};
+use super::read_at;
 use crate::admin::change_lock::Turn;
 use crate::admin::{AdminError, AdminQueue, Data};
 use ringside_bus::{Deadline, Instant};
@@ -99,18 +99,16 @@ impl AdminQueue {
         let deadline = Deadline::after(&**clock, limit);
         loop {
             let last = deadline.passed(&**clock);
-            match self.request_global_lock(resource::CHANGE_LOCK, CHANGE_LOCK_MS)? {
-                GlobalLock::InProgress if last => {
-                    return Err(AdminError::Refused {
-                        opcode: Opcode::RequestResource,
-                        code: ReturnCode::Busy,
-                    });
-                }
-                GlobalLock::InProgress => crate::admin::pause(&**clock, LOCK_PAUSE),
-                GlobalLock::Granted | GlobalLock::AlreadyDone => {
-                    return Ok(clock.now().plus(limit));
-                }
+            if self.request_resource(resource::CHANGE_LOCK, CHANGE_LOCK_MS)? {
+                return Ok(clock.now().plus(limit));
             }
+            if last {
+                return Err(AdminError::Refused {
+                    opcode: Opcode::RequestResource,
+                    code: ReturnCode::Busy,
+                });
+            }
+            crate::admin::pause(&**clock, LOCK_PAUSE);
         }
     }
 
@@ -125,7 +123,7 @@ impl AdminQueue {
     }
 }
 
-/// The buffer of an update. Source: ice `ice_pkg_buf_alloc`, `ice_pkg_buf_alloc_section`.
+/// The buffer of an update, no longer than its data. Source: ice `ice_pkg_buf_alloc`, `ice_pkg_buf_alloc_section`.
 fn buffer_of(sections: &[Section]) -> Vec<u8> {
     let head_bytes = BufferHeader::SIZE + sections.len() * SectionEntry::SIZE;
     let mut at = head_bytes.max(SECTION_OFFSET_MIN.into());
@@ -149,9 +147,7 @@ fn buffer_of(sections: &[Section]) -> Vec<u8> {
         section_count: (sections.len() as u16).into(),
         data_end: (at as u16).into(),
     };
-    let mut buffer = [head.as_bytes(), &entries, &bodies].concat();
-    buffer.resize(ringside_spec::lan::package::BUFFER_BYTES, 0);
-    buffer
+    [head.as_bytes(), &entries, &bodies].concat()
 }
 
 fn one() -> AllocateResource {

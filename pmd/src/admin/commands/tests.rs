@@ -1,3 +1,4 @@
+use super::bridging::{Bridging, decode_records as decode_bridging};
 use super::capabilities::decode_records;
 use super::generic::decode_mac;
 use super::package::decode_packages;
@@ -311,4 +312,27 @@ fn interface_versions_are_judged_by_the_rule() {
         assert_eq!(version.usable(), usable, "{version:?}");
         assert_eq!(version.remark().is_some(), remark, "{version:?}");
     }
+}
+
+/// Classes of the newer standard as in IEEE 802.1Q, annex D, by hand.
+#[test]
+fn classes_and_flow_control_are_read_from_lldp_records() {
+    let mut records = vec![0x02, 0x02, 7, 7];
+    records.extend([0xFE, 25, 0x00, 0x80, 0xC2, 9, 0x80, 0x01, 0x20, 0x00, 0x00]);
+    records.extend([50, 25, 25, 0, 0, 0, 0, 0, 2, 2, 2, 0, 0, 0, 0, 0]);
+    records.extend([0xFE, 6, 0x00, 0x80, 0xC2, 11, 0x08, 0b1000]);
+    let found = Bridging {
+        classes: 3,
+        flow_control: 0b1000,
+    };
+    assert_eq!(decode_bridging(&records), found);
+    let with_end = [&records[..31], &[0, 0], &records[31..]].concat();
+    assert_eq!(decode_bridging(&with_end).flow_control, 0);
+    for end in 0..records.len() {
+        // Cut records are left out, whatever is before them.
+        let cut = decode_bridging(&records[..end]);
+        assert_eq!(cut.classes, if end < 31 { 0 } else { 3 }, "{end}");
+    }
+    let none = decode_bridging(&[0xFF; 64]);
+    assert_eq!(none, Bridging::default());
 }

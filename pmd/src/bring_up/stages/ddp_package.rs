@@ -73,7 +73,9 @@ fn load(context: &mut Context) -> Result<PackageFacts, StageError> {
     let admin = context.admin()?;
     let before = admin.installed_packages()?;
     let (file, package) = find_package(context);
-    let active = |list: &[InstalledPackage]| list.iter().find(|one| one.active).cloned();
+    // The flash's own package has the least that a device needs and does for no driver.
+    let loaded = |one: &&InstalledPackage| one.active && !one.in_flash;
+    let active = |list: &[InstalledPackage]| list.iter().find(loaded).cloned();
     let package = match package {
         Ok(package) => package,
         Err(reason) => {
@@ -193,12 +195,10 @@ fn download_locked(
     });
     let lock = context.wait(limit, LOCK_STEP, || {
         let timeout = lock_timeout_ms::GLOBAL_CONFIG;
-        Ok(
-            match admin.request_global_lock(resource::GLOBAL_CONFIG, timeout)? {
-                GlobalLock::InProgress => None,
-                other => Some(other),
-            },
-        )
+        Ok(match admin.request_global_lock(timeout)? {
+            GlobalLock::InProgress => None,
+            other => Some(other),
+        })
     })?;
     match lock {
         Some(GlobalLock::Granted) => {}
@@ -230,9 +230,8 @@ fn download_locked(
 }
 
 fn download(admin: &AdminQueue, package: &Package) -> Result<(), AdminError> {
-    let count = package.downloads().len();
-    for (index, buffer) in package.downloads().enumerate() {
-        admin.download_buffer(buffer, index + 1 == count)?;
+    for (buffer, is_last) in package.marked_downloads() {
+        admin.download_buffer(buffer, is_last)?;
     }
     Ok(())
 }

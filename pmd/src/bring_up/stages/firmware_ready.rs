@@ -2,11 +2,10 @@
 //!
 //! Source: ice `ice_common.c`, `ice_check_reset`; `ice_nvm.c`, `ice_init_nvm`.
 
-use crate::bring_up::reset::wait_for_device;
+use crate::bring_up::reset;
 use crate::bring_up::{Context, Needs, Stage, StageError};
 use ringside_spec::lan::registers::reset::{
-    FIRMWARE_STATUS, FLASH_ACCESS, FLASH_GENERAL, FLASH_LOAD_DONE, FLASH_LOAD_DONE_LAN,
-    FirmwareStatus, FlashAccess, FlashGeneral,
+    FIRMWARE_STATUS, FLASH_ACCESS, FLASH_GENERAL, FirmwareStatus, FlashAccess, FlashGeneral,
 };
 use std::time::Duration;
 
@@ -19,21 +18,11 @@ pub(super) const STAGE: Stage = Stage {
 const STEP: Duration = Duration::from_millis(1);
 
 fn run(context: &mut Context) -> Result<(), StageError> {
-    wait_for_device(context.registers())?;
+    reset::wait_for_device(context.registers())?;
     let limit_ms = context.config().device.ready_deadline_ms;
     let limit = Duration::from_millis(limit_ms);
     let registers = context.registers();
-    let done = |value: u32| value & FLASH_LOAD_DONE_LAN == FLASH_LOAD_DONE_LAN;
-    let polled = registers.poll(FLASH_LOAD_DONE, limit, STEP, done)?;
-    if !polled.ready {
-        return Err(StageError::NotReady {
-            what: "the device has not loaded everything from its flash (GLNVM_ULD)",
-            offset: FLASH_LOAD_DONE,
-            value: polled.value,
-            waited_ms: limit_ms,
-            remedy: "power-cycle the card; if that does not help, its flash is damaged",
-        });
-    }
+    reset::wait_for_load(registers, limit)?;
     let flash = FlashAccess(registers.read(FLASH_ACCESS)?);
     let general = FlashGeneral(registers.read(FLASH_GENERAL)?);
     if !flash.locked() || !general.present() {

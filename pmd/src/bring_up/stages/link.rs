@@ -5,8 +5,8 @@
 use crate::admin::AdminError;
 use crate::admin::commands::LinkState;
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
+use crate::lan::bridging;
 use crate::lan::link::{as_configured, wanted_config, wanted_events};
-use ringside_config::LinkSpeed;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::link::{link_events, report_mode};
 use std::time::Duration;
@@ -29,10 +29,24 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     let first = admin.link_status(port, link_events::ENABLE)?;
     if first.media {
         configure_phy(context, port)?;
+    } else {
+        wait_for_module(context, port)?;
     }
     let state = wait_for_link(context, port, first)?;
     context.facts.link = Some(state);
     warn_about(context, state);
+    if let Some(remark) = bridging::remark(&admin)? {
+        context.warn(remark);
+    }
+    Ok(())
+}
+
+/// The PHY is configured when a module comes; the undo of that is recorded now.
+fn wait_for_module(context: &mut Context, port: u8) -> Result<(), StageError> {
+    let active = context.admin()?.phy_capabilities(report_mode::ACTIVE)?;
+    let found = as_configured(&active);
+    let _ = context.record(Undo::RestorePhyConfig { port, found });
+    context.facts.phy_waits_for_module = true;
     Ok(())
 }
 
@@ -43,13 +57,7 @@ fn configure_phy(context: &mut Context, port: u8) -> Result<(), StageError> {
     let active = admin.phy_capabilities(report_mode::ACTIVE)?;
     let speed = context.config().link.speed;
     let Some(wanted) = wanted_config(&possible, &active, speed) else {
-        return Err(StageError::Unusable {
-            what: format!(
-                "port and module do not support the link speed {}",
-                speed_text(speed)
-            ),
-            remedy: "set link.speed to \"auto\", or use another module or cable".to_owned(),
-        });
+        return Err(StageError::unsupported_speed(speed));
     };
     let found = as_configured(&active);
     if found == wanted {
@@ -63,6 +71,16 @@ fn configure_phy(context: &mut Context, port: u8) -> Result<(), StageError> {
         }) => {
             context.discharge(undo);
             context.warn("the device does not let the PHY be configured; it stays as it is");
+            Ok(())
+        }
+        Err(AdminError::Refused {
+            code: ReturnCode::Busy,
+            ..
+        }) => {
+            context.facts.phy_waits_for_module = true;
+            context.warn(
+                "the PHY cannot be configured without a module; it stays as it is until one comes",
+            );
             Ok(())
         }
         other => Ok(other?),
@@ -89,12 +107,5 @@ fn warn_about(context: &mut Context, state: LinkState) {
         context.warn(format!(
             "the link did not come up within {limit} ms: check cable and partner, or raise link.wait_ms"
         ));
-    }
-}
-
-fn speed_text(speed: LinkSpeed) -> String {
-    match speed.megabits_per_second() {
-        Some(megabits) => format!("{}G", megabits / 1000),
-        None => "auto".to_owned(),
     }
 }

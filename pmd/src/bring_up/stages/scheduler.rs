@@ -2,7 +2,7 @@
 //!
 //! Source: ice `ice_sched.c`, `ice_sched_init_port`.
 
-use crate::admin::AdminQueue;
+use crate::admin::{AdminError, AdminQueue};
 use crate::bring_up::{Context, Needs, SchedulerTree, Stage, StageError};
 use ringside_spec::lan::admin::scheduler::{ElementType, Node};
 
@@ -33,7 +33,8 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         }
     };
     for node in branch.iter().skip(1) {
-        check_node(&admin, node)?;
+        let checked = check_node(&admin, node);
+        tolerate_refusal(context, "queried", node, checked)?;
     }
     let entry = branch
         .iter()
@@ -42,7 +43,8 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     // The entry points give way to our own nodes. They come back when the function's
     // configuration is cleared, which is recorded as undo since stage `clear-pf-config`.
     for node in branch.iter().skip(entry_layer).rev() {
-        admin.delete_node(node.parent.get(), node.node.get())?;
+        let deleted = admin.delete_node(node.parent.get(), node.node.get());
+        tolerate_refusal(context, "deleted", node, deleted.map_err(StageError::from))?;
     }
     context.facts.scheduler = Some(SchedulerTree {
         limits,
@@ -51,6 +53,26 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         entry_layer: u8::try_from(entry_layer).unwrap_or(u8::MAX),
         rdma_group_node: None,
     });
+    Ok(())
+}
+
+/// Takes a refusal of the firmware for the node's state and goes on: the driver's own nodes go beside
+/// it. All other errors stay errors.
+///
+/// Source: ice `ice_sched.c`, `ice_rm_dflt_leaf_node` and `ice_free_sched_node`.
+fn tolerate_refusal(
+    context: &mut Context,
+    action: &str,
+    node: &Node,
+    result: Result<(), StageError>,
+) -> Result<(), StageError> {
+    let Err(StageError::Admin(error @ AdminError::Refused { .. })) = result else {
+        return result;
+    };
+    context.warn(format!(
+        "node {} of the scheduler's default tree cannot be {action} and stays as it is: {error}",
+        node.node.get()
+    ));
     Ok(())
 }
 

@@ -84,6 +84,7 @@ fn a_package_is_read_and_its_labels_are_not_downloaded() {
     assert_eq!(package.track_id, 0xC000_0001);
     assert_eq!(first_kinds(&package), [section::METADATA, DATA]);
     assert!(package.downloads().all(|buffer| buffer.len() == 4096));
+    assert_eq!(marks(&package), [false, true]);
 }
 
 #[test]
@@ -108,6 +109,12 @@ fn signatures_for_the_e810_come_before_what_they_sign() {
         first_kinds(&package),
         [90, section::METADATA, DATA, 92, DATA + 1]
     );
+    // Each signed range has a last buffer, signatures have none.
+    assert_eq!(marks(&package), [false, false, true, false, true]);
+}
+
+fn marks(package: &Package) -> Vec<bool> {
+    package.marked_downloads().map(|(_, last)| last).collect()
 }
 
 #[test]

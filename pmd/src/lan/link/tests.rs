@@ -49,3 +49,19 @@ fn wanted_events_are_those_that_are_not_masked() {
     assert!(!mask.up_down() && !mask.no_media() && !mask.module_unqualified() && !mask.phy_load());
     assert!(mask.signal() && mask.autonegotiation() && mask.fault());
 }
+
+#[test]
+fn error_corrections_that_the_module_lacks_give_way_to_those_that_it_has() {
+    let mut possible = capabilities(phy_type::BASE_100G_SR4);
+    possible.error_correction = 0b0100_0100;
+    let mut active = possible;
+    active.abilities = PhyAbilities::ZERO.with_link(true).0;
+    active.error_correction = 0b0001_0000;
+    let wanted = wanted_config(&possible, &active, LinkSpeed::Auto).unwrap();
+    assert_eq!(wanted.error_correction, possible.error_correction);
+    assert!(PhyEnable(wanted.enable).automatic_correction());
+    active.error_correction = 0b0100_0000;
+    let wanted = wanted_config(&possible, &active, LinkSpeed::Auto).unwrap();
+    assert_eq!(wanted.error_correction, active.error_correction);
+    assert!(!PhyEnable(wanted.enable).automatic_correction());
+}

@@ -90,9 +90,9 @@ impl Port {
         let asked = ForwardErrorCorrection(found.error_correction);
         Ok(if PhyEnable(found.enable).automatic_correction() {
             ErrorCorrection::Automatic
-        } else if asked.rs_528_request() || asked.rs_544_request() {
+        } else if reed_solomon(asked) != ForwardErrorCorrection::ZERO {
             ErrorCorrection::ReedSolomon
-        } else if asked.kr_10g_40g_request() || asked.kr_25g_request() {
+        } else if base_r(asked) != ForwardErrorCorrection::ZERO {
             ErrorCorrection::BaseR
         } else {
             ErrorCorrection::Off
@@ -105,23 +105,16 @@ impl Port {
     pub fn set_error_correction(&self, wanted: ErrorCorrection) -> Result<(), PortError> {
         let (possible, found) = self.active_phy()?;
         let has = ForwardErrorCorrection(possible.error_correction);
-        let none = ForwardErrorCorrection(found.error_correction)
-            .with_rs_528_request(false)
-            .with_rs_544_request(false)
-            .with_kr_10g_40g_request(false)
-            .with_kr_25g_request(false);
-        let (is_possible, asked) = match wanted {
+        let asked = match wanted {
             // The firmware chooses among those that it may.
-            ErrorCorrection::Automatic => (true, has),
-            ErrorCorrection::Off => (true, none),
-            ErrorCorrection::ReedSolomon => (
-                has.rs_clause_91(),
-                none.with_rs_528_request(true).with_rs_544_request(true),
-            ),
-            ErrorCorrection::BaseR => (
-                has.kr_10g_40g() || has.kr_clause_74(),
-                none.with_kr_10g_40g_request(true).with_kr_25g_request(true),
-            ),
+            ErrorCorrection::Automatic => has,
+            ErrorCorrection::Off => ForwardErrorCorrection::ZERO,
+            ErrorCorrection::ReedSolomon => reed_solomon(has),
+            ErrorCorrection::BaseR => base_r(has),
+        };
+        let is_possible = match wanted {
+            ErrorCorrection::Automatic | ErrorCorrection::Off => true,
+            _ => asked != ForwardErrorCorrection::ZERO,
         };
         if !is_possible {
             return Err(PortError::Invalid {
@@ -144,15 +137,16 @@ impl Port {
     ///
     /// Control path. Errors: [`PortError`]. Source: ice `ice_get_module_eeprom`; SFF-8636, SFF-8472.
     pub fn module(&self) -> Result<Option<Module>, PortError> {
-        let shared = &self.shared;
-        let admin = shared.admin()?;
+        let admin = self.shared.admin()?;
+        let Some(identifier) = admin.module_identifier()? else {
+            return Ok(None);
+        };
         let mut memory = Vec::with_capacity(module::PAGE_BYTES);
         while memory.len() < module::PAGE_BYTES {
             let at = memory.len() as u16;
-            let piece = admin.read_module(shared.port, at, module::READ_BYTES)?;
-            match piece {
-                Some(piece) if !piece.is_empty() => memory.extend(piece),
-                _ => return Ok(None),
+            match admin.module_block(identifier, at)? {
+                Some(block) => memory.extend(block),
+                None => return Ok(None),
             }
         }
         Ok(decode(&memory))
@@ -172,6 +166,26 @@ impl Port {
         self.shared.configured().found_phy.get_or_insert(found);
         Ok(admin.set_phy_config(self.shared.port, &asked)?)
     }
+}
+
+/// The bits of Reed-Solomon codes, abilities and requests: no others may go with them.
+///
+/// Source: ice `ice_common.c`, `ice_cfg_phy_fec`; `ice_main.c`, `ice_configure_phy`, for the limit to
+/// the capabilities.
+fn reed_solomon(all: ForwardErrorCorrection) -> ForwardErrorCorrection {
+    ForwardErrorCorrection::ZERO
+        .with_rs_clause_91(all.rs_clause_91())
+        .with_rs_528_request(all.rs_528_request())
+        .with_rs_544_request(all.rs_544_request())
+}
+
+/// The same of BASE-R codes.
+fn base_r(all: ForwardErrorCorrection) -> ForwardErrorCorrection {
+    ForwardErrorCorrection::ZERO
+        .with_kr_10g_40g(all.kr_10g_40g())
+        .with_kr_clause_74(all.kr_clause_74())
+        .with_kr_10g_40g_request(all.kr_10g_40g_request())
+        .with_kr_25g_request(all.kr_25g_request())
 }
 
 fn decode(memory: &[u8]) -> Option<Module> {

@@ -379,6 +379,15 @@ pub mod speed {
     }
 }
 
+/// Values of [`ModuleBus::page_mode`]. Source: ice `ICE_AQC_SFF_SET_EEPROM_PAGE_M`,
+/// `ice_get_module_eeprom`.
+pub mod page_mode {
+    /// the page stays as it is
+    pub const KEEP: u16 = 0;
+    /// the page is set if another one is active
+    pub const SET: u16 = 1;
+}
+
 /// Bytes of [`PhyCapabilities::module_type`]. Source: ice `ICE_AQC_MOD_TYPE_*`.
 pub mod module_type {
     /// first byte: SFP+
@@ -581,7 +590,7 @@ crate::words! {
         address: [9:0],
         /// the address has ten bits; drivers leave it clear
         ten_bit_address: [10],
-        /// how the page is set
+        /// see [`page_mode`]
         page_mode: [12:11],
         /// write instead of read
         write: [15],

@@ -100,8 +100,37 @@ wire! {
 
 /// Bytes of the buffer that drivers give for LLDP data.
 pub const MAX_MIB_BYTES: usize = 1500;
+/// Bytes of the Ethernet header before the TLVs of LLDP data. Source: ice `ice_lldp_to_dcb_cfg`.
+pub const MIB_HEADER_BYTES: usize = 14;
+
+/// Type-length-value records (TLVs) of LLDP data. Source: ice `ice_dcb.h`; IEEE 802.1AB, clause 8;
+/// IEEE 802.1Q, annex D.
+pub mod tlv {
+    /// kind: there are no more
+    pub const END: u16 = 0;
+    /// kind: of an organization, whose identifier and subtype follow
+    pub const ORGANIZATION: u16 = 127;
+    /// IEEE 802.1 and the subtype of the classes (ETS): a byte, then the class of each priority, four
+    /// bits each from the high half on, then eight shares
+    pub const CLASSES: [u8; 4] = [0x00, 0x80, 0xC2, 9];
+    /// IEEE 802.1 and the subtype of priority flow control: a byte, then the priorities, a bit each
+    pub const FLOW_CONTROL: [u8; 4] = [0x00, 0x80, 0xC2, 11];
+}
+
+/// Values of [`MibType::kind`].
+pub mod mib {
+    /// the configuration of this port
+    pub const LOCAL: u8 = 0;
+}
 
 crate::words! {
+    /// Begin of a TLV, big-endian. Source: ice `ICE_LLDP_TLV_TYPE_M`, `ICE_LLDP_TLV_LEN_M`.
+    pub struct TlvHead: u16 {
+        /// bytes that follow
+        length: [8:0],
+        /// see [`tlv`]
+        kind: [15:9],
+    }
     /// Source: ice `ICE_AQ_LLDP_MIB_TYPE_*`, `_BRID_TYPE_*`, `_TX_*`, `_DCBX_*`.
     pub struct MibType: u8 {
         /// 0 local, 1 remote, 2 both

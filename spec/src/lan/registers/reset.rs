@@ -77,9 +77,9 @@ registers! {
     DCB_STATUS "PRTDCB_GENS" = 0x08_3020;
     /// Traffic class of each user priority, three bits each.
     DCB_PRIORITY_TO_CLASS "PRTDCB_TUP2TC" = 0x1D_26C0;
-    /// Pause time that the MAC sends, entry 8; read before the MAC is configured.
+    /// Pause time that the MAC sends, entry 8; see [`PauseTimer`]. Read before the MAC is configured.
     PAUSE_QUANTA "PRTMAC_HSEC_CTL_TX_PAUSE_QUANTA(8)" = 0x1E_37E0;
-    /// Pause refresh of the MAC, entry 8; read before the MAC is configured.
+    /// Pause refresh of the MAC, entry 8; see [`PauseTimer`]. Read before the MAC is configured.
     PAUSE_REFRESH "PRTMAC_HSEC_CTL_TX_PAUSE_REFRESH_TIMER(8)" = 0x1E_3900;
 }
 
@@ -87,6 +87,18 @@ registers! {
 pub const FLASH_LOAD_DONE_LAN: u32 = 0x33B;
 /// [`FLASH_LOAD_DONE`] of a device whose RDMA engine is ready as well.
 pub const FLASH_LOAD_DONE_RDMA: u32 = 0x73B;
+/// Values of [`DcbStatus::exchange`]. Source: ice `ICE_DCBX_STATUS_*`.
+pub mod dcb_exchange {
+    /// not started
+    pub const NOT_STARTED: u32 = 0;
+    /// in progress
+    pub const IN_PROGRESS: u32 = 1;
+    /// done
+    pub const DONE: u32 = 2;
+    /// the firmware's agent does not run
+    pub const DISABLED: u32 = 7;
+}
+
 /// Bytes between two entries of [`PRE_EXTRACTION_MASK_0`] and of its neighbour.
 pub const PRE_EXTRACTION_STRIDE: u64 = 4;
 
@@ -199,8 +211,14 @@ crate::words! {
     }
     /// State of the DCB exchange. Source: `PRTDCB_GENS`.
     pub struct DcbStatus: u32 {
-        /// 0 not started, 1 in progress, 2 done, 3 several peers, 7 disabled
+        /// see [`dcb_exchange`]
         exchange: [2:0],
+    }
+    /// A timer of pause frames, in units of 512 bit times. Source: `PRTMAC_HSEC_CTL_TX_PS_QNT`,
+    /// `PRTMAC_HSEC_CTL_TX_PS_RFSH_TMR`.
+    pub struct PauseTimer: u32 {
+        /// the time
+        time: [15:0],
     }
     /// First malicious event of the queue manager. Source: `GL_MDET_TX_PQM`.
     pub struct MaliciousQueueManager: u32 {

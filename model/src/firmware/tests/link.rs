@@ -1,0 +1,119 @@
+//! Link, PHY, MAC and module.
+
+use super::client::{Client, none};
+use crate::faults::Fault;
+use ringside_spec::lan::admin::link::{
+    ForwardErrorCorrection, GetLinkStatus, GetPhyCapabilities, LinkInfo, LinkStatus,
+    PhyCapabilities, PhyConfig, PhyEnable, SetMacConfig, link_events, phy_type, speed,
+};
+use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use ringside_spec::lan::registers::reset::{PAUSE_QUANTA, PAUSE_REFRESH};
+use zerocopy::IntoBytes;
+
+fn link_status(client: &mut Client, flags: u16) -> LinkStatus {
+    let asked = GetLinkStatus {
+        flags: flags.into(),
+        ..GetLinkStatus::zeroed()
+    };
+    let mut bytes = client.ask(Opcode::GetLinkStatus, &asked, 56).ok().bytes;
+    assert_eq!(bytes.len(), 32);
+    bytes.resize(LinkStatus::SIZE, 0);
+    zerocopy::FromBytes::read_from_bytes(&bytes).unwrap()
+}
+
+#[test]
+fn link_is_up_at_100g_and_one_event_tells_when_it_goes() {
+    let mut client = Client::ready();
+    let up = link_status(&mut client, link_events::KEEP);
+    assert!(LinkInfo(up.link_info).up());
+    assert_eq!(up.speed.get(), speed::GIGABITS_100);
+    let (low, high) = (up.phy_type_low.get(), up.phy_type_high.get());
+    assert_eq!(low.count_ones() + high.count_ones(), 1);
+    client.inject(Fault::LinkDown);
+    assert!(client.event().is_none(), "nobody asked for events");
+    client.world.with(|world| world.clear_faults(0));
+    assert!(client.event().is_none());
+    link_status(&mut client, link_events::ENABLE);
+    client.inject(Fault::LinkDown);
+    let (opcode, body) = client.event().expect("an event");
+    assert_eq!((opcode, body.len()), (Opcode::GetLinkStatus, 32));
+    assert!(!LinkInfo(body[2]).up());
+    assert!(client.event().is_none(), "one event for one change");
+    assert!(!LinkInfo(link_status(&mut client, link_events::KEEP).link_info).up());
+    // The event has met the request: the next change is not reported before another one.
+    client.world.with(|world| world.clear_faults(0));
+    assert!(client.event().is_none(), "one event for one request");
+    assert!(LinkInfo(link_status(&mut client, link_events::ENABLE).link_info).up());
+    client.inject(Fault::LinkDown);
+    assert!(client.event().is_some());
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn a_module_that_goes_is_an_event_and_without_one_the_phy_is_busy() {
+    let mut client = Client::ready();
+    let config = PhyConfig {
+        phy_type_low: phy_type::BASE_100G_SR4.into(),
+        enable: PhyEnable::ZERO.with_link(true).0,
+        error_correction: ForwardErrorCorrection::ZERO.with_rs_clause_91(true).0,
+        ..PhyConfig::zeroed()
+    };
+    let set = |client: &mut Client, config: &PhyConfig| {
+        let answer = client.give(Opcode::SetPhyConfig, &none(), config.as_bytes());
+        answer.descriptor.return_code()
+    };
+    assert_eq!(set(&mut client, &config), ReturnCode::Ok);
+    let beyond = ForwardErrorCorrection::ZERO.with_rs_544_request(true);
+    let refused = PhyConfig {
+        error_correction: beyond.0,
+        ..config
+    };
+    assert_eq!(set(&mut client, &refused), ReturnCode::Invalid);
+    link_status(&mut client, link_events::ENABLE);
+    client.inject(Fault::ModuleAbsent);
+    let (_, body) = client.event().expect("an event");
+    let info = LinkInfo(body[2]);
+    assert!(!info.up() && !info.media());
+    assert_eq!(set(&mut client, &config), ReturnCode::Busy);
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn mac_settings_take_the_pause_timers_over() {
+    let mut client = Client::ready();
+    let timers = |client: &Client| (client.read(PAUSE_QUANTA), client.read(PAUSE_REFRESH));
+    let found = timers(&client);
+    assert!(found.0 > 0 && found.1 > 0 && found.0 <= 0xFFFF);
+    let asked = SetMacConfig {
+        frame_bytes_max: 9000.into(),
+        timer_value: 5.into(),
+        refresh_threshold: 3.into(),
+        ..SetMacConfig::zeroed()
+    };
+    client.direct(Opcode::SetMacConfig, &asked).ok();
+    assert_eq!(timers(&client), (5, 3));
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn phy_capabilities_fill_their_560_bytes() {
+    let mut client = Client::ready();
+    let answer = client
+        .ask(
+            Opcode::GetPhyCapabilities,
+            &GetPhyCapabilities::zeroed(),
+            560,
+        )
+        .ok();
+    let all: PhyCapabilities = answer.item(0);
+    assert!(
+        all.phy_type_low.get().count_ones() > 1,
+        "what the board can do"
+    );
+    let small = client.ask(
+        Opcode::GetPhyCapabilities,
+        &GetPhyCapabilities::zeroed(),
+        100,
+    );
+    assert_eq!(small.descriptor.return_code(), ReturnCode::NoMemory);
+}

@@ -1,0 +1,240 @@
+//! States of cards that a fresh model does not have, and habits of their firmware.
+
+use super::{bring_up, bring_up_with, config, demand_no_breach, function, snapshot};
+use super::{synthetic_package, world};
+use ringside_bus::dma_pool::PoolSettings;
+use ringside_bus::{DmaPool, PageSize};
+use ringside_model::function::ResetKind;
+use ringside_model::{Fault, Stepped};
+use ringside_pmd::admin::AdminQueue;
+use ringside_pmd::ddp::PackageState;
+use ringside_pmd::lan::FirmwareEvent;
+use ringside_pmd::lan::link::as_configured;
+use ringside_pmd::trace::Recorder;
+use ringside_pmd::{Device, Registers};
+use ringside_spec::lan::admin::link::{PhyConfig, PhyEnable, report_mode};
+use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use ringside_spec::lan::registers::reset::{PAUSE_QUANTA, PAUSE_REFRESH};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn pause(world: &Stepped) {
+    for _ in 0..10 {
+        world.clock().pause(Duration::from_millis(1));
+    }
+}
+
+/// The states of the link that the device reports, in order.
+fn reported(world: &Stepped, device: &Device) -> Vec<bool> {
+    pause(world);
+    let events = device.poll_firmware_events().unwrap();
+    let states = events.into_iter().map(|event| match event {
+        FirmwareEvent::Link(state) => state.up,
+        other => panic!("{other:?}"),
+    });
+    states.collect()
+}
+
+#[test]
+fn every_change_of_the_link_is_reported() {
+    let world = world();
+    let device = bring_up(&world, None).unwrap();
+    for _ in 0..3 {
+        world.with(|world| world.inject(0, Fault::LinkDown));
+        assert_eq!(reported(&world, &device), [false]);
+        world.with(|world| world.clear_faults(0));
+        assert_eq!(reported(&world, &device), [true]);
+        assert_eq!(reported(&world, &device), [true; 0]);
+    }
+    demand_no_breach(&world);
+}
+
+#[test]
+fn a_change_between_a_report_and_its_reading_is_reported_with_it() {
+    let world = world();
+    let device = bring_up(&world, None).unwrap();
+    let mut is_up = None;
+    let mut events = Vec::new();
+    device.poll_port_events(&mut is_up, &mut events).unwrap();
+    world.with(|world| world.inject(0, Fault::LinkDown));
+    pause(&world);
+    world.with(|world| world.clear_faults(0));
+    assert_eq!(reported(&world, &device), [false, true]);
+    world.with(|world| world.inject(0, Fault::LinkDown));
+    pause(&world);
+    device.poll_port_events(&mut is_up, &mut events).unwrap();
+    assert_eq!(events, [ringside_pmd::rdma::Event::PortDown]);
+    demand_no_breach(&world);
+}
+
+#[test]
+fn link_events_that_cannot_be_enabled_are_enabled_later() {
+    let world = world();
+    let device = bring_up(&world, None).unwrap();
+    let refused = Fault::AdminCommandFails {
+        opcode: Opcode::GetLinkStatus.code(),
+        code: u16::from(ReturnCode::Busy.code()),
+    };
+    world.with(|world| {
+        world.inject(0, Fault::LinkDown);
+        world.inject(0, refused);
+    });
+    assert_eq!(reported(&world, &device), [false]);
+    world.with(|world| world.clear_faults(0));
+    assert_eq!(reported(&world, &device), [true]);
+    world.with(|world| world.inject(0, Fault::LinkDown));
+    assert_eq!(reported(&world, &device), [false]);
+    demand_no_breach(&world);
+}
+
+#[test]
+fn the_timers_of_pause_frames_stay_as_they_were() {
+    let world = world();
+    // A card whose largest frame is restored by an undo, too.
+    let timers = || {
+        let function = function(&world);
+        let read = |offset| function.read32(0, offset).unwrap();
+        (read(PAUSE_QUANTA), read(PAUSE_REFRESH))
+    };
+    let device = bring_up(&world, None).unwrap();
+    let during = timers();
+    assert!(during.0 > 0 && during.1 > 0, "{during:?}");
+    assert!(!snapshot(&world).firmware.link.5);
+    drop(device);
+    assert!(!snapshot(&world).firmware.link.5);
+}
+
+#[test]
+fn the_package_of_the_flash_does_for_no_driver() {
+    let world = world();
+    world.with(|world| world.inject(0, Fault::FlashPackageOnly));
+    let device = bring_up(&world, None).unwrap();
+    let package = device.facts().package.clone().unwrap();
+    assert!(matches!(package.state, PackageState::SafeMode(_)));
+    assert_eq!(package.active, None);
+    drop(device);
+
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("ice.pkg"), synthetic_package()).unwrap();
+    let mut config = config();
+    config.ddp.search = vec![folder.path().into()];
+    let device = bring_up_with(&world, &config, None).unwrap();
+    let package = device.facts().package.clone().unwrap();
+    assert_eq!(package.state, PackageState::Downloaded);
+    assert_eq!(device.facts().rdma_unavailable, None);
+    demand_no_breach(&world);
+}
+
+/// Another driver leaves the PHY with its link switched off.
+fn switch_link_off(world: &Stepped) {
+    let function = function(world);
+    let mut found = [0; 2];
+    function.config_read(4, &mut found).unwrap();
+    function.config_write(4, &6u16.to_le_bytes()).unwrap();
+    let settings = PoolSettings {
+        largest_page: PageSize::FourKiB,
+        ..PoolSettings::default()
+    };
+    let pool = DmaPool::new(Arc::clone(&function), settings).unwrap();
+    let registers = Registers::new(Arc::clone(&function), Recorder::new());
+    let admin = AdminQueue::new(registers, Arc::clone(&pool), Duration::from_secs(1));
+    admin.start().unwrap();
+    admin.get_version().unwrap();
+    let active = as_configured(&admin.phy_capabilities(report_mode::ACTIVE).unwrap());
+    let enable = PhyEnable(active.enable).with_link(false);
+    let off = PhyConfig {
+        enable: enable.0,
+        ..active
+    };
+    admin.set_phy_config(0, &off).unwrap();
+    admin.shut_down().unwrap();
+    function.config_write(4, &found).unwrap();
+    drop(admin);
+    pool.close().unwrap();
+}
+
+#[test]
+fn a_phy_that_is_busy_is_a_warning_and_is_configured_when_the_module_is_there() {
+    let world = world();
+    switch_link_off(&world);
+    let before = snapshot(&world);
+    let busy = Fault::AdminCommandFails {
+        opcode: Opcode::SetPhyConfig.code(),
+        code: u16::from(ReturnCode::Busy.code()),
+    };
+    world.with(|world| world.inject(0, busy));
+    let device = bring_up(&world, None).unwrap();
+    let warned = |(stage, text): (&str, &str)| stage == "link" && text.contains("module");
+    assert!(device.trace().warnings().any(warned));
+    world.with(|world| world.clear_faults(0));
+    world.with(|world| world.inject(0, Fault::ModuleAbsent));
+    assert_eq!(reported(&world, &device), [false]);
+    world.with(|world| world.clear_faults(0));
+    assert_eq!(reported(&world, &device), [false]);
+    assert_eq!(reported(&world, &device), [true]);
+    assert_eq!(device.shutdown().failures, []);
+    assert_eq!(snapshot(&world), before);
+    demand_no_breach(&world);
+}
+
+#[test]
+fn a_module_that_comes_in_service_is_configured_and_one_that_is_gone_is_no_failure() {
+    for goes in [false, true] {
+        let world = world();
+        switch_link_off(&world);
+        let before = snapshot(&world);
+        world.with(|world| world.inject(0, Fault::ModuleAbsent));
+        let device = bring_up(&world, None).unwrap();
+        world.with(|world| world.clear_faults(0));
+        assert_eq!(reported(&world, &device), [false]);
+        assert_eq!(reported(&world, &device), [true]);
+        if goes {
+            world.with(|world| world.inject(0, Fault::ModuleAbsent));
+        }
+        assert_eq!(device.shutdown().failures, []);
+        if !goes {
+            assert_eq!(snapshot(&world), before);
+        }
+        demand_no_breach(&world);
+    }
+}
+
+#[test]
+fn a_device_that_still_loads_from_its_flash_is_waited_for() {
+    let world = world();
+    world.with(|world| world.inject(0, Fault::Reset(ResetKind::Core)));
+    // The reset is over, the load is not.
+    world.clock().pause(Duration::from_micros(1500));
+    let device = bring_up(&world, None).unwrap();
+    let warned = |(stage, text): (&str, &str)| stage == "pf-reset" && text.contains("waited");
+    assert!(device.trace().warnings().any(warned));
+    demand_no_breach(&world);
+}
+
+fn warnings_of_link(device: &Device) -> Vec<String> {
+    let all = device.trace().warnings();
+    let of_link = all.filter(|(stage, _)| *stage == "link");
+    of_link.map(|(_, text)| text.to_owned()).collect()
+}
+
+#[test]
+fn an_agent_of_data_centre_bridging_is_a_warning_with_its_remedy() {
+    let world = world();
+    let device = bring_up(&world, None).unwrap();
+    assert_eq!(warnings_of_link(&device), [""; 0]);
+    drop(device);
+    world.with(|world| world.inject(0, Fault::LldpAgent));
+    let device = bring_up(&world, None).unwrap();
+    let warnings = warnings_of_link(&device);
+    let [text] = &warnings[..] else {
+        panic!("{warnings:?}");
+    };
+    for part in [
+        "2 traffic classes, with priority flow control for priority 3",
+        "traffic class 0 only",
+        "fw-lldp-agent off",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    demand_no_breach(&world);
+}
