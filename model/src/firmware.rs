@@ -22,6 +22,7 @@ mod switch;
 mod vsi;
 
 pub use rules::Rule;
+pub(crate) use switch::FilterEntries;
 
 use crate::chip::{Context, FunctionSettings, Profiles, ReceiveFilter, Timer};
 use crate::faults::{Fault, OnCommand};
@@ -225,6 +226,8 @@ impl Firmware {
         self.delayed_until = None;
         self.locks.clear();
         self.queues.clear(&mut self.scheduler);
+        self.resources.take_entries();
+        self.changed = true;
         self.link.reset_function();
         self.events.clear();
         if kind >= ResetKind::Core {
@@ -270,7 +273,14 @@ impl Firmware {
 
     /// The tables that decide the destination of frames of the LAN engine.
     pub(crate) fn switch_tables(&self) -> Tables {
-        forwarding::tables(&self.vsis, &self.rules, &self.rss)
+        let mut tables = forwarding::tables(&self.vsis, &self.rules, &self.rss);
+        tables.filter_room = self.resources.entries().room();
+        tables
+    }
+
+    /// Entries of the flow director that the function has.
+    pub(crate) const fn filter_entries(&self) -> FilterEntries {
+        self.resources.entries()
     }
 
     /// The tables that turn packets into keys.

@@ -195,7 +195,7 @@ impl Firmware {
             Opcode::AddTransmitQueues => {
                 self.changed = true;
                 self.queues
-                    .add_transmit(command, &mut self.scheduler, context)
+                    .add_transmit(command, &mut self.scheduler, &self.vsis, context)
             }
             Opcode::MoveTransmitQueues => {
                 let queues = &mut self.queues;

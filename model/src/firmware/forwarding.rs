@@ -41,6 +41,7 @@ pub(super) fn tables(vsis: &Vsis, rules: &Rules, spreading: &Rss) -> Tables {
                 vlan: tag(rule) & VLAN_ID,
                 ingress: action.ingress(),
                 egress: action.egress(),
+                lan: action.lan(),
                 members: targets,
             }),
             _ => {}

@@ -12,7 +12,6 @@ use std::ops::Range;
 /// maps each priority to itself. Source: ice `ice_lib.c`, `ice_set_dflt_vsi_ctx`.
 #[must_use]
 pub fn default_properties(switch_id: u16) -> VsiProperties {
-    let [switch_id, _] = switch_id.to_le_bytes();
     let sections = VsiSections::ZERO
         .with_switch(true)
         .with_security(true)
@@ -24,10 +23,6 @@ pub fn default_properties(switch_id: u16) -> VsiProperties {
         .with_outer_priority(true);
     let mut properties = VsiProperties {
         valid_sections: sections.0.into(),
-        switch_id,
-        // allowed loopback lets what queue pairs of this function send each other stay inside
-        switch_flags: switch_flags(Loopback::Allowed),
-        switch_flags_2: SwitchFlags2::ZERO.with_lan_enable(true).0,
         inner_vlan_flags: InnerVlanFlags::ZERO
             .with_transmit_mode(vlan_transmit::ALL)
             .with_receive_mode(vlan_receive::NOTHING)
@@ -40,7 +35,8 @@ pub fn default_properties(switch_id: u16) -> VsiProperties {
             .with_table(rss::TABLE_FUNCTION)
             .with_hash(rss::HASH_TOEPLITZ)
             .0,
-        ..VsiProperties::zeroed()
+        // allowed loopback lets what queue pairs of this function send each other stay inside
+        ..switch_section(switch_id, Loopback::Allowed, VlanPruning::Off)
     };
     map_queues(&mut properties, 0..1);
     properties
@@ -71,8 +67,38 @@ pub(crate) fn map_queues(properties: &mut VsiProperties, queues: Range<u16>) {
     *class = ClassMapping::ZERO.with_count_log2(log2).0.into();
 }
 
+/// The frames of VLANs without a rule that a VSI receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VlanPruning {
+    /// All of them come in.
+    Off,
+    /// They stay out.
+    On,
+}
+
+/// The switch section of a VSI and nothing else. An update replaces a section as a whole: without the
+/// switch's number it would move the VSI to switch 0. Source: ice `ice_vsi_vlan_lib.c`,
+/// `ice_cfg_vlan_pruning`, which sends the section as it was added.
+pub(crate) fn switch_section(
+    switch_id: u16,
+    loopback: Loopback,
+    pruning: VlanPruning,
+) -> VsiProperties {
+    let [switch_id, _] = switch_id.to_le_bytes();
+    VsiProperties {
+        valid_sections: VsiSections::ZERO.with_switch(true).0.into(),
+        switch_id,
+        switch_flags: switch_flags(loopback),
+        switch_flags_2: SwitchFlags2::ZERO
+            .with_lan_enable(true)
+            .with_receive_vlan_prune(pruning == VlanPruning::On)
+            .0,
+        ..VsiProperties::zeroed()
+    }
+}
+
 /// A VSI does not receive its own packets; others of the function do, if loopback is allowed.
-pub(crate) fn switch_flags(loopback: Loopback) -> u8 {
+fn switch_flags(loopback: Loopback) -> u8 {
     SwitchFlags::ZERO
         .with_allow_loopback(loopback == Loopback::Allowed)
         .with_source_prune(true)

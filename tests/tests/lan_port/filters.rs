@@ -147,6 +147,24 @@ fn vlans_that_were_not_added_stay_out_once_one_was() {
     rig.finish();
 }
 
+/// The rule of a VLAN is for both directions: it lets the packets that the VSI sends out, too.
+#[test]
+fn packets_of_an_added_vlan_still_leave() {
+    let mut rig = Rig::new();
+    rig.b.open.port.add_vlan(5).expect("added");
+    for vlan in [Some(5), None, Some(7)] {
+        let frame = plain_frame(rig.a.mac(), rig.b.mac(), 100, 1);
+        let mut packet = rig.b.packet(&frame);
+        packet.set_vlan(vlan);
+        rig.b.send([packet]);
+        for _ in 0..100 {
+            rig.pass();
+        }
+        assert_eq!(rig.a.poll().len(), 1, "VLAN {vlan:?}");
+    }
+    rig.finish();
+}
+
 /// Packets without a tag are always in: the first VLAN must be one that shuts the others out.
 #[test]
 fn vlan_0_is_refused_and_changes_nothing() {

@@ -1,6 +1,7 @@
 //! Typed commands; each checks its answer.
 
 mod capabilities;
+mod filter_entries;
 mod filters;
 mod generic;
 mod link;
