@@ -87,7 +87,9 @@ impl Firmware {
     ) -> Outcome {
         match opcode {
             Opcode::GetSwitchConfig => switch::config(command, self.settings.pci_function),
-            Opcode::SetPortParameters => switch::port_parameters(command, context),
+            Opcode::SetPortParameters => {
+                switch::port_parameters(command, self.settings.double_vlan, context)
+            }
             Opcode::AllocateResource => self.resources.allocate(command, context),
             Opcode::FreeResource => {
                 for (kind, number) in self.resources.free(command, context)? {
@@ -96,7 +98,7 @@ impl Firmware {
                 command.done()
             }
             Opcode::GetAllocatedResources | Opcode::ShareResource => command.done(),
-            Opcode::GetVlanMode => switch::vlan_mode(command),
+            Opcode::GetVlanMode => switch::vlan_mode(command, self.settings.double_vlan),
             Opcode::SetVlanMode => command.done(),
             Opcode::AddVsi | Opcode::UpdateVsi | Opcode::GetVsi | Opcode::FreeVsi => {
                 self.changed = true;

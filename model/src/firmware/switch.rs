@@ -4,8 +4,9 @@ use super::command::{Command, Outcome};
 use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::switch::{
-    AllocateResource, ElementFunction, ElementNumber, GetSwitchConfig, GetVlanMode, PortSwitch,
-    Resource, ResourceElements, ResourceType, SetPortParameters, SwitchElement, element,
+    AllocateResource, DOUBLE_VLAN_MODE, ElementFunction, ElementNumber, GetSwitchConfig,
+    GetVlanMode, PortFlags, PortSwitch, Resource, ResourceElements, ResourceType,
+    SetPortParameters, SwitchElement, element,
 };
 use std::collections::BTreeSet;
 
@@ -50,8 +51,17 @@ pub(super) fn config(command: &mut Command, port: u8) -> Outcome {
     command.answer_with(&answer, count * SwitchElement::SIZE)
 }
 
-pub(super) fn port_parameters(command: &Command, context: &mut Context<'_>) -> Outcome {
+/// `double`: the card is in double VLAN mode.
+pub(super) fn port_parameters(
+    command: &Command,
+    double: bool,
+    context: &mut Context<'_>,
+) -> Outcome {
     let asked: SetPortParameters = command.parameters();
+    if double && !PortFlags(asked.flags.get()).double_vlan() {
+        let kind = "port parameters that end the double VLAN mode of the card";
+        context.ledger.breach(kind, || format!("{asked:?}"));
+    }
     let switch = PortSwitch(asked.switch_id.get());
     if switch.valid() && switch.id() != u16::from(SWITCH_ID) {
         context
@@ -65,8 +75,12 @@ pub(super) fn port_parameters(command: &Command, context: &mut Context<'_>) -> O
 }
 
 /// Single VLAN mode: all zero.
-pub(super) fn vlan_mode(command: &mut Command) -> Outcome {
-    command.put(0, &GetVlanMode::zeroed())?;
+pub(super) fn vlan_mode(command: &mut Command, double: bool) -> Outcome {
+    let mode = GetVlanMode {
+        mode: if double { DOUBLE_VLAN_MODE } else { 0 },
+        ..GetVlanMode::zeroed()
+    };
+    command.put(0, &mode)?;
     command.done()
 }
 

@@ -38,6 +38,7 @@ impl Device {
             function: facts.function_number()?,
             port: facts.switch()?.port,
             switch_id: facts.switch()?.switch_id,
+            vlan_mode: facts.vlan_mode,
             vsi: facts.vsi()?,
             mac: facts.mac()?,
             tree: place(facts.scheduler()?),

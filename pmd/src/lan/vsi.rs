@@ -1,21 +1,23 @@
 //! Properties of the function's virtual station interfaces (VSIs).
 
 use crate::admin::Loopback;
+use crate::admin::commands::VlanMode;
 use ringside_spec::lan::admin::vsi::{
-    ClassMapping, InnerVlanFlags, PriorityTable, QUEUES_CONTIGUOUS, QueueOptionRss,
-    RDMA_FILTERS_ENABLED, SwitchFlags, SwitchFlags2, VsiProperties, VsiSections, rss, vlan_receive,
-    vlan_transmit,
+    ClassMapping, InnerVlanFlags, OuterVlanFlags, PriorityTable, QUEUES_CONTIGUOUS, QueueOptionRss,
+    RDMA_FILTERS_ENABLED, SwitchFlags, SwitchFlags2, VsiProperties, VsiSections, outer_tag, rss,
+    vlan_receive, vlan_transmit,
 };
 use std::ops::Range;
 
 /// The default VSI of the function: one queue, sends to the wire, keeps VLAN tags where they are,
 /// maps each priority to itself. Source: ice `ice_lib.c`, `ice_set_dflt_vsi_ctx`.
 #[must_use]
-pub fn default_properties(switch_id: u16) -> VsiProperties {
+pub fn default_properties(switch_id: u16, mode: VlanMode) -> VsiProperties {
     let sections = VsiSections::ZERO
         .with_switch(true)
         .with_security(true)
         .with_vlan(true)
+        .with_outer_tag(mode == VlanMode::Double)
         .with_ingress_priority(true)
         .with_egress_priority(true)
         .with_receive_queue_map(true)
@@ -27,6 +29,10 @@ pub fn default_properties(switch_id: u16) -> VsiProperties {
             .with_transmit_mode(vlan_transmit::ALL)
             .with_receive_mode(vlan_receive::NOTHING)
             .0,
+        outer_vlan_flags: match mode {
+            VlanMode::Single => 0,
+            VlanMode::Double => outer_flags(vlan_receive::NOTHING),
+        },
         ingress_table: same_priorities().0.into(),
         egress_table: same_priorities().0.into(),
         outer_priority_table: same_priorities().0.into(),
@@ -44,14 +50,19 @@ pub fn default_properties(switch_id: u16) -> VsiProperties {
 
 /// A VSI beside the default one: its own receive queues, contiguous, and its own hash table.
 #[must_use]
-pub fn further_properties(switch_id: u16, queues: Range<u16>, loopback: Loopback) -> VsiProperties {
+pub fn further_properties(
+    switch_id: u16,
+    mode: VlanMode,
+    queues: Range<u16>,
+    loopback: Loopback,
+) -> VsiProperties {
     let mut properties = VsiProperties {
         switch_flags: switch_flags(loopback),
         queue_option_rss: QueueOptionRss::ZERO
             .with_table(rss::TABLE_VSI)
             .with_hash(rss::HASH_TOEPLITZ)
             .0,
-        ..default_properties(switch_id)
+        ..default_properties(switch_id, mode)
     };
     map_queues(&mut properties, queues);
     properties
@@ -65,6 +76,37 @@ pub(crate) fn map_queues(properties: &mut VsiProperties, queues: Range<u16>) {
     let [class, ..] = &mut properties.class_mapping;
     let log2 = queues.len().next_power_of_two().trailing_zeros() as u16;
     *class = ClassMapping::ZERO.with_count_log2(log2).0.into();
+}
+
+/// The section that decides what happens to the tag of received packets, as [`vlan_receive`] says, and
+/// nothing else. In double VLAN mode the tag of a packet with one is the outer one, which a queue shows
+/// in the same field: its context asks for that. Source: ice `ice_vsi_vlan_lib.c`,
+/// `ice_vsi_ena_outer_stripping`; `ice_base.c`, `ice_setup_rx_ctx`, on `l2tsel`.
+pub(crate) fn tag_section(mode: VlanMode, receive: u8) -> VsiProperties {
+    let sections = VsiSections::ZERO;
+    match mode {
+        VlanMode::Single => VsiProperties {
+            valid_sections: sections.with_vlan(true).0.into(),
+            inner_vlan_flags: InnerVlanFlags::ZERO
+                .with_transmit_mode(vlan_transmit::ALL)
+                .with_receive_mode(receive)
+                .0,
+            ..VsiProperties::zeroed()
+        },
+        VlanMode::Double => VsiProperties {
+            valid_sections: sections.with_outer_tag(true).0.into(),
+            outer_vlan_flags: outer_flags(receive),
+            ..VsiProperties::zeroed()
+        },
+    }
+}
+
+fn outer_flags(receive: u8) -> u8 {
+    OuterVlanFlags::ZERO
+        .with_transmit_mode(vlan_transmit::ALL)
+        .with_tag_type(outer_tag::CUSTOMER)
+        .with_receive_mode(receive)
+        .0
 }
 
 /// The frames of VLANs without a rule that a VSI receives.
@@ -124,7 +166,7 @@ fn same_priorities() -> PriorityTable {
 pub fn rdma_filters(enabled: bool) -> VsiProperties {
     VsiProperties {
         valid_sections: VsiSections::ZERO.with_queue_option(true).0.into(),
-        queue_option_rss: default_properties(0).queue_option_rss,
+        queue_option_rss: default_properties(0, VlanMode::Single).queue_option_rss,
         queue_option_flags: if enabled { RDMA_FILTERS_ENABLED } else { 0 },
         ..VsiProperties::zeroed()
     }

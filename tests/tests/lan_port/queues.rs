@@ -9,7 +9,6 @@ use ringside_pmd::lan::port::{FlowMatch, FlowRule, FlowTarget, RuleKind};
 use ringside_pmd::lan::{PortError, PortSettings, VsiSettings};
 use ringside_spec::lan::admin::Opcode;
 use ringside_spec::lan::admin::scheduler::ElementType;
-use ringside_spec::lan::registers::filters::FLOW_DIRECTOR_MASK;
 use ringside_spec::lan::registers::interrupts::{
     CauseControl, INTERRUPT_CONTROL, RECEIVE_QUEUE_CAUSE, THROTTLE_INTERVAL, THROTTLE_RECEIVE,
     TRANSMIT_QUEUE_CAUSE,
@@ -233,27 +232,4 @@ fn entries_for_rules_are_allocated_for_the_first_one_and_freed_at_the_end() {
     }
     .close();
     a.close();
-}
-
-/// Each function has an equal part of the registers for masks; one function alone has them all.
-#[test]
-fn masks_of_rules_are_in_the_functions_own_part() {
-    let rig = Rig::new();
-    let of_vlan = FlowRule {
-        packets: FlowMatch {
-            vlan: Some(5),
-            ..FlowMatch::of(RuleKind::Ethernet)
-        },
-        ..any_rule()
-    };
-    rig.b.open.port.add_rule(&of_vlan).expect("programmed");
-    let used: Vec<u32> = (0..FLOW_DIRECTOR_MASK.count)
-        .filter(|number| register(&rig, FLOW_DIRECTOR_MASK.at(*number)).is_some())
-        .collect();
-    assert!(!used.is_empty(), "a VLAN has a mask");
-    assert!(
-        used.iter().all(|number| (16..32).contains(number)),
-        "{used:?}"
-    );
-    rig.finish();
 }

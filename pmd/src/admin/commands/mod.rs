@@ -19,7 +19,7 @@ pub use link::LinkState;
 pub use package::InstalledPackage;
 pub(crate) use profiles::Section;
 pub use scheduler::SchedulerLimits;
-pub use switch::SwitchPort;
+pub use switch::{SwitchPort, VlanMode};
 
 use super::AdminError;
 use ringside_spec::lan::admin::Opcode;

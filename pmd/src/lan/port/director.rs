@@ -84,3 +84,6 @@ impl Director {
         self.rules.values().any(|one| one.kinds.contains(&kind))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,10 +5,8 @@ use super::station::{check_not_zero, text};
 use super::tags::VlanStripping;
 use super::{PortError, Vsi};
 use crate::admin::{AdminError, AdminQueue, Loopback, RulePackets};
-use crate::lan::vsi::{VlanPruning, switch_section};
-use ringside_spec::lan::admin::vsi::{
-    InnerVlanFlags, VsiProperties, VsiSections, vlan_receive, vlan_transmit,
-};
+use crate::lan::vsi::{VlanPruning, switch_section, tag_section};
+use ringside_spec::lan::admin::vsi::{VsiProperties, vlan_receive};
 use std::collections::btree_map::Entry;
 
 /// Highest VLAN id.
@@ -180,14 +178,7 @@ impl Vsi {
             VlanStripping::On => vlan_receive::STRIP_BOTH,
             VlanStripping::Off => vlan_receive::NOTHING,
         };
-        let properties = VsiProperties {
-            valid_sections: VsiSections::ZERO.with_vlan(true).0.into(),
-            inner_vlan_flags: InnerVlanFlags::ZERO
-                .with_transmit_mode(vlan_transmit::ALL)
-                .with_receive_mode(receive)
-                .0,
-            ..VsiProperties::zeroed()
-        };
+        let properties = tag_section(self.shared.vlan_mode, receive);
         let admin = self.shared.admin()?;
         let mut configured = self.shared.configured();
         admin.update_vsi(self.shared.vsi, &properties)?;

@@ -12,7 +12,7 @@ use super::tags::VlanStripping;
 use super::tree::{QueueTree, TreePlace};
 use super::{MAX_QUEUES, PortError, PortSettings};
 use crate::Registers;
-use crate::admin::commands::Capabilities;
+use crate::admin::commands::{Capabilities, VlanMode};
 use crate::admin::{AdminQueue, Loopback};
 use crate::lan::vsi;
 use ringside_bus::{DmaPool, Doorbell};
@@ -39,6 +39,7 @@ pub(crate) struct PortParts {
     /// number of the logical port
     pub(crate) port: u8,
     pub(crate) switch_id: u16,
+    pub(crate) vlan_mode: VlanMode,
     pub(crate) vsi: u16,
     pub(crate) mac: [u8; 6],
     /// the function's place in the scheduler's tree
@@ -137,6 +138,7 @@ pub(crate) struct PortShared {
     /// of all VSIs of the port
     tree: Arc<Mutex<QueueTree>>,
     pub(super) switch_id: u16,
+    pub(super) vlan_mode: VlanMode,
     pub(super) registry: Arc<PortRegistry>,
     pub(super) pool: Arc<DmaPool>,
     pub(super) service: Arc<Service>,
@@ -198,6 +200,7 @@ impl PortShared {
             capabilities: parts.capabilities,
             tree,
             switch_id: parts.switch_id,
+            vlan_mode: parts.vlan_mode,
             registers: parts.registers,
             registry: parts.registry,
             pool: parts.pool,
@@ -246,6 +249,7 @@ impl PortShared {
             capabilities: self.capabilities.clone(),
             tree: Arc::clone(&self.tree),
             switch_id: self.switch_id,
+            vlan_mode: self.vlan_mode,
             registry: Arc::clone(&self.registry),
             pool: Arc::clone(&self.pool),
             service: Service::new(),
@@ -302,7 +306,7 @@ impl PortShared {
     ) -> Result<(u16, Configured), PortError> {
         let admin = self.admin()?;
         let queues = taken.receive.clone();
-        let properties = vsi::further_properties(self.switch_id, queues, loopback);
+        let properties = vsi::further_properties(self.switch_id, self.vlan_mode, queues, loopback);
         let configured = groups_for(&self.tree, transmit_queues, admin)?;
         match admin.add_vsi(kind::VIRTUAL_MACHINE, &properties) {
             Ok(vsi) => Ok((vsi, configured)),
