@@ -25,6 +25,7 @@ mod vsi;
 
 pub(crate) use bridging::status as bridging_status;
 pub use rules::Rule;
+pub(crate) use switch::FilterEntries;
 
 use crate::chip::{Context, FunctionSettings, Profiles, ReceiveFilter, Timer};
 use crate::faults::{Fault, OnCommand};
@@ -234,6 +235,8 @@ impl Firmware {
         self.delayed_until = None;
         self.locks.clear();
         self.queues.clear(&mut self.scheduler);
+        self.resources.take_entries();
+        self.changed = true;
         self.link.reset_function();
         self.events.clear();
         if kind >= ResetKind::Core {
@@ -279,7 +282,19 @@ impl Firmware {
 
     /// The tables that decide the destination of frames of the LAN engine.
     pub(crate) fn switch_tables(&self) -> Tables {
-        forwarding::tables(&self.vsis, &self.rules, &self.rss)
+        let mut tables = forwarding::tables(&self.vsis, &self.rules, &self.rss);
+        if self.settings.double_vlan {
+            for (number, properties) in self.vsis.with_properties() {
+                forwarding::look_at_outer_tag(&mut tables, number, properties);
+            }
+        }
+        tables.filter_room = self.resources.entries().room();
+        tables
+    }
+
+    /// Entries of the flow director that the function has.
+    pub(crate) const fn filter_entries(&self) -> FilterEntries {
+        self.resources.entries()
     }
 
     /// The tables that turn packets into keys.

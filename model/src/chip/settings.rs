@@ -13,6 +13,8 @@ pub struct FunctionSettings {
     pub serial_number: u64,
     /// Its access to the device's timer, which time stamps come from.
     pub timer: TimerAccess,
+    /// The driver of another function of the card loaded the package and chose double VLAN mode.
+    pub double_vlan: bool,
 }
 
 /// A function's access to the device's timer.
@@ -49,6 +51,7 @@ impl FunctionSettings {
             mac: [0x02, 0xE8, 0x10, 0x00, high, low],
             serial_number: 0x00E8_1000_0000_0000 | u64::from(index),
             timer: TimerAccess::Absent,
+            double_vlan: false,
         }
     }
 }

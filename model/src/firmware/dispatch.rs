@@ -87,7 +87,9 @@ impl Firmware {
     ) -> Outcome {
         match opcode {
             Opcode::GetSwitchConfig => switch::config(command, self.settings.pci_function),
-            Opcode::SetPortParameters => switch::port_parameters(command, context),
+            Opcode::SetPortParameters => {
+                switch::port_parameters(command, self.settings.double_vlan, context)
+            }
             Opcode::AllocateResource => self.resources.allocate(command, context),
             Opcode::FreeResource => {
                 for (kind, number) in self.resources.free(command, context)? {
@@ -96,7 +98,7 @@ impl Firmware {
                 command.done()
             }
             Opcode::GetAllocatedResources | Opcode::ShareResource => command.done(),
-            Opcode::GetVlanMode => switch::vlan_mode(command),
+            Opcode::GetVlanMode => switch::vlan_mode(command, self.settings.double_vlan),
             Opcode::SetVlanMode => command.done(),
             Opcode::AddVsi | Opcode::UpdateVsi | Opcode::GetVsi | Opcode::FreeVsi => {
                 self.changed = true;
@@ -197,7 +199,7 @@ impl Firmware {
             Opcode::AddTransmitQueues => {
                 self.changed = true;
                 self.queues
-                    .add_transmit(command, &mut self.scheduler, context)
+                    .add_transmit(command, &mut self.scheduler, &self.vsis, context)
             }
             Opcode::MoveTransmitQueues => {
                 let queues = &mut self.queues;

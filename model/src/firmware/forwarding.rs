@@ -10,9 +10,9 @@ use crate::lan::words::ByType;
 use crate::packet::MacAddress;
 use ringside_spec::lan::admin::switch::{RuleType, SingleAction, action, recipe};
 use ringside_spec::lan::admin::vsi::{
-    ClassMapping, FlowDirectorOptions, FlowDirectorReport, InnerVlanFlags, QUEUES_CONTIGUOUS,
-    QueueOptionRss, SecurityFlags, SwitchFlags, SwitchFlags2, VsiProperties, rss, vlan_receive,
-    vlan_transmit,
+    ClassMapping, FlowDirectorOptions, FlowDirectorReport, InnerVlanFlags, OuterVlanFlags,
+    QUEUES_CONTIGUOUS, QueueOptionRss, SecurityFlags, SwitchFlags, SwitchFlags2, VsiProperties,
+    rss, vlan_receive, vlan_transmit,
 };
 
 /// Bits of a tag that are the VLAN id.
@@ -41,6 +41,7 @@ pub(super) fn tables(vsis: &Vsis, rules: &Rules, spreading: &Rss) -> Tables {
                 vlan: tag(rule) & VLAN_ID,
                 ingress: action.ingress(),
                 egress: action.egress(),
+                lan: action.lan(),
                 members: targets,
             }),
             _ => {}
@@ -82,6 +83,26 @@ fn forward(rule: &Rule, action: SingleAction, targets: Vec<u16>) -> Option<Forwa
     })
 }
 
+/// The tags of a VSI's frames in double VLAN mode: that of a frame with one is the outer one. Source: ice
+/// `ice_vsi_vlan_lib.c`, `ice_vsi_ena_outer_stripping`.
+pub(super) fn look_at_outer_tag(tables: &mut Tables, number: u16, properties: &VsiProperties) {
+    let flags = OuterVlanFlags(properties.outer_vlan_flags);
+    let found = tables.vsis.iter_mut().find(|vsi| vsi.number == number);
+    if let Some(vsi) = found {
+        vsi.tag_received = tag_received(flags.receive_mode());
+        vsi.sends_untagged = flags.transmit_mode() != vlan_transmit::TAGGED;
+        vsi.sends_tagged = flags.transmit_mode() != vlan_transmit::UNTAGGED;
+    }
+}
+
+fn tag_received(mode: u8) -> TagReceived {
+    match mode {
+        vlan_receive::NOTHING => TagReceived::Kept,
+        vlan_receive::STRIP => TagReceived::Removed,
+        _ => TagReceived::Shown,
+    }
+}
+
 fn describe(number: u16, properties: &VsiProperties, tables: &Rss) -> Vsi {
     let switch = SwitchFlags(properties.switch_flags);
     let more = SwitchFlags2(properties.switch_flags_2);
@@ -105,11 +126,7 @@ fn describe(number: u16, properties: &VsiProperties, tables: &Rss) -> Vsi {
         sends_untagged: mode != vlan_transmit::TAGGED,
         sends_tagged: mode != vlan_transmit::UNTAGGED,
         port_vlan: vlan.insert_port_vlan().then_some(port_vlan),
-        tag_received: match vlan.receive_mode() {
-            vlan_receive::NOTHING => TagReceived::Kept,
-            vlan_receive::STRIP => TagReceived::Removed,
-            _ => TagReceived::Shown,
-        },
+        tag_received: tag_received(vlan.receive_mode()),
         queues: queues(properties),
         spreading: spreading(number, queue_options, tables),
         hashed: None,

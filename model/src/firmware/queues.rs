@@ -3,6 +3,7 @@
 use super::command::{Command, Outcome};
 use super::generic::QUEUES as TRANSMIT_QUEUES;
 use super::scheduler::Scheduler;
+use super::vsi::Vsis;
 use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::queues::{
@@ -11,7 +12,8 @@ use ringside_spec::lan::admin::queues::{
     RdmaQueueSetGroup, TransmitQueue, TransmitQueueGroup,
 };
 use ringside_spec::lan::admin::scheduler::{Element, ElementType};
-use ringside_spec::lan::transmit::TransmitContext;
+use ringside_spec::lan::admin::vsi::kind;
+use ringside_spec::lan::transmit::{TransmitContext, owner};
 use std::collections::BTreeMap;
 
 const RDMA_QUEUE_SETS: u16 = 1024;
@@ -39,6 +41,27 @@ struct TransmitLeaf {
     /// Tells it from one before it under the same number.
     serial: u64,
     context: [u8; TransmitContext::SIZE],
+}
+
+/// Counts a queue whose owner is not of the type of its VSI, and one of another function's packets that
+/// are to be stamped. Source: ice `ice_base.c`, `ice_setup_tx_ctx`; DPDK's ice has VSIs of the function
+/// alone.
+fn check_owner(queue: &TransmitQueue, vsis: &Vsis, context: &mut Context<'_>) {
+    let asked = TransmitContext::decode(&queue.context);
+    let expected = match vsis.kind(asked.vsi) {
+        Some(kind::PHYSICAL_FUNCTION) => owner::PHYSICAL_FUNCTION,
+        Some(kind::VIRTUAL_MACHINE) => owner::VIRTUAL_MACHINE,
+        Some(kind::VIRTUAL_FUNCTION) => owner::VIRTUAL_FUNCTION,
+        _ => return,
+    };
+    let stamps = asked.time_stamp_enable && expected != owner::PHYSICAL_FUNCTION;
+    if asked.owner != expected || stamps {
+        let kind = "transmit queue that does not fit the type of its VSI";
+        context.ledger.breach(kind, || {
+            let number = queue.queue.get();
+            format!("queue {number}: {asked:?}; its owner is {expected}")
+        });
+    }
 }
 
 fn leaf(element: Element) -> Element {
@@ -91,6 +114,7 @@ impl Queues {
         &mut self,
         command: &mut Command,
         scheduler: &mut Scheduler,
+        vsis: &Vsis,
         context: &mut Context<'_>,
     ) -> Outcome {
         let asked: AddTransmitQueues = command.parameters();
@@ -108,6 +132,7 @@ impl Queues {
                     );
                     return Err(ReturnCode::Exists);
                 }
+                check_owner(&queue, vsis, context);
                 let parent = group.parent.get();
                 let node = scheduler.add(parent, leaf(queue.element), context)?;
                 self.added += 1;

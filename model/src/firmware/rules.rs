@@ -139,6 +139,10 @@ impl Rules {
             match RuleType::from_code(header.kind.get()) {
                 RuleType::LookupReceive | RuleType::LookupTransmit => {
                     let new: LookupRule = command.item(at)?;
+                    if new.header_length.get() != 0 {
+                        let kind = "switch rule changed with a header";
+                        context.ledger.breach(kind, || format!("{new:?}"));
+                    }
                     let rule = rules
                         .rules
                         .get_mut(&new.index.get())

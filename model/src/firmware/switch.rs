@@ -4,8 +4,9 @@ use super::command::{Command, Outcome};
 use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::switch::{
-    AllocateResource, ElementFunction, ElementNumber, GetSwitchConfig, GetVlanMode, PortSwitch,
-    Resource, ResourceElements, ResourceType, SetPortParameters, SwitchElement, element,
+    AllocateResource, DOUBLE_VLAN_MODE, ElementFunction, ElementNumber, GetSwitchConfig,
+    GetVlanMode, PortFlags, PortSwitch, Resource, ResourceElements, ResourceType,
+    SetPortParameters, SwitchElement, element,
 };
 use std::collections::BTreeSet;
 
@@ -50,8 +51,17 @@ pub(super) fn config(command: &mut Command, port: u8) -> Outcome {
     command.answer_with(&answer, count * SwitchElement::SIZE)
 }
 
-pub(super) fn port_parameters(command: &Command, context: &mut Context<'_>) -> Outcome {
+/// `double`: the card is in double VLAN mode.
+pub(super) fn port_parameters(
+    command: &Command,
+    double: bool,
+    context: &mut Context<'_>,
+) -> Outcome {
     let asked: SetPortParameters = command.parameters();
+    if double && !PortFlags(asked.flags.get()).double_vlan() {
+        let kind = "port parameters that end the double VLAN mode of the card";
+        context.ledger.breach(kind, || format!("{asked:?}"));
+    }
     let switch = PortSwitch(asked.switch_id.get());
     if switch.valid() && switch.id() != u16::from(SWITCH_ID) {
         context
@@ -65,8 +75,12 @@ pub(super) fn port_parameters(command: &Command, context: &mut Context<'_>) -> O
 }
 
 /// Single VLAN mode: all zero.
-pub(super) fn vlan_mode(command: &mut Command) -> Outcome {
-    command.put(0, &GetVlanMode::zeroed())?;
+pub(super) fn vlan_mode(command: &mut Command, double: bool) -> Outcome {
+    let mode = GetVlanMode {
+        mode: if double { DOUBLE_VLAN_MODE } else { 0 },
+        ..GetVlanMode::zeroed()
+    };
+    command.put(0, &mode)?;
     command.done()
 }
 
@@ -78,6 +92,38 @@ pub(super) struct Resources {
     /// flow director's counters afterwards, which it does not allocate again: nothing is wrong
     /// then.
     taken: BTreeSet<(u16, u16)>,
+    entries: FilterEntries,
+}
+
+/// Entries of the flow director that the function has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FilterEntries {
+    /// entries of its own
+    pub(crate) guaranteed: u16,
+    /// entries that all functions share
+    pub(crate) shared: u16,
+}
+
+impl FilterEntries {
+    /// All entries of the device.
+    pub(crate) const OF_DEVICE: Self = Self {
+        guaranteed: 1024,
+        shared: 14336,
+    };
+
+    /// The number of filters that fit.
+    pub(crate) fn room(self) -> usize {
+        usize::from(self.guaranteed) + usize::from(self.shared)
+    }
+
+    /// The entries of a kind of resource; `None` for another kind.
+    fn of(&mut self, kind: Resource) -> Option<&mut u16> {
+        match kind {
+            Resource::FlowDirectorGuaranteed => Some(&mut self.guaranteed),
+            Resource::FlowDirectorShared => Some(&mut self.shared),
+            _ => None,
+        }
+    }
 }
 
 /// The number of resources of a type, and the first one: drivers use them as indexes, unchecked.
@@ -96,11 +142,66 @@ fn numbers(resource: Resource) -> std::ops::Range<u16> {
 impl Resources {
     pub(super) fn clear(&mut self) {
         self.taken.append(&mut self.held);
+        self.take_entries();
     }
 
-    /// All that are allocated.
+    /// The function was reset: it has no entries of the flow director. Source: ice `ice_main.c`,
+    /// `ice_rebuild`, which allocates them again.
+    pub(super) fn take_entries(&mut self) {
+        self.entries = FilterEntries::default();
+    }
+
+    /// Entries of the flow director.
+    pub(super) const fn entries(&self) -> FilterEntries {
+        self.entries
+    }
+
+    /// All that are allocated: type and number; of entries of the flow director type and amount.
     pub(super) fn list(&self) -> Vec<(u16, u16)> {
-        self.held.iter().copied().collect()
+        let FilterEntries { guaranteed, shared } = self.entries;
+        let entries = [
+            (Resource::FlowDirectorGuaranteed.code(), guaranteed),
+            (Resource::FlowDirectorShared.code(), shared),
+        ];
+        let entries = entries.into_iter().filter(|(_, amount)| *amount > 0);
+        self.held.iter().copied().chain(entries).collect()
+    }
+
+    /// Allocates so many more entries of a kind, or frees them: `None` for another kind.
+    ///
+    /// The list has one element, whatever the amount is. Source: ice `ice_fdir.c`,
+    /// `ice_alloc_fd_guar_item`; DPDK `base/ice_fdir.c`.
+    fn change_entries(
+        &mut self,
+        command: &Command,
+        free: bool,
+        context: &mut Context<'_>,
+    ) -> Option<Outcome> {
+        let head: ResourceElements = command.item(0).ok()?;
+        let kind = Resource::from_code(ResourceType(head.resource_type.get()).resource());
+        let mut all = FilterEntries::OF_DEVICE;
+        let limit = *all.of(kind)?;
+        let held = self.entries.of(kind)?;
+        let amount = head.count.get();
+        let new = match free {
+            true => held.checked_sub(amount),
+            false => held.checked_add(amount).filter(|new| *new <= limit),
+        };
+        if free && new.is_none() {
+            context
+                .ledger
+                .breach("resource freed that was not allocated", || {
+                    format!("{amount} entries of {kind:?}")
+                });
+        }
+        let Some(new) = new else {
+            return Some(Err(match free {
+                true => ReturnCode::NoEntry,
+                false => ReturnCode::NoSpace,
+            }));
+        };
+        *held = new;
+        Some(command.done())
     }
 
     fn head(
@@ -119,12 +220,14 @@ impl Resources {
         let head: ResourceElements = command.item(0)?;
         let kind = ResourceType(head.resource_type.get());
         let room = (command.buffer.len() - ResourceElements::SIZE) / 2;
-        // Counts of flow director entries are larger than the list: they are amounts, not numbers.
         Ok((kind, usize::from(head.count.get()).min(room)))
     }
 
     pub(super) fn allocate(&mut self, command: &mut Command, context: &mut Context<'_>) -> Outcome {
         let (asked, count) = Self::head(command, context)?;
+        if let Some(done) = self.change_entries(command, false, context) {
+            return done;
+        }
         let kind = asked.resource();
         let all = numbers(Resource::from_code(kind));
         if all.is_empty() {
@@ -155,6 +258,9 @@ impl Resources {
         context: &mut Context<'_>,
     ) -> Result<Vec<(Resource, u16)>, ReturnCode> {
         let (asked, count) = Self::head(command, context)?;
+        if let Some(done) = self.change_entries(command, true, context) {
+            return done.map(|_| Vec::new());
+        }
         let kind = asked.resource();
         let mut freed = Vec::new();
         for index in 0..count {

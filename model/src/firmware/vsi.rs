@@ -66,6 +66,11 @@ impl Vsis {
         properties.is_some_and(|all| all.queue_option_flags & RDMA_FILTERS_ENABLED != 0)
     }
 
+    /// The kind of a VSI that a driver has added.
+    pub(super) fn kind(&self, number: u16) -> Option<u16> {
+        self.all.get(&number).map(|vsi| vsi.kind)
+    }
+
     /// The first VSI of the physical function.
     pub(super) fn of_function(&self) -> Option<u16> {
         let own = |vsi: &Vsi| vsi.kind == vsi::kind::PHYSICAL_FUNCTION && vsi.properties.is_some();
@@ -143,13 +148,7 @@ impl Vsis {
         let asked: VsiCommand = command.parameters();
         let number = VsiNumber(asked.number.get());
         let properties: VsiProperties = command.item(0)?;
-        if properties.switch_id != SWITCH_ID {
-            context
-                .ledger
-                .breach("VSI on a switch that does not exist", || {
-                    format!("switch {}, there is {SWITCH_ID}", properties.switch_id)
-                });
-        }
+        check_switch(&properties, context);
         let number = if number.valid() {
             number.number()
         } else {
@@ -203,7 +202,11 @@ impl Vsis {
     pub(super) fn update(&mut self, command: &Command, context: &mut Context<'_>) -> Outcome {
         let number = self.existing(command, context)?;
         let new: VsiProperties = command.item(0)?;
-        if VsiSections(new.valid_sections.get()).receive_queue_map() {
+        let sections = VsiSections(new.valid_sections.get());
+        if sections.switch() {
+            check_switch(&new, context);
+        }
+        if sections.receive_queue_map() {
             self.check_queues(number, &new, context);
         }
         if let Some(Vsi {
@@ -256,6 +259,17 @@ impl Vsis {
     }
 }
 
+/// Counts a switch section that names another switch than the one of the function. An update replaces
+/// the section as a whole: one without the number moves the VSI to switch 0.
+fn check_switch(properties: &VsiProperties, context: &mut Context<'_>) {
+    if properties.switch_id != SWITCH_ID {
+        let kind = "VSI on a switch that does not exist";
+        context.ledger.breach(kind, || {
+            format!("switch {}, there is {SWITCH_ID}", properties.switch_id)
+        });
+    }
+}
+
 /// The properties of [`FIRMWARE_VSI`].
 fn firmware_properties() -> VsiProperties {
     let vlan = InnerVlanFlags::ZERO
@@ -287,7 +301,7 @@ fn receive_queues(properties: &VsiProperties) -> Vec<u16> {
     listed.map(|entry| entry.get()).collect()
 }
 
-/// Takes over the sections that are marked valid.
+/// Takes over the sections that are marked valid, each as a whole.
 fn apply_sections(old: &mut VsiProperties, new: &VsiProperties) {
     let sections = VsiSections(new.valid_sections.get());
     old.valid_sections = new.valid_sections;

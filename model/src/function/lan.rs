@@ -2,11 +2,12 @@
 
 use super::{Context, FunctionModel, lend};
 use crate::frame::Frame;
-use crate::lan::{FILTERS_GUARANTEED, SentFrame};
+use crate::lan::SentFrame;
 use ringside_bus::{DmaSpace, Instant};
 use ringside_spec::lan::receive::ReceiveContext;
 use ringside_spec::lan::registers::filters::{
-    FLOW_DIRECTOR_COUNT, FlowDirectorSize, VSI_FLOW_DIRECTOR_COUNT, VsiFlowDirectorSize,
+    FLOW_DIRECTOR_COUNT, FUNCTION_FLOW_DIRECTOR_SIZE, FlowDirectorSize, VSI_FLOW_DIRECTOR_COUNT,
+    VsiFlowDirectorSize,
 };
 use ringside_spec::lan::registers::queues::{
     self, DescriptorProfile, ReceiveQueueControl, TransmitQueueHead,
@@ -115,9 +116,14 @@ impl FunctionModel {
             let high = self.lan.filter_matches(index as u16) >> 32;
             return Some(high as u32 & MATCHES_HIGH);
         }
+        let entries = self.firmware.filter_entries();
+        if offset == FUNCTION_FLOW_DIRECTOR_SIZE {
+            let size = FlowDirectorSize::ZERO.with_guaranteed(entries.guaranteed.into());
+            return Some(size.with_best_effort(entries.shared.into()).0);
+        }
         let in_use = |vsi| {
             let count = self.lan.filters(vsi);
-            let guaranteed = count.min(FILTERS_GUARANTEED);
+            let guaranteed = count.min(entries.guaranteed.into());
             (guaranteed as u32, (count - guaranteed) as u32)
         };
         if offset == FLOW_DIRECTOR_COUNT {

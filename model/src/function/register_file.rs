@@ -1,5 +1,6 @@
 //! The registers that only hold a value, and their values after resets.
 
+use crate::firmware::FilterEntries;
 use crate::reset_kind::ResetKind;
 use ringside_spec::lan::registers::{self, filters, interrupts, queues, reset as reset_registers};
 use ringside_spec::rdma::registers as rdma_registers;
@@ -51,21 +52,14 @@ fn device_values(function: u32) -> Vec<(u64, u32)> {
     ]
 }
 
-/// The resources that the function was given: filters, vectors, queues, doorbells.
+/// The resources that the function was given: vectors, queues, doorbells; and the device's filters.
 fn resource_values() -> Vec<(u64, u32)> {
     vec![
         (
             filters::FLOW_DIRECTOR_SIZE,
             filters::FlowDirectorSize::ZERO
-                .with_guaranteed(1024)
-                .with_best_effort(14336)
-                .0,
-        ),
-        (
-            filters::FUNCTION_FLOW_DIRECTOR_SIZE,
-            filters::FlowDirectorSize::ZERO
-                .with_guaranteed(1024)
-                .with_best_effort(14336)
+                .with_guaranteed(FilterEntries::OF_DEVICE.guaranteed.into())
+                .with_best_effort(FilterEntries::OF_DEVICE.shared.into())
                 .0,
         ),
         (

@@ -98,12 +98,14 @@ impl LanBench {
             vlan: 1,
             ingress: true,
             egress: true,
+            lan: true,
             members: vec![BENCH_NUMBER],
         };
         let tables = Tables {
             vsis: vec![vsi.clone()],
             forwards: vec![own],
             vlans: vec![members],
+            filter_room: usize::MAX,
         };
         let mut bench = Self {
             engine: LanEngine::default(),

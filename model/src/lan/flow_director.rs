@@ -10,12 +10,6 @@ use ringside_spec::lan::receive::FilterStatus;
 use ringside_spec::lan::transmit::{FilterAction, FilterIdentity, filter_report};
 use std::collections::BTreeMap;
 
-/// Entries of the device that are the function's.
-pub(crate) const GUARANTEED: usize = 1024;
-
-/// Entries of the device that all functions share.
-const BEST_EFFORT: usize = 14336;
-
 /// The packets of a VSI that a filter selects: profile and words.
 type Key = (u8, Vec<u16>);
 
@@ -191,7 +185,7 @@ impl FlowDirector {
                 format!("profile {} of VSI {number}", profile.number),
             );
         }
-        let full = self.count(None) >= GUARANTEED + BEST_EFFORT;
+        let full = self.count(None) >= tables.filter_room;
         let filters = self.filters.entry(number).or_default();
         if full && !filters.contains_key(&key) {
             return Err(Failure::Refused);

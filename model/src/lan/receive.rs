@@ -1,5 +1,6 @@
 //! Receive queues: from a frame to buffers and descriptors.
 
+use super::CHECK_BYTES;
 use super::frame::Headers;
 use super::headers::{TAG_AT, TAG_BYTES};
 use super::ring::{Descriptor, Ring};
@@ -140,6 +141,11 @@ impl ReceiveQueue {
         arrival: &Arrival<'_>,
         memory: &DmaSpace,
     ) -> Result<(), NotTaken> {
+        // The limit counts the frame as it was on the wire. Source: Linux and DPDK, which give queues
+        // limits with room for tags and frame check sequence (`ICE_ETH_PKT_HDR_PAD`).
+        if arrival.frame.len() + CHECK_BYTES > usize::from(self.context.frame_bytes_max) {
+            return Err(NotTaken::TooLong);
+        }
         let (frame, tag) = untagged(arrival);
         let plain = frame.1.is_empty() && self.takes_plainly(frame.0.len());
         if plain && self.deliver_plainly(arrival, tag, frame.0, memory) {
@@ -154,9 +160,6 @@ impl ReceiveQueue {
             parts = [frame.0, frame.1, &check_sequence];
         }
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
-        if bytes > usize::from(self.context.frame_bytes_max) {
-            return Err(NotTaken::TooLong);
-        }
         let buffer = usize::from(self.context.data_buffer_in_128_bytes) * 128;
         let count = bytes.div_ceil(buffer.max(1));
         if count > usize::from(MAX_BUFFERS_PER_PACKET) || buffer == 0 {
@@ -177,7 +180,6 @@ impl ReceiveQueue {
     #[inline]
     fn takes_plainly(&self, bytes: usize) -> bool {
         self.context.strip_crc
-            && bytes <= usize::from(self.context.frame_bytes_max)
             && bytes <= usize::from(self.context.data_buffer_in_128_bytes) * 128
             && self.head != self.tail
     }

@@ -114,6 +114,8 @@ pub(crate) struct VlanMembers {
     pub(crate) ingress: bool,
     /// Counts for frames that are sent.
     pub(crate) egress: bool,
+    /// Frames that are sent may leave through the port.
+    pub(crate) lan: bool,
     /// The VSIs.
     pub(crate) members: Vec<u16>,
 }
@@ -127,6 +129,8 @@ pub(crate) struct Tables {
     pub(crate) forwards: Vec<Forward>,
     /// All rules for VLAN ids.
     pub(crate) vlans: Vec<VlanMembers>,
+    /// Filters of the flow director that fit.
+    pub(crate) filter_room: usize,
 }
 
 /// The parts of a frame that rules compare.
@@ -293,6 +297,16 @@ impl Tables {
         }
     }
 
+    /// True if a rule for the VLAN id of a frame that a VSI sends keeps it inside. Source: ice
+    /// `ice_switch.c`, `ice_fill_sw_info`, which lets the frames of each such rule out.
+    fn stays_in_vlan(&self, sender: u16, vlan: u16) -> bool {
+        let mut rules = self.vlans.iter();
+        rules.any(|rule| {
+            let counts = rule.egress && rule.vlan == vlan && rule.members.contains(&sender);
+            counts && !rule.lan
+        })
+    }
+
     fn owns(&self, vsi: u16, address: MacAddress) -> bool {
         self.forwards.iter().any(|rule| match rule.what {
             Match::Address(known) | Match::AddressVlan(known, _) => {
@@ -307,7 +321,7 @@ impl Tables {
             wire: sender.lan,
             local: Vec::new(),
         };
-        let mut stays = false;
+        let mut stays = self.stays_in_vlan(sender.number, key.vlan);
         for rule in &self.forwards {
             let own = rule.sender == Some(sender.number);
             let counts = own || (rule.sender.is_some() && rule.what.is_address());

@@ -1,7 +1,7 @@
 //! The facts that the stages found out about the device.
 
 use crate::admin::commands::{
-    Capabilities, FirmwareVersion, LinkState, SchedulerLimits, SwitchPort,
+    Capabilities, FirmwareVersion, LinkState, SchedulerLimits, SwitchPort, VlanMode,
 };
 use crate::ddp::PackageFacts;
 use ringside_hmc::Layout;
@@ -93,6 +93,8 @@ pub struct Facts {
     pub scheduler: Option<SchedulerTree>,
     /// Its package (stage `ddp-package`).
     pub package: Option<PackageFacts>,
+    /// The VLAN mode of the card (stage `port-params`).
+    pub vlan_mode: VlanMode,
     /// Number of its VSI (stage `vsi`).
     pub vsi: Option<u16>,
     /// Its link (stage `link`, and later events).

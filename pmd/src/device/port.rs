@@ -1,8 +1,8 @@
 //! Opens the packet queues of a device in service.
 
 use super::Device;
-use crate::bring_up::{Facts, Missing};
-use crate::lan::port::{self, GroupPlace, OpenPort, PortError, PortParts, PortSettings};
+use crate::bring_up::{Missing, SchedulerTree};
+use crate::lan::port::{self, OpenPort, PortError, PortParts, PortSettings, TreePlace};
 use crate::rdma::event_vectors::{packet_vector, possible};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,9 +37,10 @@ impl Device {
             function: facts.function_number()?,
             port: facts.switch()?.port,
             switch_id: facts.switch()?.switch_id,
+            vlan_mode: facts.vlan_mode,
             vsi: facts.vsi()?,
             mac: facts.mac()?,
-            place: place(facts)?,
+            tree: place(facts.scheduler()?),
             hash_groups: facts
                 .package
                 .as_ref()
@@ -55,16 +56,13 @@ impl Device {
     }
 }
 
-fn place(facts: &Facts) -> Result<GroupPlace, Missing> {
-    if let Ok(group) = facts.rdma_group_node() {
-        return Ok(GroupPlace::Beside { group });
-    }
-    let tree = facts.scheduler()?;
-    Ok(GroupPlace::Below {
+fn place(tree: &SchedulerTree) -> TreePlace {
+    TreePlace {
+        limits: tree.limits.clone(),
         class_node: tree.class_node,
         entry_layer: tree.entry_layer,
-        layers: tree.limits.layers,
-    })
+        rdma_group: tree.rdma_group_node,
+    }
 }
 
 impl From<Missing> for PortError {

@@ -1,8 +1,9 @@
 //! Which frames come in.
 
 use crate::rig::{Rig, plain_frame, settings};
-use ringside_pmd::lan::PortSettings;
+use ringside_model::WorldSettings;
 use ringside_pmd::lan::port::PortSetup;
+use ringside_pmd::lan::{PortSettings, VlanStripping};
 use ringside_pmd::rdma::QueuePairConfig;
 
 const STRANGER: [u8; 6] = [0x02, 1, 2, 3, 4, 5];
@@ -145,6 +146,56 @@ fn vlans_that_were_not_added_stay_out_once_one_was() {
     assert_eq!(rig.b.open.port.remove_vlan(7), Ok(true));
     try_vlan(&mut rig, Some(5), true);
     rig.finish();
+}
+
+/// The rule of a VLAN is for both directions: it lets the packets that the VSI sends out, too.
+#[test]
+fn packets_of_an_added_vlan_still_leave() {
+    let mut rig = Rig::new();
+    rig.b.open.port.add_vlan(5).expect("added");
+    for vlan in [Some(5), None, Some(7)] {
+        let frame = plain_frame(rig.a.mac(), rig.b.mac(), 100, 1);
+        let mut packet = rig.b.packet(&frame);
+        packet.set_vlan(vlan);
+        rig.b.send([packet]);
+        for _ in 0..100 {
+            rig.pass();
+        }
+        assert_eq!(rig.a.poll().len(), 1, "VLAN {vlan:?}");
+    }
+    rig.finish();
+}
+
+/// The driver of another port of the card loaded the package and chose the mode: the tag of a packet is the
+/// outer one there, and the VSI's outer section decides what happens to it.
+#[test]
+fn tags_are_kept_taken_and_sent_in_both_modes_of_the_card() {
+    for double_vlan in [false, true] {
+        let mut world = WorldSettings::with_functions(2);
+        for function in &mut world.functions {
+            function.double_vlan = double_vlan;
+        }
+        let mut rig = Rig::on(&world, &settings(), &settings());
+        let frame = plain_frame(rig.b.mac(), rig.a.mac(), 100, 1);
+        let tag = [0x81, 0, 0, 5];
+        for stripping in [VlanStripping::Off, VlanStripping::On, VlanStripping::Off] {
+            rig.b.open.port.strip_vlan(stripping).expect("set");
+            let mut packet = rig.a.packet(&frame);
+            packet.set_vlan(Some(5));
+            rig.a.send([packet]);
+            let (_, found) = rig.wait_b(1).remove(0);
+            if stripping == VlanStripping::On {
+                assert_eq!((found.vlan(), found.to_vec()), (Some(5), frame.clone()));
+                continue;
+            }
+            let whole = [&frame[..12], &tag, &frame[12..]].concat();
+            assert_eq!((found.vlan(), found.to_vec()), (None, whole));
+        }
+        rig.b.open.port.add_vlan(6).expect("added");
+        try_vlan(&mut rig, Some(5), false);
+        try_vlan(&mut rig, Some(6), true);
+        rig.finish();
+    }
 }
 
 /// Packets without a tag are always in: the first VLAN must be one that shuts the others out.

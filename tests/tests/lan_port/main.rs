@@ -7,6 +7,7 @@ mod hash;
 mod malicious;
 mod media;
 mod offloads;
+mod queues;
 mod random;
 mod recovery;
 mod refused;

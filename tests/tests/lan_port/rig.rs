@@ -117,7 +117,11 @@ impl Rig {
     }
 
     pub(crate) fn with(a: &PortSettings, b: &PortSettings) -> Self {
-        let world = Stepped::new(&WorldSettings::with_functions(2));
+        Self::on(&WorldSettings::with_functions(2), a, b)
+    }
+
+    pub(crate) fn on(world: &WorldSettings, a: &PortSettings, b: &PortSettings) -> Self {
+        let world = Stepped::new(world);
         let a = End::new(&world, 0, a);
         let b = End::new(&world, 1, b);
         Self { world, a, b }

@@ -10,8 +10,9 @@ use ringside_spec::lan::admin::scheduler::{
     Element, ElementCommand, ElementType, GetTopology, GroupHeader, NO_NODE, Node, PortEts,
     QueryPortEts, RateLimitCommand, RateLimitProfile, SchedulerResources, TopologyBranch,
 };
+use ringside_spec::lan::admin::vsi::{VsiAnswer, VsiCommand, VsiNumber, VsiProperties, kind};
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
-use ringside_spec::lan::transmit::TransmitContext;
+use ringside_spec::lan::transmit::{TransmitContext, owner};
 use zerocopy::IntoBytes;
 
 fn elements(count: u16) -> ElementCommand {
@@ -400,14 +401,22 @@ fn queue_sets_and_queues_get_nodes_and_give_them_back() {
 
 /// Adds a transmit queue under a node and returns its leaf.
 fn add_queue(client: &mut Client, parent: u32, number: u16) -> u32 {
+    let context = TransmitContext {
+        ring_length: 64,
+        ..TransmitContext::zeroed()
+    };
+    give_queue(client, parent, number, context)
+        .ok()
+        .item::<TransmitQueue>(TransmitQueueGroup::SIZE)
+        .node
+        .get()
+}
+
+fn give_queue(client: &mut Client, parent: u32, number: u16, context: TransmitContext) -> Answered {
     let group = TransmitQueueGroup {
         parent: parent.into(),
         count: 1,
         reserved: [0; 3],
-    };
-    let context = TransmitContext {
-        ring_length: 64,
-        ..TransmitContext::zeroed()
     };
     let queue = TransmitQueue {
         queue: number.into(),
@@ -420,11 +429,77 @@ fn add_queue(client: &mut Client, parent: u32, number: u16) -> u32 {
         ..AddTransmitQueues::zeroed()
     };
     let bytes = [group.as_bytes(), queue.as_bytes()].concat();
-    let answer = client.give(Opcode::AddTransmitQueues, &one, &bytes).ok();
-    answer
-        .item::<TransmitQueue>(TransmitQueueGroup::SIZE)
-        .node
-        .get()
+    client.give(Opcode::AddTransmitQueues, &one, &bytes)
+}
+
+/// Linux, `Documentation/networking/devlink/ice.rst`: 8 in a tree of nine layers.
+#[test]
+fn a_group_takes_eight_queues_as_the_firmware_says() {
+    let mut client = Client::ready();
+    let path = branch(&mut client);
+    let [.., above, group] = path[..] else {
+        panic!("a branch");
+    };
+    for number in 0..8 {
+        add_queue(&mut client, group, number);
+    }
+    let ninth = give_queue(&mut client, group, 8, TransmitContext::zeroed());
+    assert_eq!(ninth.descriptor.return_code(), ReturnCode::NoSpace);
+    let another = add_node(&mut client, above);
+    add_queue(&mut client, another, 8);
+    let resources = client
+        .ask(Opcode::QuerySchedulerResources, &none(), 320)
+        .ok();
+    let resources: SchedulerResources = resources.item(0);
+    let [.., groups, queues] = resources.layers.map(|layer| layer.siblings_max.get());
+    assert_eq!((groups, queues), (8, 8));
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+/// As ice fills the contexts of its VSIs of the types PF, VMDQ2 and VF.
+#[test]
+fn a_transmit_queue_belongs_to_the_owner_that_its_vsi_is_of() {
+    const WRONG: &str = "transmit queue that does not fit the type of its VSI";
+    let owners = [
+        (kind::VIRTUAL_FUNCTION, owner::VIRTUAL_FUNCTION),
+        (kind::VIRTUAL_MACHINE, owner::VIRTUAL_MACHINE),
+        (kind::PHYSICAL_FUNCTION, owner::PHYSICAL_FUNCTION),
+    ];
+    for (kind, expected) in owners {
+        for (_, owner) in owners {
+            for time_stamp_enable in [false, true] {
+                let mut client = Client::ready();
+                let group = *branch(&mut client).last().unwrap();
+                let context = TransmitContext {
+                    ring_length: 64,
+                    vsi: vsi_of(&mut client, kind),
+                    owner,
+                    time_stamp_enable,
+                    ..TransmitContext::zeroed()
+                };
+                give_queue(&mut client, group, 7, context).ok();
+                let stamps = time_stamp_enable && kind != kind::PHYSICAL_FUNCTION;
+                let wrong = owner != expected || stamps;
+                let breaches = if wrong { vec![WRONG] } else { vec![] };
+                assert_eq!(client.breach_names(), breaches, "{kind} {owner}");
+            }
+        }
+    }
+}
+
+fn vsi_of(client: &mut Client, kind: u16) -> u16 {
+    let asked = VsiCommand {
+        vsi_flags: kind.into(),
+        ..VsiCommand::zeroed()
+    };
+    let properties = VsiProperties {
+        switch_id: 1,
+        ..VsiProperties::zeroed()
+    };
+    let answer = client
+        .give(Opcode::AddVsi, &asked, properties.as_bytes())
+        .ok();
+    VsiNumber(answer.descriptor.parameters::<VsiAnswer>().number.get()).number()
 }
 
 #[test]

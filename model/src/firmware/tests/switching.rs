@@ -11,6 +11,7 @@ use ringside_spec::lan::admin::vsi::{
     VsiAnswer, VsiCommand, VsiNumber, VsiProperties, VsiSections, kind,
 };
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use ringside_spec::lan::registers::filters;
 use zerocopy::IntoBytes;
 
 pub(crate) fn add_vsi(client: &mut Client) -> u16 {
@@ -128,6 +129,44 @@ fn update_changes_only_the_sections_that_are_valid() {
         client.breach_names(),
         ["VSI command for a VSI that does not exist"]
     );
+}
+
+/// A section is replaced as a whole: Linux and DPDK send it as they made it, the switch's number with it.
+#[test]
+fn an_update_of_the_switch_section_names_the_switch() {
+    let mut client = Client::ready();
+    let vsi = add_vsi(&mut client);
+    let mut update = |switch_id| {
+        let new = VsiProperties {
+            valid_sections: VsiSections::ZERO.with_switch(true).0.into(),
+            switch_id,
+            ..VsiProperties::zeroed()
+        };
+        client
+            .give(Opcode::UpdateVsi, &command_for(vsi), new.as_bytes())
+            .ok();
+        client.breach_names()
+    };
+    assert_eq!(update(1), [""; 0]);
+    assert_eq!(update(0), ["VSI on a switch that does not exist"]);
+}
+
+#[test]
+fn a_rule_is_changed_by_its_number_without_a_header() {
+    let mut client = Client::ready();
+    let vsi = add_vsi(&mut client);
+    let mac = [2, 3, 4, 5, 6, 7];
+    let number = add_mac_rule(&mut client, vsi, mac);
+    let mut rule = mac_rule(vsi, mac);
+    rule[12..14].copy_from_slice(&number.to_le_bytes());
+    for header_bytes in [0u8, 16] {
+        assert_eq!(client.breach_names(), [""; 0]);
+        rule[14] = header_bytes;
+        client
+            .give(Opcode::UpdateSwitchRules, &one_rule(), &rule)
+            .ok();
+    }
+    assert_eq!(client.breach_names(), ["switch rule changed with a header"]);
 }
 
 #[test]
@@ -248,26 +287,41 @@ fn clearing_the_function_takes_everything_that_was_configured() {
 }
 
 #[test]
-fn resources_beyond_the_buffer_are_amounts_and_do_not_overrun_it() {
+fn entries_of_the_flow_director_are_amounts_that_the_function_has_until_they_are_freed() {
     let mut client = Client::ready();
     let one = AllocateResource {
         entry_count: 1.into(),
         ..AllocateResource::zeroed()
     };
-    let kind = Resource::FlowDirectorGuaranteed.code().to_le_bytes();
-    client
-        .give(
-            Opcode::AllocateResource,
-            &one,
-            &[kind[0], kind[1], 0, 4, 0, 0],
-        )
-        .ok();
-    let freed = client.give(Opcode::FreeResource, &one, &[kind[0], kind[1], 1, 0, 99, 0]);
-    assert_eq!(freed.descriptor.return_code(), ReturnCode::NoEntry);
+    let mut change = |opcode, kind: Resource, amount: u16| {
+        let mut list = kind.code().to_le_bytes().to_vec();
+        list.extend(amount.to_le_bytes());
+        list.extend([0, 0]);
+        let code = client.give(opcode, &one, &list).descriptor.return_code();
+        let size = client.read(filters::FUNCTION_FLOW_DIRECTOR_SIZE);
+        (code, (size & 0x7FFF, size >> 16))
+    };
+    let (take, free) = (Opcode::AllocateResource, Opcode::FreeResource);
+    let (own, shared) = (
+        Resource::FlowDirectorGuaranteed,
+        Resource::FlowDirectorShared,
+    );
+    let (ok, full) = (ReturnCode::Ok, ReturnCode::NoSpace);
+    assert_eq!(change(take, own, 0), (ok, (0, 0)), "none before");
+    assert_eq!(change(take, own, 1025), (full, (0, 0)));
+    assert_eq!(change(take, own, 1024), (ok, (1024, 0)));
+    assert_eq!(change(take, shared, 14336), (ok, (1024, 14336)));
+    assert_eq!(change(take, shared, 1), (full, (1024, 14336)));
+    assert_eq!(change(free, own, 24), (ok, (1000, 14336)));
+    let refused = (ReturnCode::NoEntry, (1000, 14336));
+    assert_eq!(change(free, own, 1001), refused);
     assert_eq!(
         client.breach_names(),
         ["resource freed that was not allocated"]
     );
+    let size = |client: &Client| client.read(filters::FUNCTION_FLOW_DIRECTOR_SIZE);
+    client.direct(Opcode::ClearFunctionConfig, &none()).ok();
+    assert_eq!(size(&client), 0);
 }
 
 #[test]

@@ -22,7 +22,7 @@ use ringside_spec::lan::admin::{Opcode, ReturnCode};
 use ringside_spec::lan::receive::{PacketLength, ReceiveContext, profile};
 use ringside_spec::lan::registers::queues as registers;
 use ringside_spec::lan::registers::statistics;
-use ringside_spec::lan::transmit::{DataCommand, TransmitContext};
+use ringside_spec::lan::transmit::{DataCommand, TransmitContext, owner};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -72,6 +72,7 @@ impl Station {
             base_in_128_bytes: (BASE + TRANSMIT_RING as u64) >> 7,
             ring_length: 64,
             vsi: self.vsi,
+            owner: owner::PHYSICAL_FUNCTION,
             ..TransmitContext::zeroed()
         };
         let group = TransmitQueueGroup {
@@ -465,7 +466,7 @@ fn the_causes_of_dropped_frames_are_cleared_by_a_zero() {
     let vsi = u32::from(station.vsi);
     let causes = statistics::VSI_RECEIVE_ERRORS.registers.at(vsi);
     let dropped = statistics::VSI_RECEIVE_DROPPED.registers.at(vsi);
-    let long = frame(OWN, OUTSIDE, 4 * BUFFER_BYTES + 1);
+    let long = frame(OWN, OUTSIDE, 4 * BUFFER_BYTES - 3);
     station.come_in(&long);
     assert_eq!(station.client.read(causes), 1 << 16);
     station.client.write(causes, 0);

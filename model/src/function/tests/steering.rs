@@ -18,7 +18,7 @@ use ringside_spec::lan::admin::{
 };
 use ringside_spec::lan::receive::{NicDescriptor, ReceiveContext, Status0, profile};
 use ringside_spec::lan::registers::{filters, queues as registers, statistics};
-use ringside_spec::lan::transmit::{DataCommand, TransmitContext};
+use ringside_spec::lan::transmit::{DataCommand, TransmitContext, owner};
 use serde_json::Value;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -144,6 +144,7 @@ impl Steering {
             base_in_128_bytes: (BASE + TRANSMIT_RING as u64) >> 7,
             ring_length: 64,
             vsi: CONTROL,
+            owner: owner::PHYSICAL_FUNCTION,
             ..TransmitContext::zeroed()
         };
         let group = TransmitQueueGroup {
@@ -219,6 +220,22 @@ impl Steering {
             list.resize(4 + 2 * usize::from(count), 0);
             self.client.give(Opcode::AllocateResource, &one, &list).ok();
         }
+        self.take_entries(1024);
+    }
+
+    /// Guaranteed entries: an amount, and one element.
+    fn take_entries(&mut self, amount: u16) {
+        let one = AllocateResource {
+            entry_count: 1.into(),
+            ..AllocateResource::zeroed()
+        };
+        let mut list = Resource::FlowDirectorGuaranteed
+            .code()
+            .to_le_bytes()
+            .to_vec();
+        list.extend(amount.to_le_bytes());
+        list.extend([0, 0]);
+        self.client.give(Opcode::AllocateResource, &one, &list).ok();
     }
 
     /// The groups of packet types that the encoders were given.

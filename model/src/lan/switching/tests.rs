@@ -48,6 +48,7 @@ fn tables(forwards: Vec<Forward>) -> Tables {
         vsis: vec![vsi(1), vsi(2)],
         forwards,
         vlans: Vec::new(),
+        filter_room: 0,
     }
 }
 
@@ -103,6 +104,7 @@ fn a_vsi_that_prunes_gets_only_its_vlans() {
         vlan: 5,
         ingress: true,
         egress: false,
+        lan: true,
         members: vec![1],
     });
     assert_eq!(receivers(&all, &key(OWN, 5)), [1, 2]);
@@ -138,6 +140,32 @@ fn frames_leave_unless_a_rule_or_the_vsi_forbids_it() {
     let route = |number| all.route(&vsi(number), &key(OWN, 0), Destination::Switch);
     assert_eq!(route(1), Err(Refused::ByRule));
     assert!(route(2).is_ok(), "the rule is for the other one");
+}
+
+/// Each driver lets the frames of its rules for VLANs out.
+#[test]
+fn frames_of_a_vlan_stay_inside_if_its_rule_does_not_let_them_out() {
+    let mut all = tables(Vec::new());
+    let of = |vlan, egress, lan| VlanMembers {
+        vlan,
+        ingress: true,
+        egress,
+        lan,
+        members: vec![1],
+    };
+    all.vlans = vec![
+        of(5, true, false),
+        of(6, true, true),
+        of(7, false, false),
+        of(UNTAGGED, true, false),
+    ];
+    let leaves = |number, vlan| {
+        let route = all.route(&vsi(number), &key(OWN, vlan), Destination::Switch);
+        route.expect("allowed").wire
+    };
+    let found = [5, 6, 7, UNTAGGED, 8].map(|vlan| leaves(1, vlan));
+    assert_eq!(found, [false, true, true, false, true]);
+    assert!(leaves(2, 5), "the rule is for the other one");
 }
 
 #[test]

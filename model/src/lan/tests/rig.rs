@@ -186,6 +186,7 @@ impl Rig {
             vsis: vec![self.vsi.clone()],
             forwards: vec![own],
             vlans: Vec::new(),
+            filter_room: usize::MAX,
         };
         let context = TransmitContext {
             base_in_128_bytes: TRANSMIT_RING >> 7,

@@ -14,14 +14,14 @@ use std::collections::BTreeSet;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::little_endian::U16;
 
-/// Offsets of the tag's type and of its control in a rule's header.
-const TAG_TYPE_AT: usize = 12;
+/// Offset of the tag's control in a rule's header.
 const TAG_CONTROL_AT: usize = 14;
-/// Type of a VLAN tag.
-const TAG_TYPE: [u8; 2] = [0x81, 0x00];
-/// First bytes of the headers that mean all frames to one station, and all to groups. Source: ice
-/// `ice_switch.c`, `ice_set_vsi_promisc`.
-const ALL_UNICAST: u8 = 0x02;
+/// The header that every rule's header begins as: locally administered addresses and an empty tag. The
+/// rule's own fields replace parts of it. Source: ice `ice_switch.c`, `dummy_eth_header`, which lists
+/// these values.
+const HEADER: [u8; LOOKUP_HEADER_BYTES] = [0x02, 0, 0, 0, 0, 0, 0x02, 0, 0, 0, 0, 0, 0x81, 0, 0, 0];
+/// First byte of the destination that means all frames to groups; that of [`HEADER`] means all to single
+/// stations. Source: ice `ice_switch.c`, `ice_set_vsi_promisc`.
 const ALL_GROUPS: u8 = 0x03;
 
 impl AdminQueue {
@@ -146,7 +146,7 @@ impl AdminQueue {
 
     /// Adds (0x02A0) or changes (0x02A1) a rule; returns its number.
     fn send_rule(&self, opcode: Opcode, rule: &SharedRule) -> Result<u16, AdminError> {
-        let buffer = encode(rule);
+        let buffer = encode(opcode, rule);
         let answer = self.execute(opcode, &one_rule(), Data::Send(&buffer))?;
         let done: LookupRule = read_at(opcode, &answer.data, 0)?;
         switch::check_status(opcode, done.header)?;
@@ -246,39 +246,41 @@ impl AdminQueue {
 /// The rule and the header that it matches.
 ///
 /// Rules for addresses are transmit rules and apply to received frames too. Frames that the device
-/// sends to a single station of its own stay inside; others also go to the wire. Source: ice
-/// `ice_switch.c`, `ice_fill_sw_info`, `ice_fill_sw_rule`.
-fn encode(rule: &SharedRule) -> Vec<u8> {
+/// sends to a single station of its own stay inside; others also go to the wire, those of a VLAN with
+/// a rule among them. A change (0x02A1) names the rule by its number, and says that no header follows.
+/// Source: ice `ice_switch.c`, `ice_fill_sw_info`, `ice_fill_sw_rule`.
+fn encode(opcode: Opcode, rule: &SharedRule) -> Vec<u8> {
     let of_member = rule.members.first().map_or(0, |member| member.vsi);
     let target = SingleAction::ZERO
         .with_vsi(rule.list.map_or(of_member, |list| list.number).into())
         .with_is_list(rule.list.is_some());
     let forward = target.with_kind(action::FORWARD).with_valid(true);
-    let mut header = [0; LOOKUP_HEADER_BYTES];
+    let mut header = HEADER;
     let (kind, recipe, source, act) = match rule.packets {
         RulePackets::To(mac) => {
             put(&mut header, 0, &mac);
-            // The recipe does not compare it.
-            put(&mut header, TAG_TYPE_AT, &TAG_TYPE);
             let loops = rule.loops_back();
             let stays = loops && rule.packets.is_station();
             let act = forward.with_loopback(loops).with_lan(!stays);
             (RuleType::LookupTransmit, recipe::MAC, of_member, act)
         }
         RulePackets::AllUnicast { port } | RulePackets::AllGroups { port } => {
-            let groups = matches!(rule.packets, RulePackets::AllGroups { .. });
-            let first = if groups { ALL_GROUPS } else { ALL_UNICAST };
-            put(&mut header, 0, &[first]);
+            if matches!(rule.packets, RulePackets::AllGroups { .. }) {
+                put(&mut header, 0, &[ALL_GROUPS]);
+            }
             let port = port.into();
             (RuleType::LookupReceive, recipe::PROMISCUOUS, port, forward)
         }
         RulePackets::Vlan(vlan) => {
-            put(&mut header, TAG_TYPE_AT, &TAG_TYPE);
             put(&mut header, TAG_CONTROL_AT, &vlan.to_be_bytes());
             let prune = target.with_kind(action::PRUNE);
-            let act = prune.with_egress(true).with_ingress(true);
+            let act = prune.with_egress(true).with_ingress(true).with_lan(true);
             (RuleType::LookupTransmit, recipe::VLAN, of_member, act)
         }
+    };
+    let header_bytes = match opcode {
+        Opcode::UpdateSwitchRules => 0,
+        _ => LOOKUP_HEADER_BYTES as u16,
     };
     let lookup = LookupRule {
         header: of_kind(kind),
@@ -286,7 +288,7 @@ fn encode(rule: &SharedRule) -> Vec<u8> {
         source: source.into(),
         action: act.0.into(),
         index: rule.number.into(),
-        header_length: (LOOKUP_HEADER_BYTES as u16).into(),
+        header_length: header_bytes.into(),
     };
     [lookup.as_bytes(), &header].concat()
 }

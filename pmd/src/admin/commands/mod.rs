@@ -2,6 +2,7 @@
 
 mod bridging;
 mod capabilities;
+mod filter_entries;
 mod filters;
 mod generic;
 mod link;
@@ -20,7 +21,7 @@ pub use link::LinkState;
 pub use package::InstalledPackage;
 pub(crate) use profiles::Section;
 pub use scheduler::SchedulerLimits;
-pub use switch::SwitchPort;
+pub use switch::{SwitchPort, VlanMode};
 
 use super::AdminError;
 use ringside_spec::lan::admin::Opcode;

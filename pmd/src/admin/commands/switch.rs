@@ -1,10 +1,11 @@
 //! The switch: the function's port and switch, port parameters.
 
-use super::read_list;
+use super::{read_at, read_list};
 use crate::admin::{AdminError, AdminQueue, Answer, Data};
+use ringside_spec::lan::admin::generic::NoParameters;
 use ringside_spec::lan::admin::switch::{
-    ElementNumber, GetSwitchConfig, LocalForward, RuleHeader, SWITCH_CONFIG_BUFFER_BYTES,
-    SetPortParameters, SwitchElement, element,
+    DOUBLE_VLAN_MODE, ElementNumber, GetSwitchConfig, GetVlanMode, LocalForward, RuleHeader,
+    SWITCH_CONFIG_BUFFER_BYTES, SetPortParameters, SwitchElement, element,
 };
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
 use serde::Serialize;
@@ -23,7 +24,33 @@ pub struct SwitchPort {
     pub switch_id: u16,
 }
 
+/// VLAN tags that the device looks at in a packet: the same for all functions of a card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum VlanMode {
+    /// One.
+    #[default]
+    Single,
+    /// Two; that of a packet with one tag counts as the outer one.
+    Double,
+}
+
 impl AdminQueue {
+    /// The mode that the driver of the package chose for the card (0x020D). Firmware that does not know the
+    /// command has the single one. Source: ice `ice_vlan_mode.c`, `ice_aq_is_dvm_ena`.
+    pub fn vlan_mode(&self) -> Result<VlanMode, AdminError> {
+        let opcode = Opcode::GetVlanMode;
+        let data = Data::Receive(GetVlanMode::SIZE);
+        let answer = match self.execute(opcode, &NoParameters::zeroed(), data) {
+            Err(error) if error.code().is_some() => return Ok(VlanMode::Single),
+            answer => answer?,
+        };
+        let found: GetVlanMode = read_at(opcode, &answer.data, 0)?;
+        Ok(match found.mode & DOUBLE_VLAN_MODE {
+            0 => VlanMode::Single,
+            _ => VlanMode::Double,
+        })
+    }
+
     /// Port and switch of the function (0x0200).
     pub fn switch_port(&self) -> Result<SwitchPort, AdminError> {
         let opcode = Opcode::GetSwitchConfig;
@@ -47,7 +74,7 @@ impl AdminQueue {
     }
 
     /// Sets the port's parameters to their plain values (0x0203): single VLAN mode, the
-    /// default way between functions of the port.
+    /// default way between functions of the port. Not for a card in [`VlanMode::Double`].
     pub fn set_port_parameters(&self) -> Result<(), AdminError> {
         let parameters = SetPortParameters {
             local_forward_mode: LocalForward::ZERO.with_valid(true).0,

@@ -14,7 +14,7 @@ pub(super) const STAGE: Stage = Stage {
 
 fn run(context: &mut Context) -> Result<(), StageError> {
     let admin = context.admin()?;
-    let properties = default_properties(context.facts.switch()?.switch_id);
+    let properties = default_properties(context.facts.switch()?.switch_id, context.facts.vlan_mode);
     let undo = context.record(Undo::FreeVsi { number: None });
     let number = admin.add_vsi(kind::PHYSICAL_FUNCTION, &properties)?;
     context.amend(

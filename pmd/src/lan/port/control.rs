@@ -2,13 +2,16 @@
 
 use super::PortError;
 use super::shared::PortShared;
+use crate::admin::pause;
 use ringside_lan::{
     PacketPool, QueueControl, QueueKind, ReceiveQueue, ReceiveSettings, StopError, TransmitQueue,
     TransmitSettings,
 };
+use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::receive::{ReceiveContext, profile};
 use ringside_spec::lan::registers::interrupts::{
-    CauseControl, RECEIVE_QUEUE_CAUSE, THROTTLE_NONE, THROTTLE_RECEIVE, TRANSMIT_QUEUE_CAUSE,
+    CauseControl, INTERRUPT_CONTROL, InterruptControl, RECEIVE_QUEUE_CAUSE, THROTTLE_INTERVAL,
+    THROTTLE_NONE, THROTTLE_RECEIVE, THROTTLE_UNIT_US, TRANSMIT_QUEUE_CAUSE, ThrottleInterval,
     VECTOR_CONTROL, VectorControl,
 };
 use ringside_spec::lan::registers::queues::{
@@ -22,6 +25,14 @@ use std::time::Duration;
 
 /// The time between two reads of a register.
 const STEP: Duration = Duration::from_micros(20);
+/// The time that a cause takes to become ineffective. Source: ice `ice_base.c`,
+/// `ice_vsi_stop_tx_ring`.
+const CAUSE_OFF: Duration = Duration::from_nanos(100);
+/// The interval after which descriptors are written back, in units of
+/// [`THROTTLE_UNIT_US`]: that of DPDK's ice, which polls its queues, too (`__vsi_queues_bind_intr`).
+const WRITE_BACK_UNITS: u32 = 2;
+/// A queue that the scheduler's tree has no place for: a bug of this driver.
+const NO_GROUP: &str = "its VSI has no group in the scheduler's tree";
 /// Free descriptors, in 64, below which the device reports a shortage. Source: DPDK ice
 /// `ice_program_hw_rx_queue`.
 const LOW_THRESHOLD_64: u8 = 2;
@@ -45,6 +56,13 @@ pub(super) struct TransmitControl {
     pub(super) number: u16,
     pub(super) ring: u64,
     pub(super) settings: TransmitSettings,
+}
+
+/// The control of the packet queues' vector: it does not fire, and writes descriptors back.
+fn writes_back() -> VectorControl {
+    VectorControl::ZERO
+        .with_throttle_index(THROTTLE_NONE)
+        .with_write_back_on_interval(true)
 }
 
 fn not_confirmed(kind: QueueKind, number: u16, reason: impl Display) -> StopError {
@@ -113,13 +131,20 @@ impl QueueControl for TransmitControl {
 
     /// The context goes to the firmware, which begins at descriptor 0.
     fn enable(&self) -> Result<(), StopError> {
+        let is_own = self.port.further.is_none();
         let context = TransmitContext {
             base_in_128_bytes: self.ring >> 7,
             port: self.port.port,
             function: self.port.function,
-            owner: owner::PHYSICAL_FUNCTION,
+            // A further VSI is of the type of a virtual machine's. Source: ice `ice_base.c`,
+            // `ice_setup_tx_ctx`, which leaves the machine's number at 0, too.
+            owner: match is_own {
+                true => owner::PHYSICAL_FUNCTION,
+                false => owner::VIRTUAL_MACHINE,
+            },
             vsi: self.port.vsi,
-            time_stamp_enable: true,
+            // The function's own VSI alone sends packets to be stamped.
+            time_stamp_enable: is_own,
             ring_length: self.settings.descriptors,
             segmentation_enable: true,
             segmentation_queue: self.number,
@@ -128,6 +153,8 @@ impl QueueControl for TransmitControl {
         };
         let failed = |error: &dyn Display| not_confirmed(QueueKind::Transmit, self.number, error);
         let admin = self.port.admin().map_err(|error| failed(&error))?;
+        let group = self.port.group_of(self.number);
+        let group = group.ok_or_else(|| failed(&NO_GROUP))?;
         let cause = self.port.cause(TRANSMIT_QUEUE_CAUSE.at(self.number.into()));
         if let Some((offset, value)) = cause {
             let written = self.port.registers.write(offset, value);
@@ -136,7 +163,7 @@ impl QueueControl for TransmitControl {
         // Whatever the answer is, the device may use the queue from here on.
         let running = (QueueKind::Transmit, self.number);
         let is_new = self.port.configured().running.insert(running);
-        let added = admin.add_transmit_queue(self.port.group, self.number, &context);
+        let added = admin.add_transmit_queue(group, self.number, &context);
         // A refusal says nothing about a queue of this number that was there before.
         if let Err(error) = &added
             && error.code().is_some()
@@ -165,24 +192,45 @@ impl PortShared {
         Some((offset, cause.0))
     }
 
+    /// Has the device write descriptors back whenever the vector's interval ends. Interval and unit are
+    /// set, too: they are those of the vector's and the device's last driver.
     pub(super) fn open_vector(&self) -> Result<(), super::PortError> {
         let Some(vector) = self.vector else {
             return Ok(());
         };
-        let control = VectorControl::ZERO
-            .with_throttle_index(THROTTLE_NONE)
-            .with_write_back_on_interval(true);
+        self.count_intervals_in_units()?;
+        let interval = ThrottleInterval::ZERO.with_interval(WRITE_BACK_UNITS);
+        let register = THROTTLE_INTERVAL.at(THROTTLE_RECEIVE, vector.into());
+        self.registers.write(register, interval.0)?;
         let register = VECTOR_CONTROL.at(vector.into());
-        Ok(self.registers.write(register, control.0)?)
+        Ok(self.registers.write(register, writes_back().0)?)
+    }
+
+    /// Sets the unit of intervals of the device, unless it is that of all drivers already. It stays: other
+    /// functions count on it. Source: ice `ice_base.c`, `ice_cfg_itr_gran`.
+    fn count_intervals_in_units(&self) -> Result<(), super::PortError> {
+        let wanted = InterruptControl::ZERO
+            .with_granularity_200(THROTTLE_UNIT_US)
+            .with_granularity_100(THROTTLE_UNIT_US)
+            .with_granularity_50(THROTTLE_UNIT_US)
+            .with_granularity_25(THROTTLE_UNIT_US);
+        let mask = InterruptControl::DEFINED;
+        if self.registers.read(INTERRUPT_CONTROL)? & mask == wanted.0 {
+            return Ok(());
+        }
+        Ok(self.registers.write(INTERRUPT_CONTROL, wanted.0)?)
     }
 
     pub(super) fn close_vector(&self) {
         let Some(vector) = self.vector else {
             return;
         };
-        let written = self.registers.write(VECTOR_CONTROL.at(vector.into()), 0);
-        if let Err(error) = written {
-            tracing::warn!(%error, vector, "a vector stays as it is");
+        let control = VECTOR_CONTROL.at(vector.into());
+        let interval = THROTTLE_INTERVAL.at(THROTTLE_RECEIVE, vector.into());
+        for register in [control, interval] {
+            if let Err(error) = self.registers.write(register, 0) {
+                tracing::warn!(%error, vector, "a vector stays as it is");
+            }
         }
     }
 
@@ -215,8 +263,9 @@ impl PortShared {
         if !self.configured().running.contains(&key) {
             return Ok(());
         }
-        self.set_receive(number, false)?;
+        // First, as ice's `ice_down` does.
         self.unbind(RECEIVE_QUEUE_CAUSE.at(number.into()));
+        self.set_receive(number, false)?;
         self.configured().running.remove(&key);
         Ok(())
     }
@@ -231,10 +280,15 @@ impl PortShared {
         }
         let failed = |error: &dyn Display| not_confirmed(QueueKind::Transmit, number, error);
         let admin = self.admin().map_err(|error| failed(&error))?;
-        admin
-            .remove_transmit_queue(self.group, number)
-            .map_err(|error| failed(&error))?;
+        let group = self.group_of(number).ok_or_else(|| failed(&NO_GROUP))?;
         self.unbind(TRANSMIT_QUEUE_CAUSE.at(number.into()));
+        pause(&**self.registers.clock(), CAUSE_OFF);
+        self.trigger_vector();
+        match admin.remove_transmit_queue(group, number) {
+            // An earlier attempt whose answer was lost removed it.
+            Err(error) if error.code() == Some(ReturnCode::NoEntry) => {}
+            removed => removed.map_err(|error| failed(&error))?,
+        }
         self.configured().running.remove(&key);
         Ok(())
     }
@@ -254,6 +308,19 @@ impl PortShared {
                     return;
                 }
             }
+        }
+    }
+
+    /// Fires the vector once, so that the device ends what the queue's cause has begun. The vector is not
+    /// enabled: no interrupt follows. Source: ice `ice_base.c`, `ice_vsi_stop_tx_ring`.
+    fn trigger_vector(&self) {
+        let Some(vector) = self.vector else {
+            return;
+        };
+        let control = writes_back().with_software_trigger(true);
+        let register = VECTOR_CONTROL.at(vector.into());
+        if let Err(error) = self.registers.write(register, control.0) {
+            tracing::warn!(%error, vector, "a vector was not triggered");
         }
     }
 

@@ -6,13 +6,24 @@
 use super::rules::{Field, FlowRule, PacketKind, RuleNumber};
 use ringside_bus::Doorbell;
 use ringside_lan::FilterQueue;
-use ringside_spec::lan::registers::filters::FieldMask;
+use ringside_spec::lan::admin::switch::Resource;
+use ringside_spec::lan::registers::filters::{FLOW_DIRECTOR_MASK, FieldMask};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Counters of a block.
 pub(super) const COUNTERS_PER_BLOCK: u16 = 256;
-/// Registers of masks that a function may use: an equal part for each of eight functions.
-pub(super) const MASKS_PER_FUNCTION: u32 = 4;
+/// Entries of the device for rules: kind, amount, and the number that the firmware gave with them.
+pub(super) type Entries = (Resource, u16, u16);
+
+/// Registers of masks that a function may use: an equal part for each function of the device. Source:
+/// ice `ice_flex_pipe.c`, `ice_init_prof_masks`.
+pub(super) fn masks_of(function: u8, functions: u32) -> Range<u32> {
+    let function = u32::from(function);
+    // A function that its device does not count still has a part.
+    let each = FLOW_DIRECTOR_MASK.count / functions.max(function + 1);
+    function * each..(function + 1) * each
+}
 
 /// A profile of a kind of packets: all rules of the kind compare the same fields.
 #[derive(Clone, Debug)]
@@ -46,6 +57,8 @@ pub(super) struct Director {
     pub(super) profiles: BTreeMap<PacketKind, KindProfile>,
     /// masks by register, with the profiles that use each
     pub(super) masks: BTreeMap<u32, (FieldMask, BTreeSet<u16>)>,
+    /// entries that were allocated for the function
+    pub(super) entries: Vec<Entries>,
     /// first number of the block of counters
     pub(super) counters: Option<u16>,
     pub(super) last: u32,
@@ -71,3 +84,6 @@ impl Director {
         self.rules.values().any(|one| one.kinds.contains(&kind))
     }
 }
+
+#[cfg(test)]
+mod tests;

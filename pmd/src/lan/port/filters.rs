@@ -5,10 +5,8 @@ use super::station::{check_not_zero, text};
 use super::tags::VlanStripping;
 use super::{PortError, Vsi};
 use crate::admin::{AdminError, AdminQueue, Loopback, RulePackets};
-use crate::lan::vsi::switch_flags;
-use ringside_spec::lan::admin::vsi::{
-    InnerVlanFlags, SwitchFlags2, VsiProperties, VsiSections, vlan_receive, vlan_transmit,
-};
+use crate::lan::vsi::{VlanPruning, switch_section, tag_section};
+use ringside_spec::lan::admin::vsi::{VsiProperties, vlan_receive};
 use std::collections::btree_map::Entry;
 
 /// Highest VLAN id.
@@ -160,10 +158,12 @@ impl Vsi {
         let vsi = self.shared.vsi;
         let is_last = configured.vlans.len() == 2;
         if is_last {
-            admin.update_vsi(vsi, &self.shared.pruning(false))?;
+            admin.update_vsi(vsi, &self.shared.pruning(VlanPruning::Off))?;
         }
         if let Err(refusal) = admin.remove_rule(vsi, rule) {
-            if is_last && let Err(error) = admin.update_vsi(vsi, &self.shared.pruning(true)) {
+            if is_last
+                && let Err(error) = admin.update_vsi(vsi, &self.shared.pruning(VlanPruning::On))
+            {
                 tracing::warn!(%error, vlan, "packets of all VLANs come in");
             }
             return Err(refusal.into());
@@ -178,14 +178,7 @@ impl Vsi {
             VlanStripping::On => vlan_receive::STRIP_BOTH,
             VlanStripping::Off => vlan_receive::NOTHING,
         };
-        let properties = VsiProperties {
-            valid_sections: VsiSections::ZERO.with_vlan(true).0.into(),
-            inner_vlan_flags: InnerVlanFlags::ZERO
-                .with_transmit_mode(vlan_transmit::ALL)
-                .with_receive_mode(receive)
-                .0,
-            ..VsiProperties::zeroed()
-        };
+        let properties = tag_section(self.shared.vlan_mode, receive);
         let admin = self.shared.admin()?;
         let mut configured = self.shared.configured();
         admin.update_vsi(self.shared.vsi, &properties)?;
@@ -196,16 +189,8 @@ impl Vsi {
 
 impl PortShared {
     /// The switch section, as the VSI was added, with pruning by VLAN or without.
-    fn pruning(&self, enabled: bool) -> VsiProperties {
-        VsiProperties {
-            valid_sections: VsiSections::ZERO.with_switch(true).0.into(),
-            switch_flags: switch_flags(self.loopback()),
-            switch_flags_2: SwitchFlags2::ZERO
-                .with_lan_enable(true)
-                .with_receive_vlan_prune(enabled)
-                .0,
-            ..VsiProperties::zeroed()
-        }
+    fn pruning(&self, pruning: VlanPruning) -> VsiProperties {
+        switch_section(self.switch_id, self.loopback(), pruning)
     }
 
     /// Lets packets of VLAN 0 and `vlan` in, and shuts out those that were not added.
@@ -221,7 +206,7 @@ impl PortShared {
                 place.insert(admin.add_rule(packets, self.vsi, Loopback::Allowed)?);
             }
         }
-        admin.update_vsi(self.vsi, &self.pruning(true))
+        admin.update_vsi(self.vsi, &self.pruning(VlanPruning::On))
     }
 
     /// Removes the rules of other VLANs than these. A rule that stays keeps its VLAN in
@@ -305,7 +290,8 @@ impl PortShared {
         configured.held.clear();
         configured.vlans.clear();
         drop(configured);
-        if had_vlans && let Err(error) = admin.update_vsi(self.vsi, &self.pruning(false)) {
+        if had_vlans && let Err(error) = admin.update_vsi(self.vsi, &self.pruning(VlanPruning::Off))
+        {
             tracing::warn!(%error, "the VSI continues to prune VLANs");
         }
         for rule in rules {

@@ -31,6 +31,7 @@ mod statistics;
 mod steering;
 mod tables;
 mod tags;
+mod tree;
 mod unfreed;
 mod vsi;
 
@@ -42,10 +43,11 @@ pub use media::{ErrorCorrection, Module, Pause};
 pub(crate) use registry::PortRegistry;
 pub use restore::{PortSetup, VsiSetup};
 pub use rules::{FlowMatch, FlowRule, FlowTarget, RuleKind, RuleNumber};
-pub(crate) use shared::{GroupPlace, PortParts};
+pub(crate) use shared::PortParts;
 pub(crate) use sizes::check;
 pub use statistics::PortStatistic;
 pub use tags::VlanStripping;
+pub(crate) use tree::TreePlace;
 pub use vsi::{MAX_VSI_RECEIVE_QUEUES, OpenVsi, Vsi, VsiSettings};
 
 use crate::admin::commands::LinkState;
@@ -63,7 +65,7 @@ const FRAME_OVERHEAD: u16 = 14 + 2 * 4 + 4;
 pub const MAX_MTU: u16 = MAX_FRAME_BYTES - FRAME_OVERHEAD;
 /// Smallest MTU: that of IPv4.
 pub const MTU_MIN: u16 = 68;
-/// The most queues of one direction: the children of one group of the scheduler.
+/// The most queues of one direction.
 pub const MAX_QUEUES: usize = 64;
 
 /// Settings of a port.
@@ -78,8 +80,7 @@ pub struct PortSettings {
     /// The same of a transmit ring.
     pub transmit_descriptors: u16,
     /// Largest payload of a frame with two VLAN tags, [`MTU_MIN`]..=[`MAX_MTU`]. The device does not
-    /// look for tags: the payload of a frame with fewer may be longer by 4 bytes for each. One that
-    /// does not count the frame check sequence that it removes, as the model, takes 4 bytes more.
+    /// look for tags: the payload of a frame with fewer may be longer by 4 bytes for each.
     pub mtu: u16,
     /// The pool of all queues: 64 buffers or more for each receive queue. One that does not fill the
     /// receive rings ([`PortSettings::receive_queues`] times [`PortSettings::receive_descriptors`]) is

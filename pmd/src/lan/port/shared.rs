@@ -9,9 +9,10 @@ use super::hash_table::Spreading;
 use super::hashing::Hashing;
 use super::registry::{PortRegistry, Registered, Taken, Wanted};
 use super::tags::VlanStripping;
+use super::tree::{QueueTree, TreePlace};
 use super::{MAX_QUEUES, PortError, PortSettings};
 use crate::Registers;
-use crate::admin::commands::Capabilities;
+use crate::admin::commands::{Capabilities, VlanMode};
 use crate::admin::{AdminQueue, Loopback};
 use crate::lan::vsi;
 use ringside_bus::{DmaPool, Doorbell};
@@ -38,9 +39,11 @@ pub(crate) struct PortParts {
     /// number of the logical port
     pub(crate) port: u8,
     pub(crate) switch_id: u16,
+    pub(crate) vlan_mode: VlanMode,
     pub(crate) vsi: u16,
     pub(crate) mac: [u8; 6],
-    pub(crate) place: GroupPlace,
+    /// the function's place in the scheduler's tree
+    pub(crate) tree: TreePlace,
     /// packet type groups of the package's hash tables
     pub(crate) hash_groups: BTreeMap<u16, u8>,
     /// the same of its flow director tables
@@ -49,25 +52,6 @@ pub(crate) struct PortParts {
     pub(crate) vector: Option<u16>,
     /// the time in which a queue has to stop
     pub(crate) quiesce: Duration,
-}
-
-/// The place of the transmit queues' group in the scheduler's tree.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum GroupPlace {
-    /// Beside the group of the RDMA queue sets.
-    Beside {
-        /// that group
-        group: u32,
-    },
-    /// The queue is at the end of a branch of its own.
-    Below {
-        /// node of the traffic class, which the branch begins under
-        class_node: u32,
-        /// layer of the branch's first node
-        entry_layer: u8,
-        /// layers of the tree
-        layers: u8,
-    },
 }
 
 /// The part of a VSI that the port's own does not have.
@@ -111,8 +95,8 @@ pub(super) struct Modes {
 /// The configuration that a shutdown removes.
 #[derive(Debug, Default)]
 pub(super) struct Configured {
-    /// nodes of the scheduler with their parents, in the order in which they were added
-    pub(super) nodes: Vec<(u32, u32)>,
+    /// groups of the scheduler that transmit queues go under
+    pub(super) groups: Vec<u32>,
     /// queues that the device uses
     pub(super) running: BTreeSet<(QueueKind, u16)>,
     /// receive queues whose contexts were written
@@ -151,8 +135,10 @@ pub(crate) struct PortShared {
     pub(super) registers: Registers,
     admin: Arc<AdminQueue>,
     pub(super) capabilities: Capabilities,
-    place: GroupPlace,
-    switch_id: u16,
+    /// of all VSIs of the port
+    tree: Arc<Mutex<QueueTree>>,
+    pub(super) switch_id: u16,
+    pub(super) vlan_mode: VlanMode,
     pub(super) registry: Arc<PortRegistry>,
     pub(super) pool: Arc<DmaPool>,
     pub(super) service: Arc<Service>,
@@ -160,8 +146,6 @@ pub(crate) struct PortShared {
     pub(super) port: u8,
     pub(super) vsi: u16,
     pub(super) mac: [u8; 6],
-    /// node that transmit queues go under
-    pub(super) group: u32,
     pub(super) table_entries: usize,
     /// packet type groups of the package; none if its file is not known
     pub(super) hash_groups: BTreeMap<u16, u8>,
@@ -200,7 +184,9 @@ impl PortShared {
         let admin = parts.admin;
         // The firmware did not take it back from an earlier port.
         registry.return_address(|own| admin.write_mac(own))?;
-        let (group, configured) = group_at(parts.place, &admin)?;
+        let tree = Arc::new(Mutex::new(QueueTree::new(parts.tree, &admin)?));
+        // One more queue: that of the rules.
+        let configured = groups_for(&tree, settings.transmit_queues + 1, &admin)?;
         let shared = Arc::new(Self {
             table_entries: capabilities.hash_table_entries as usize,
             queues_first: (
@@ -212,8 +198,9 @@ impl PortShared {
                 capabilities.transmit_queues.count as usize,
             ),
             capabilities: parts.capabilities,
-            place: parts.place,
+            tree,
             switch_id: parts.switch_id,
+            vlan_mode: parts.vlan_mode,
             registers: parts.registers,
             registry: parts.registry,
             pool: parts.pool,
@@ -222,7 +209,6 @@ impl PortShared {
             port: parts.port,
             vsi: parts.vsi,
             mac: parts.mac,
-            group,
             hash_groups: parts.hash_groups,
             filter_groups: parts.filter_groups,
             queues: (settings.receive_queues, settings.transmit_queues),
@@ -252,17 +238,18 @@ impl PortShared {
         settings: &PortSettings,
     ) -> Result<Arc<Self>, PortError> {
         let taken = self.take(settings)?;
-        let made = self.make_vsi(&taken, loopback);
+        let made = self.make_vsi(&taken, loopback, settings.transmit_queues);
         if made.is_err() {
             self.registry.give(&taken);
         }
-        let (vsi, group, configured) = made?;
+        let (vsi, configured) = made?;
         let shared = Arc::new(Self {
             registers: self.registers.clone(),
             admin: Arc::clone(&self.admin),
             capabilities: self.capabilities.clone(),
-            place: self.place,
+            tree: Arc::clone(&self.tree),
             switch_id: self.switch_id,
+            vlan_mode: self.vlan_mode,
             registry: Arc::clone(&self.registry),
             pool: Arc::clone(&self.pool),
             service: Service::new(),
@@ -270,7 +257,6 @@ impl PortShared {
             port: self.port,
             vsi,
             mac,
-            group,
             table_entries: self.table_entries,
             hash_groups: self.hash_groups.clone(),
             filter_groups: self.filter_groups.clone(),
@@ -311,23 +297,32 @@ impl PortShared {
         self.registry.take(vsis_max, receive, transmit)
     }
 
-    /// Adds a VSI and a group; returns their numbers and what was recorded for the group.
+    /// Adds a VSI, and groups for its transmit queues; returns its number and the record of the groups.
     fn make_vsi(
         &self,
         taken: &Taken,
         loopback: Loopback,
-    ) -> Result<(u16, u32, Configured), PortError> {
+        transmit_queues: usize,
+    ) -> Result<(u16, Configured), PortError> {
         let admin = self.admin()?;
         let queues = taken.receive.clone();
-        let properties = vsi::further_properties(self.switch_id, queues, loopback);
-        let (group, mut configured) = group_at(self.place, admin)?;
+        let properties = vsi::further_properties(self.switch_id, self.vlan_mode, queues, loopback);
+        let configured = groups_for(&self.tree, transmit_queues, admin)?;
         match admin.add_vsi(kind::VIRTUAL_MACHINE, &properties) {
-            Ok(vsi) => Ok((vsi, group, configured)),
+            Ok(vsi) => Ok((vsi, configured)),
             Err(error) => {
-                delete_nodes(admin, &mut configured);
+                delete_groups(&self.tree, configured.groups, admin);
                 Err(error.into())
             }
         }
+    }
+
+    /// The group of a transmit queue, counted from the function's first. Each group has the same
+    /// number of a VSI's queues, or one more: groups share the bandwidth equally.
+    pub(super) fn group_of(&self, queue: u16) -> Option<u32> {
+        let place = usize::from(queue.saturating_sub(self.first.1));
+        let groups = &self.configured().groups;
+        groups.get(place.checked_rem(groups.len())?).copied()
     }
 
     pub(super) fn configured(&self) -> MutexGuard<'_, Configured> {
@@ -453,7 +448,8 @@ impl Registered for PortShared {
         if quiet {
             self.clear_contexts();
             self.service.release();
-            delete_nodes(&self.admin, &mut self.configured());
+            let groups = std::mem::take(&mut self.configured().groups);
+            delete_groups(&self.tree, groups, &self.admin);
             self.free_vsi();
         }
     }
@@ -506,51 +502,34 @@ fn check_limits(capabilities: &Capabilities, settings: &PortSettings) -> Result<
     Ok(())
 }
 
-/// Layers from a queue group to the end of the tree, the queues included.
-const LAYERS_BELOW: u8 = 2;
-
-/// Adds a group for transmit queues at `place`; its nodes are recorded.
-fn group_at(place: GroupPlace, admin: &AdminQueue) -> Result<(u32, Configured), PortError> {
-    let mut configured = Configured::default();
-    match add_group(place, admin, &mut configured) {
-        Ok(group) => Ok((group, configured)),
-        Err(error) => {
-            delete_nodes(admin, &mut configured);
-            Err(error)
-        }
-    }
-}
-
-fn add_group(
-    place: GroupPlace,
+/// Adds groups for so many transmit queues of a VSI; they are recorded.
+fn groups_for(
+    tree: &Mutex<QueueTree>,
+    queues: usize,
     admin: &AdminQueue,
-    configured: &mut Configured,
-) -> Result<u32, PortError> {
-    let mut add = |parent| -> Result<u32, PortError> {
-        let node = admin.add_node(parent)?;
-        configured.nodes.push((parent, node));
-        Ok(node)
-    };
-    match place {
-        GroupPlace::Beside { group } => add(admin.query_node(group)?.parent.get()),
-        GroupPlace::Below {
-            class_node,
-            entry_layer,
-            layers,
-        } => {
-            let mut node = class_node;
-            for _ in entry_layer..=layers - LAYERS_BELOW {
-                node = add(node)?;
+) -> Result<Configured, PortError> {
+    let mut configured = Configured::default();
+    let wanted = locked(tree).groups_for(queues);
+    for _ in 0..wanted {
+        let added = locked(tree).add_group(admin);
+        match added {
+            Ok(group) => configured.groups.push(group),
+            Err(error) => {
+                delete_groups(tree, configured.groups, admin);
+                return Err(error);
             }
-            Ok(node)
         }
+    }
+    Ok(configured)
+}
+
+/// Deletes groups whose queues are gone, the last one first.
+fn delete_groups(tree: &Mutex<QueueTree>, groups: Vec<u32>, admin: &AdminQueue) {
+    for group in groups.into_iter().rev() {
+        locked(tree).delete_group(group, admin);
     }
 }
 
-fn delete_nodes(admin: &AdminQueue, configured: &mut Configured) {
-    while let Some((parent, node)) = configured.nodes.pop() {
-        if let Err(error) = admin.delete_node(parent, node) {
-            tracing::warn!(%error, node, "a scheduler node stays until the next reset");
-        }
-    }
+fn locked(tree: &Mutex<QueueTree>) -> MutexGuard<'_, QueueTree> {
+    tree.lock().unwrap_or_else(PoisonError::into_inner)
 }

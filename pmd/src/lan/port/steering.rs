@@ -2,7 +2,7 @@
 
 mod start;
 
-use super::director::{COUNTERS_PER_BLOCK, Director, Installed, KindProfile, MASKS_PER_FUNCTION};
+use super::director::{COUNTERS_PER_BLOCK, Director, Installed, KindProfile, masks_of};
 use super::rules::{
     FlowMatch, FlowRule, FlowTarget, InputSet, PacketKind, RuleNumber, names, packet,
 };
@@ -350,10 +350,9 @@ impl PortShared {
         profile: u16,
         input: &InputSet,
     ) -> Result<(), PortError> {
-        let first = u32::from(self.function) * MASKS_PER_FUNCTION;
+        let own = masks_of(self.function, self.capabilities.functions);
         let mut chosen = 0u32;
         for mask in &input.masks {
-            let own = first..first + MASKS_PER_FUNCTION;
             let same = |register: &u32| {
                 let used = director.masks.get(register);
                 used.is_some_and(|(other, _)| other == mask)
@@ -364,7 +363,7 @@ impl PortShared {
                 return Err(PortError::TooMany {
                     what: "different masks of VLANs and protocols",
                     wanted: director.masks.len() + 1,
-                    limit: MASKS_PER_FUNCTION as usize,
+                    limit: own.len(),
                 });
             };
             self.registers
@@ -428,6 +427,9 @@ impl PortShared {
         };
         let mut director = home.director();
         if director.queue.is_none() {
+            if self.further.is_none() {
+                self.free_entries(admin, &mut director);
+            }
             return;
         }
         // One by one: a kind's profile stays until its last rule is removed.
@@ -446,6 +448,9 @@ impl PortShared {
         {
             let block = first / COUNTERS_PER_BLOCK;
             self.free_entry(admin, Resource::FlowDirectorCounters, block);
+        }
+        if self.further.is_none() {
+            self.free_entries(admin, &mut director);
         }
     }
 }

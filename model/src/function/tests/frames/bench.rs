@@ -184,6 +184,7 @@ fn tables(function: usize, seed: u64) -> Tables {
         vsis: vec![vsi],
         forwards,
         vlans: Vec::new(),
+        filter_room: usize::MAX,
     }
 }
 

@@ -1,22 +1,23 @@
 //! The start of the flow director: the queues that program rules, and a VSI's use of it.
 
 use crate::admin::AdminQueue;
+use crate::lan::port::PortError;
 use crate::lan::port::control::{ReceiveControl, TransmitControl};
 use crate::lan::port::director::Director;
 use crate::lan::port::shared::PortShared;
 use crate::lan::port::tables::Block;
-use crate::lan::port::{MAX_QUEUES, PortError};
 use ringside_bus::Doorbell;
 use ringside_lan::{
     FILTER_PACKETS_BYTES, FILTER_RING_ENTRIES, FilterMemory, FilterQueue, QueueControl,
     ReceiveSettings, TransmitSettings,
 };
+use ringside_spec::lan::admin::switch::Resource;
 use ringside_spec::lan::admin::vsi::{
     FlowDirectorOptions, FlowDirectorReport, VsiProperties, VsiSections,
 };
 use ringside_spec::lan::receive::profile;
 use ringside_spec::lan::registers::filters::{
-    FLOW_DIRECTOR_ENABLE, FUNCTION_FLOW_DIRECTOR_SIZE, FlowDirectorSize,
+    FLOW_DIRECTOR_ENABLE, FLOW_DIRECTOR_SIZE, FUNCTION_FLOW_DIRECTOR_SIZE, FlowDirectorSize,
 };
 use ringside_spec::lan::registers::queues::{RECEIVE_QUEUE_TAIL, TRANSMIT_QUEUE_DOORBELL};
 use std::sync::Arc;
@@ -85,7 +86,7 @@ impl PortShared {
             (
                 "transmit queues (one for rules)",
                 transmit + 1,
-                self.queues_max.1.min(MAX_QUEUES),
+                self.queues_max.1,
             ),
         ];
         for (what, wanted, limit) in limits {
@@ -97,14 +98,7 @@ impl PortShared {
                 });
             }
         }
-        let size = FlowDirectorSize(self.registers.read(FUNCTION_FLOW_DIRECTOR_SIZE)?);
-        if size.guaranteed() + size.best_effort() == 0 {
-            return Err(PortError::Invalid {
-                what: "flow director",
-                value: "without entries for this function".to_owned(),
-                remedy: "give the function entries in the device's configuration",
-            });
-        }
+        let size = self.entries(admin, director)?;
         // Queues of an earlier attempt that did not stop then.
         self.disable_receive(receive as u16)?;
         self.disable_transmit(transmit as u16)?;
@@ -121,6 +115,69 @@ impl PortShared {
         queue.start();
         director.queue = Some(queue);
         Ok(())
+    }
+
+    /// The function's entries for rules. The device gives none until they are allocated, and takes them
+    /// back at a reset. Source: ice `ice_main.c`, `ice_rebuild`.
+    fn entries(
+        &self,
+        admin: &AdminQueue,
+        director: &mut Director,
+    ) -> Result<FlowDirectorSize, PortError> {
+        let mut size = FlowDirectorSize(self.registers.read(FUNCTION_FLOW_DIRECTOR_SIZE)?);
+        if size.0 == 0 {
+            self.allocate_entries(admin, director)?;
+            size = FlowDirectorSize(self.registers.read(FUNCTION_FLOW_DIRECTOR_SIZE)?);
+        }
+        if size.guaranteed() + size.best_effort() == 0 {
+            return Err(PortError::Invalid {
+                what: "flow director",
+                value: "without entries for this function".to_owned(),
+                remedy: "give the function entries in the device's configuration",
+            });
+        }
+        Ok(size)
+    }
+
+    /// Asks for the function's part of the device's guaranteed entries, and for all shared ones. A
+    /// refusal is no error: the other kind may do.
+    fn allocate_entries(
+        &self,
+        admin: &AdminQueue,
+        director: &mut Director,
+    ) -> Result<(), PortError> {
+        let device = FlowDirectorSize(self.registers.read(FLOW_DIRECTOR_SIZE)?);
+        let part = device.guaranteed() / self.capabilities.functions.max(1);
+        let wanted = [
+            (Resource::FlowDirectorGuaranteed, part as u16),
+            (Resource::FlowDirectorShared, device.best_effort() as u16),
+        ];
+        for (kind, amount) in wanted.into_iter().filter(|(_, amount)| *amount > 0) {
+            // Recorded first: what an answer says that is lost may have been done.
+            director.entries.push((kind, amount, 0));
+            match admin.allocate_filter_entries(kind, amount) {
+                Ok(number) => {
+                    if let Some((_, _, recorded)) = director.entries.last_mut() {
+                        *recorded = number;
+                    }
+                }
+                Err(error) if error.code().is_some() => {
+                    tracing::warn!(%error, ?kind, amount, "the device gives no such entries");
+                    director.entries.pop();
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees the function's entries, at the end of the port.
+    pub(super) fn free_entries(&self, admin: &AdminQueue, director: &mut Director) {
+        for (kind, amount, number) in director.entries.drain(..) {
+            if let Err(error) = admin.free_filter_entries(kind, amount, number) {
+                tracing::warn!(%error, ?kind, amount, "entries for rules stay until the next reset");
+            }
+        }
     }
 
     /// Starts the queues for rules, behind those of the port, and lets the VSI use them.
