@@ -3,13 +3,17 @@
 
 mod pair;
 
-use pair::{End, connected};
-use ringside::driver::rdma::CacheError;
+use pair::{End, LIMIT, connected};
+use ringside::bus::{Around, Function, FunctionError, Iova};
+use ringside::config::HugePages;
+use ringside::driver::BringUpOptions;
+use ringside::driver::rdma::{CacheError, Quotas};
+use ringside::model::{Threaded, WorldSettings};
 use ringside::prelude::*;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
@@ -62,10 +66,14 @@ fn settings(unmapping: Unmapping) -> CacheSettings {
 }
 
 fn cache(end: &End, settings: CacheSettings) -> RegistrationCache {
+    cache_of(&end.domain, settings)
+}
+
+fn cache_of(domain: &ProtectionDomain, settings: CacheSettings) -> RegistrationCache {
     // SAFETY: the tests unmap memory when no request names it, and tell a cache that is not watched
     //         before; a guard lives as long as its requests.
     let permit = unsafe { LendPermit::new() };
-    end.domain.registration_cache(permit, settings).unwrap()
+    domain.registration_cache(permit, settings).unwrap()
 }
 
 /// Regions of the left device.
@@ -516,5 +524,122 @@ fn all_of_the_address_space_can_be_invalidated() {
     assert_eq!(cache.report().entries, 1);
     cache.invalidate(std::ptr::null(), usize::MAX).unwrap();
     assert_eq!(cache.report().entries, 0);
+    pages.unmap();
+}
+
+/// A function whose next unmapping of memory waits: the device has access until then.
+struct LateUnmapping {
+    inner: Arc<dyn Function>,
+    is_armed: AtomicBool,
+    has_begun: mpsc::Sender<()>,
+    go_on: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Around for LateUnmapping {
+    fn inner(&self) -> &Arc<dyn Function> {
+        &self.inner
+    }
+
+    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError> {
+        if self.is_armed.swap(false, Ordering::Relaxed) {
+            self.has_begun.send(()).unwrap();
+            self.go_on.lock().unwrap().recv_timeout(LIMIT).unwrap();
+        }
+        self.inner.unmap_dma(iova, length)
+    }
+}
+
+/// A call that deregisters the first page, on another thread.
+type Ending = fn(&RegistrationCache, &Pages);
+
+#[test]
+fn memory_is_in_use_until_another_thread_has_deregistered_it() {
+    let model = Threaded::start(&WorldSettings::with_functions(1), None).unwrap();
+    let (has_begun, begins) = mpsc::channel();
+    let (release, go_on) = mpsc::channel();
+    let late = Arc::new(LateUnmapping {
+        inner: model.function(0).unwrap(),
+        is_armed: AtomicBool::new(false),
+        has_begun,
+        go_on: Mutex::new(go_on),
+    });
+    let mut config = Config::default();
+    config.memory.hugepages = HugePages::None;
+    let function = Arc::clone(&late) as Arc<dyn Function>;
+    let options = BringUpOptions::default();
+    let device = ringside::driver::Device::bring_up(function, &config, options).unwrap();
+    let domain = device.protection_domain().unwrap();
+    let settings = CacheSettings {
+        max_entries: 1,
+        ..settings(Unmapping::Told)
+    };
+    let cache = cache_of(&domain, settings);
+    let pages = Pages::map(4 * PAGE);
+    let endings: [(&str, Ending); 4] = [
+        ("clear", |cache, _| assert_eq!(cache.clear(), 1)),
+        ("eviction", |cache, pages| {
+            drop(cache.get(pages.at(2 * PAGE), PAGE).unwrap());
+        }),
+        ("last holder", |cache, pages| {
+            let held = cache.get(pages.at(0), PAGE).unwrap();
+            cache.invalidate(pages.at(0), PAGE).unwrap_err();
+            drop(held);
+        }),
+        ("invalidation", |cache, pages| {
+            cache.invalidate(pages.at(0), PAGE).unwrap();
+        }),
+    ];
+    for (name, end) in endings {
+        drop(cache.get(pages.at(0), PAGE).unwrap());
+        late.is_armed.store(true, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            // Moved as an address: the pages stay mapped until the thread has ended.
+            let first = pages.first.expose_provenance();
+            let cache = &cache;
+            let ending = scope.spawn(move || {
+                let first = std::ptr::with_exposed_provenance_mut(first);
+                let length = 4 * PAGE;
+                end(cache, &Pages { first, length });
+            });
+            begins.recv_timeout(LIMIT).unwrap();
+            let result = cache.invalidate(pages.at(0), PAGE);
+            release.send(()).unwrap();
+            ending.join().unwrap();
+            let refused = result.expect_err(name);
+            assert!(
+                matches!(refused, CacheError::InUse { entries: 1 }),
+                "{name}: {refused}"
+            );
+        });
+        cache.invalidate(pages.at(0), PAGE).unwrap();
+    }
+    drop((cache, domain));
+    assert!(device.shutdown().failures.is_empty());
+    pages.unmap();
+    model.stop();
+}
+
+#[test]
+fn a_range_without_a_place_for_its_region_is_not_in_use_and_idle_entries_make_place() {
+    let _one = ONE.lock();
+    let [left, _right] = connected(0);
+    let quotas = Quotas {
+        memory_regions: 1,
+        ..Quotas::default()
+    };
+    let domain = left.device.protection_domain_with(quotas).unwrap();
+    let cache = cache_of(&domain, settings(Unmapping::Told));
+    let pages = Pages::map(4 * PAGE);
+    let buffer = left.device.allocate(PAGE).unwrap();
+    let region = domain.register(buffer, Access::LOCAL_WRITE).unwrap();
+    cache.get(pages.at(0), PAGE).expect_err("one region");
+    cache.invalidate(pages.at(0), PAGE).expect("no user");
+    drop(region);
+    drop(cache.get(pages.at(0), PAGE).expect("a place"));
+    let held = cache.get(pages.at(2 * PAGE), PAGE).expect("that place");
+    let report = cache.report();
+    assert_eq!((report.misses, report.evicted, report.entries), (2, 1, 1));
+    cache.get(pages.at(0), PAGE).expect_err("it is in use");
+    drop((held, cache, domain));
     pages.unmap();
 }

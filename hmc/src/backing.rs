@@ -1,7 +1,6 @@
 //! The host memory that must back the objects, and the memory that already does.
 //!
 //! Function private memory is backed segment by segment (2 MiB): *direct*, one contiguous buffer,
-//! Function private memory is backed segment by segment (2 MiB): *direct*, one contiguous buffer,
 //! or *paged*, a page of 512 descriptors that name 4 KiB pages each. This module decides which kind
 //! a segment has, and records which memory exists. It allocates nothing and sends nothing. The
 //! caller queries what is missing, allocates it, sends the device its address, and then records it

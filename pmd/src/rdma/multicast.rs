@@ -8,7 +8,7 @@ use super::RdmaError;
 use super::address::{as_number, multicast_mac};
 use super::claim::Claim;
 use super::engine::Engine;
-use super::lifecycle::{By, Making};
+use super::lifecycle::{By, Destroyed, Making};
 use super::objects::Object;
 use super::objects::{Held, Objects, Table};
 use super::records::{GroupKey, MulticastRecord};
@@ -199,18 +199,37 @@ impl Session<'_> {
             return Err(missing);
         };
         let group = self.objects.multicast_groups.must_mut(number)?;
-        let before = group.members.len();
-        group.members.retain(|member| *member != queue_pair);
-        if group.members.len() == before {
+        let function = group.command.hmc_function_index;
+        if !group.members.contains(&queue_pair) {
             return Err(missing);
         }
-        if group.members.is_empty() {
-            return self.destroy_with_memory::<MulticastRecord>(number, By::Owner);
+        if group.members == [queue_pair] {
+            return self.destroy_group(number);
         }
-        group.write_list(group.command.hmc_function_index);
+        group.members.retain(|member| *member != queue_pair);
+        group.write_list(function);
         let modification = group.modification();
-        self.execute(modification)?;
+        if let Err(error) = self.execute(modification) {
+            // The device still sends to it: it stays a member until the device agrees.
+            let group = self.objects.multicast_groups.must_mut(number)?;
+            group.members.push(queue_pair);
+            group.write_list(function);
+            return Err(error.into());
+        }
         Ok(())
+    }
+
+    /// Destroys a group with its last member. If the device refuses, the member stays.
+    fn destroy_group(&mut self, number: u32) -> Result<(), RdmaError> {
+        match self.destroy::<MulticastRecord>(number, By::Owner) {
+            Destroyed::Gone(_) => Ok(()),
+            Destroyed::DeviceFailed { object, .. } => {
+                let memory = object.map(MulticastRecord::into_memory);
+                self.free_after_reset(memory.unwrap_or_default());
+                Ok(())
+            }
+            Destroyed::Refused(error) | Destroyed::Unconfirmed(error) => Err(error),
+        }
     }
 
     /// Takes a queue pair that is to be destroyed out of its groups.

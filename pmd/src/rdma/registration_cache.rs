@@ -38,7 +38,7 @@ use ringside_bus::unmaps::{Unmaps, UnmapsError};
 use ringside_qp::Fragment;
 use ringside_spec::rdma::limits::MAX_REGION_BYTES;
 pub use settings::{CacheReport, CacheSettings, Unmapping};
-use state::{Entry, InMaking, Registration, State, is_idle};
+use state::{Entry, InMaking, Registration, State};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -176,7 +176,7 @@ impl RegistrationCache {
     pub fn clear(&self) -> usize {
         let mut idle = Vec::new();
         let mut state = self.0.state();
-        while let Some(entry) = state.index.remove_oldest(is_idle) {
+        while let Some(entry) = state.evict() {
             idle.push(entry);
         }
         drop(state);
@@ -339,7 +339,7 @@ impl Shared {
         };
         let bytes = range.end - range.start;
         while state.index.len() >= max_entries || state.index.bytes() + bytes > max_bytes {
-            let Some(evicted) = state.index.remove_oldest(is_idle) else {
+            let Some(evicted) = state.evict() else {
                 return Err(CacheError::Full {
                     entries: state.index.len(),
                     bytes: state.index.bytes(),
@@ -401,6 +401,7 @@ impl Shared {
         let registration = Arc::new(Registration {
             region,
             range: plan.range.clone(),
+            presence: Arc::default(),
         });
         let made = Registered::new(Arc::clone(&registration), wanted);
         let mut state = self.state();
@@ -431,7 +432,7 @@ impl Shared {
     /// Deregisters the entry not used for longest; false if there is none.
     fn make_room(&self) -> bool {
         let mut state = self.state();
-        let evicted = state.index.remove_oldest(is_idle);
+        let evicted = state.evict();
         state.report.evicted += u64::from(evicted.is_some());
         drop(state);
         evicted.is_some()

@@ -26,6 +26,8 @@ impl Engine {
             }
             result = result.and(state.destroy_queue_pair(number, By::Shutdown));
         }
+        // Those whose last member the device did not let go.
+        result = result.and(state.destroy_all::<MulticastRecord>(|_| true));
         result = result.and(state.destroy_all::<AddressHandleRecord>(|_| true));
         result = result.and(state.destroy_all::<CompletionQueueRecord>(|_| true));
         result = result.and(state.group_rules.remove_all());

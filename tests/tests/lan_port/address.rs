@@ -1,6 +1,7 @@
 //! Another MAC address for a port that is open.
 
 use crate::rig::{End, Rig, plain_frame, settings};
+use crate::vsis::snapshot;
 use ringside_model::Fault;
 use ringside_pmd::lan::PortError;
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
@@ -165,4 +166,25 @@ fn the_address_is_asked_for_again_after_a_recovery_and_goes_when_the_device_clos
             .mac
     });
     assert_eq!(left, None, "the device has its own address again");
+}
+
+#[test]
+fn the_rule_of_the_address_goes_with_the_port_and_with_the_address() {
+    let rig = Rig::new();
+    let before = snapshot(&rig);
+    let Rig { world, a, mut b } = rig;
+    let (port, own) = (b.open.port.clone(), b.mac());
+    port.set_address(ONE).expect("possible");
+    port.set_address(own).expect("its own");
+    assert_eq!(port.setup().address, None);
+    port.set_address(ONE).expect("possible");
+    drop(port);
+    // A port opened again after the former one was closed: nothing of that is left.
+    let End { open, device } = b;
+    drop(open);
+    let open = device.open_port(&settings()).expect("closed before");
+    b = End { open, device };
+    let rig = Rig { world, a, b };
+    assert_eq!(snapshot(&rig).rules, before.rules);
+    rig.finish();
 }

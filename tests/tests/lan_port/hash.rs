@@ -198,3 +198,28 @@ fn both_directions_of_a_flow_have_the_hash_that_software_predicts() {
     drop(port);
     rig.finish();
 }
+
+#[test]
+fn the_form_of_the_hash_is_restored_after_a_recovery() {
+    let mut rig = rig();
+    let fields = [HashField::SourcePort, HashField::DestinationPort];
+    rig.b.open.port.set_symmetric_hash(true).unwrap();
+    let changed = rig.b.open.port.set_hash_fields(FlowKind::UdpV4, &fields);
+    changed.unwrap();
+    let before = rig.b.open.port.setup();
+    assert!(before.vsi.symmetric_hash);
+    let there = arrives(&mut rig, false, 17, (5, 6));
+    rig.b.device.give_up().unwrap();
+    rig.b.device.recover().expect("back in service");
+    let receiver = PortSettings {
+        receive_queues: QUEUES,
+        ..settings()
+    };
+    let new = rig.b.device.open_port(&receiver).expect("in service");
+    drop(std::mem::replace(&mut rig.b.open, new));
+    rig.b.open.port.restore(&before).expect("as before");
+    assert_eq!(rig.b.open.port.setup(), before);
+    assert_eq!(arrives(&mut rig, false, 17, (5, 6)), there);
+    assert_eq!(arrives(&mut rig, false, 17, (6, 5)), there);
+    rig.finish();
+}

@@ -1,10 +1,13 @@
 //! Calls that the firmware refuses in the middle: device and setup are as before.
 
-use crate::rig::{Rig, plain_frame, settings};
+use crate::rig::{Rig, close, plain_frame, settings};
+use crate::vsis::snapshot;
 use ringside_lan::Toeplitz;
 use ringside_model::Fault;
-use ringside_pmd::lan::port::{FlowKind, HashField, Spreading};
-use ringside_pmd::lan::{Port, PortError, PortSettings};
+use ringside_pmd::lan::port::{
+    FlowKind, FlowMatch, FlowRule, FlowTarget, HashField, RuleKind, Spreading,
+};
+use ringside_pmd::lan::{Port, PortError, PortSettings, VsiSettings};
 use ringside_spec::lan::admin::Opcode;
 
 const ONE: [u8; 6] = [0x02, 0xAA, 0, 0, 0, 1];
@@ -160,5 +163,76 @@ fn a_field_that_is_named_twice_counts_once_and_in_the_order_of_the_device() {
     assert_eq!(port.hash_fields(FlowKind::UdpV4), Some(fields.clone()));
     let setup = port.setup().vsi.hash_fields;
     assert_eq!(setup.get(&FlowKind::UdpV4), Some(&fields));
+    rig.finish();
+}
+
+/// The group for the transmit queues is made before the VSI.
+#[test]
+fn a_vsi_that_is_refused_leaves_nothing_in_the_device() {
+    let rig = Rig::new();
+    let before = snapshot(&rig);
+    let wanted = VsiSettings {
+        queues: settings(),
+        ..VsiSettings::new(ONE)
+    };
+    for opcode in [
+        Opcode::AddSchedulerElements,
+        Opcode::AddVsi,
+        Opcode::AddSwitchRules,
+    ] {
+        refuse(&rig, opcode, |port| port.add_vsi(&wanted));
+        assert_eq!(snapshot(&rig), before, "{opcode:?}");
+    }
+    close(rig.b.open.port.add_vsi(&wanted).expect("possible"));
+    rig.finish();
+}
+
+/// A profile and rows are taken for a kind before its tables are written.
+#[test]
+fn a_rule_of_another_kind_that_is_refused_leaves_nothing_in_the_device() {
+    let rig = Rig::new();
+    let rule = |kind| FlowRule {
+        packets: FlowMatch {
+            destination_port: Some(9),
+            ..FlowMatch::of(RuleKind::Flow(kind))
+        },
+        target: FlowTarget::Queue(0),
+        mark: None,
+        count: false,
+    };
+    let port = rig.b.open.port.clone();
+    port.add_rule(&rule(FlowKind::UdpV4)).expect("programmed");
+    let before = snapshot(&rig);
+    for opcode in [Opcode::AllocateResource, Opcode::UpdatePackage] {
+        refuse(&rig, opcode, |port| port.add_rule(&rule(FlowKind::TcpV4)));
+        assert_eq!(snapshot(&rig).resources, before.resources, "{opcode:?}");
+    }
+    // Other fields than those of the refused rule: nothing of it is left in the driver either.
+    let mut other = rule(FlowKind::TcpV4);
+    other.packets.source_port = Some(7);
+    port.add_rule(&other).expect("programmed");
+    drop(port);
+    rig.finish();
+}
+
+#[test]
+fn a_rule_of_fields_that_its_kind_does_not_compare_is_refused_by_name() {
+    let rig = Rig::new();
+    // UDP has a kind of its own.
+    let rule = FlowRule {
+        packets: FlowMatch {
+            protocol: Some(17),
+            ..FlowMatch::of(RuleKind::Flow(FlowKind::OtherV4))
+        },
+        target: FlowTarget::Drop,
+        mark: None,
+        count: false,
+    };
+    let refused = rig.b.open.port.add_rule(&rule).expect_err("udp4");
+    let PortError::Invalid { what, remedy, .. } = refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(what, "protocol");
+    assert!(remedy.contains("udp4"), "{remedy}");
     rig.finish();
 }

@@ -107,7 +107,7 @@ impl Bed {
 }
 
 /// The firmware of device 1, but for its rings, which move on.
-fn snapshot(rig: &Rig) -> FirmwareSnapshot {
+pub(crate) fn snapshot(rig: &Rig) -> FirmwareSnapshot {
     rig.world.with(|world| {
         let space = world.space(1).expect("space 1");
         let mut found = world

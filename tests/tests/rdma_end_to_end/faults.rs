@@ -187,3 +187,58 @@ fn an_object_that_the_device_refuses_to_destroy_keeps_its_memory() {
     assert_eq!((kept(&pair).len(), kept(&pair)[0].what), (1, "queue pair"));
     pair.world.with(|world| world.clear_faults(0));
 }
+
+/// Calls that lend memory to the device and are not answered: the device may still write to it.
+#[test]
+fn memory_of_a_call_without_an_answer_is_not_used_again() {
+    type Call = fn(&mut Pair) -> String;
+    let calls: [(Opcode, usize, Call); 3] = [
+        (Opcode::ModifyCompletionQueue, 4096 * 8, |pair| {
+            let refused = pair.a.completions.resize(1000);
+            refused.expect_err("no answer").to_string()
+        }),
+        (Opcode::RegisterMemoryRegion, 8192, |pair| {
+            let region = pair.a.region(4096);
+            silence(pair, Opcode::RegisterMemoryRegion);
+            let buffer = pair.a.device.allocate(8192).unwrap();
+            let replaced = region.replace(
+                &pair.a.domain,
+                vec![buffer],
+                Access::ALL,
+                ringside_pmd::rdma::Base::Address,
+            );
+            replaced.expect_err("no answer").to_string()
+        }),
+        (Opcode::UploadContext, 0, |pair| {
+            let qp = pair.a.queue_pair(pair.a.config());
+            silence(pair, Opcode::UploadContext);
+            let leaked = |pair: &Pair| pair.a.device.pool().unwrap().usage().leaked_bytes;
+            let before = leaked(pair);
+            let error = qp.query().expect_err("no answer");
+            assert!(leaked(pair) > before, "the context may still be written");
+            error.to_string()
+        }),
+    ];
+    for (opcode, bytes, call) in calls {
+        let mut pair = Pair::new();
+        if opcode == Opcode::ModifyCompletionQueue {
+            silence(&pair, opcode);
+        }
+        let text = call(&mut pair);
+        assert!(text.contains("did not answer"), "{opcode:?}: {text}");
+        let kept = pair.a.device.quarantine().unwrap();
+        let kept: usize = kept.iter().map(|one| one.bytes).sum();
+        assert!(kept >= bytes, "{opcode:?}: {kept} of {bytes} bytes");
+        pair.a.device.give_up().unwrap();
+        pair.world.with(|world| world.clear_faults(0));
+        pair.a.device.recover().expect("back in service");
+        assert!(pair.a.device.quarantine().unwrap().is_empty());
+        let usage = pair.a.device.pool().unwrap().usage();
+        assert_eq!(usage.leaked_bytes, 0, "{opcode:?}");
+    }
+}
+
+fn silence(pair: &Pair, opcode: Opcode) {
+    pair.world
+        .with(move |world| world.inject(0, silent(opcode)));
+}

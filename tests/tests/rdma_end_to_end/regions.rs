@@ -212,3 +212,56 @@ fn a_region_of_pages_of_1_gib_is_written_across_their_border() {
     drop((qp, _peer, from, to));
     pair.finish();
 }
+
+/// Page lists anywhere in the host memory cache, whose last segment is backed page by page.
+#[test]
+fn every_page_list_leads_to_its_pages() {
+    const PAGES: usize = 200;
+    let mut config = config();
+    config.rdma.pbles = 262_144;
+    config.rdma.memory_regions = 2048;
+    let mut pair = Pair::with(&config);
+    let entries = |pair: &Pair| pair.b.device.object_usage().unwrap().page_list_entries;
+    let mut fast = Vec::new();
+    while let Ok(region) = pair.b.domain.fast_region(512) {
+        fast.push(region);
+    }
+    assert!(entries(&pair).used > 200_000, "{:?}", entries(&pair));
+    // Gaps, each for two lists.
+    let mut places = 1..;
+    fast.retain(|_| places.next().is_some_and(|place| place % 16 != 0));
+    let from = pair.a.region(4096);
+    assert!(from.write(0, &[0xA5; 4096]));
+    let (mut qp, peer) = pair.connect(|config| config);
+    let mut made = Vec::new();
+    loop {
+        let buffers = (0..PAGES).map(|_| {
+            let page = pair.b.device.allocate(4096).unwrap();
+            (page, pair.b.device.allocate(64).unwrap())
+        });
+        let (mut pages, spacers): (Vec<_>, Vec<_>) = buffers.unzip();
+        pages.reverse();
+        let to = match pair.b.domain.register_all(pages, Access::ALL) {
+            Ok(to) => to,
+            Err(full) => {
+                let text = full.to_string();
+                assert!(text.contains("no room for a page list"), "{text}");
+                break;
+            }
+        };
+        for page in [0, PAGES - 1] {
+            let piece = [from.slice(0..4096).unwrap()];
+            let place = to.remote().at(page as u64 * 4096);
+            qp.write(1, &piece, place, Flags::SIGNALLED).unwrap();
+            qp.ring();
+            assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+            let mut arrived = [0; 4096];
+            assert!(to.read(page * 4096, &mut arrived) && arrived == [0xA5; 4096]);
+        }
+        made.push((to, spacers));
+    }
+    assert!(made.len() > 20, "{} regions", made.len());
+    drop((made, fast, qp, peer, from));
+    assert_eq!(entries(&pair).used, 0);
+    pair.finish();
+}

@@ -2,9 +2,9 @@
 
 use ringside_config::LocalAddress;
 use ringside_pmd::rdma::{
-    Access, Connected, Destination, Endpoint, Flags, Initialised, QueuePair, QueuePairConfig,
-    QueuePairStage, RdmaError, ReceiveAttributes, SendAttributes, SharedReceiveConfig, Status,
-    timer_steps,
+    Access, Connected, ConnectionChange, Destination, Endpoint, Flags, Initialised, QueuePair,
+    QueuePairConfig, QueuePairStage, RdmaError, ReceiveAttributes, SendAttributes,
+    SharedReceiveConfig, Status, timer_steps,
 };
 use ringside_testkit::Pair;
 use std::time::Duration;
@@ -322,5 +322,148 @@ fn a_peer_that_is_no_single_station_is_refused_by_its_address() {
         assert!(error.to_string().contains(what), "{error}");
     }
     drop(peer);
+    pair.finish();
+}
+
+#[test]
+fn what_a_configuration_sets_is_what_a_query_gives_back() {
+    let pair = Pair::new();
+    let (qp, peer) = pair.connect(|config| {
+        config
+            .receive_requests(900)
+            .outbound_reads(3)
+            .inbound_reads(5)
+            .flow_label(0xABCDE)
+            .hop_limit(7)
+            .traffic_class(0x28)
+    });
+    let report = qp.query().expect("an answer");
+    assert_eq!((report.outbound_reads, report.inbound_reads), (3, 5));
+    assert_eq!((report.hop_limit, report.traffic_class), (7, 0x28));
+    assert_eq!(report.flow_label, 0xABCDE);
+    assert!((900..1800).contains(&report.receives), "{report:?}");
+    drop((qp, peer));
+    pair.finish();
+}
+
+#[test]
+fn what_is_set_while_it_only_receives_holds_once_it_sends() {
+    let pair = Pair::new();
+    let (qp, peer) = (
+        pair.a.queue_pair(pair.a.config()),
+        pair.b.queue_pair(pair.b.config()),
+    );
+    let send = SendAttributes {
+        psn: qp.endpoint().start_psn,
+        retries: 2,
+        acknowledge_timeout: 17,
+        receiver_not_ready_retries: 5,
+        outbound_reads: 1,
+    };
+    let endpoint = peer.endpoint();
+    let mut path = Destination::from(&endpoint);
+    path.vlan_tag = Some(0x2064);
+    path.flow_label = 0x12345;
+    let mut receiving = qp
+        .receive_from(&ReceiveAttributes {
+            path,
+            queue_pair: endpoint.queue_pair,
+            psn: endpoint.start_psn,
+            path_mtu: 1024,
+            inbound_reads: 4,
+        })
+        .expect("to receive");
+    receiving.set_remote_access(Access::REMOTE_READ);
+    let qp = receiving.send_from(&send).expect("to send");
+    let report = qp.query().expect("an answer");
+    assert!(report.reads_allowed && !report.writes_allowed);
+    assert_eq!(report.vlan_tag, Some(0x2064));
+    assert_eq!(report.flow_label, 0x12345);
+    drop((qp, peer));
+    pair.finish();
+}
+
+#[test]
+fn the_timeout_that_is_set_last_counts() {
+    let pair = Pair::new();
+    let timeout = |change: fn(QueuePairConfig) -> QueuePairConfig| {
+        let (qp, peer) = pair.connect(change);
+        let report = qp.query().expect("an answer");
+        drop((qp, peer));
+        report.retransmission_timeout
+    };
+    assert_eq!(timeout(|config| config.retransmission_timeout(9)), 9);
+    let last = timeout(|config| config.acknowledge_timeout(17).retransmission_timeout(9));
+    assert_eq!(last, 9);
+    let last = timeout(|config| config.retransmission_timeout(9).acknowledge_timeout(17));
+    assert_eq!(last, timer_steps(17));
+    pair.finish();
+}
+
+#[test]
+fn what_a_queue_pair_may_not_receive_with_is_refused_by_name() {
+    let pair = Pair::new();
+    let peer = pair.b.queue_pair(pair.b.config());
+    let endpoint = peer.endpoint();
+    let right = ReceiveAttributes {
+        path: Destination::from(&endpoint),
+        queue_pair: endpoint.queue_pair,
+        psn: endpoint.start_psn,
+        path_mtu: 1024,
+        inbound_reads: 4,
+    };
+    let wrong = [
+        (
+            ReceiveAttributes {
+                path_mtu: 1000,
+                ..right
+            },
+            "MTU",
+        ),
+        (
+            ReceiveAttributes {
+                inbound_reads: 128,
+                ..right
+            },
+            "inbound reads",
+        ),
+    ];
+    for (wanted, named) in wrong {
+        let qp = pair.a.queue_pair(pair.a.config());
+        let refused = qp.receive_from(&wanted).expect_err("out of range");
+        let text = refused.to_string();
+        assert!(text.contains(named), "{text}");
+    }
+    drop(peer);
+    pair.finish();
+}
+
+#[test]
+fn a_connection_in_use_takes_other_rights_and_refuses_retries_out_of_range() {
+    let pair = Pair::new();
+    let (mut qp, peer) = pair.connect(|config| config.remote_access(Access::REMOTE_READ));
+    let rights = |qp: &QueuePair<Connected>| {
+        let report = qp.query().expect("an answer");
+        (report.reads_allowed, report.writes_allowed)
+    };
+    assert_eq!(rights(&qp), (true, false));
+    for (retries, not_ready) in [(Some(8), None), (None, Some(8))] {
+        let refused = qp.change(&ConnectionChange {
+            retries,
+            receiver_not_ready_retries: not_ready,
+            remote_access: Some(Access::ALL),
+            ..ConnectionChange::default()
+        });
+        let text = refused.expect_err("7 at most").to_string();
+        assert!(text.contains("retry count"), "{text}");
+        assert_eq!(rights(&qp), (true, false), "the old values stay");
+    }
+    qp.change(&ConnectionChange {
+        remote_access: Some(Access::ALL),
+        ..ConnectionChange::default()
+    })
+    .expect("possible");
+    assert_eq!(rights(&qp), (true, true));
+    drop((qp, peer));
     pair.finish();
 }

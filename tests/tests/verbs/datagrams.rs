@@ -1,9 +1,11 @@
 //! Datagram queue pairs, address handles, multicast groups.
 
+use ringside_model::Fault;
 use ringside_pmd::rdma::{
     AddressHandle, DatagramReady, Destination, Flags, PostError, QueuePair, QueuePairConfig,
     RdmaError, To,
 };
+use ringside_spec::rdma::commands::Opcode;
 use ringside_testkit::{End, Pair};
 use std::net::IpAddr;
 
@@ -112,5 +114,33 @@ fn a_group_takes_eight_queue_pairs_and_goes_with_the_last() {
     assert_eq!(used(&pair), 1);
     drop(members);
     assert_eq!(used(&pair), 0);
+    pair.finish();
+}
+
+#[test]
+fn an_entry_that_the_device_refuses_for_an_address_is_free_again() {
+    let mut config = ringside_testkit::config();
+    config.rdma.arp_entries = 8;
+    let pair = Pair::with(&config);
+    let peer = ready(&pair.b);
+    let destination = Destination::from(&peer.endpoint());
+    let to = |last| Destination {
+        mac: [2, 0, 0, 0, 0, last],
+        ..destination
+    };
+    let fault = Fault::ControlCommandFails {
+        opcode: Opcode::ManageArp.code(),
+        major: 0x1234,
+        minor: 0x5678,
+    };
+    pair.world.with(|world| world.inject(0, fault));
+    for last in 0..20 {
+        let refused = pair.a.domain.address_handle(&to(last)).unwrap_err();
+        assert!(matches!(refused, RdmaError::Control(_)), "{refused}");
+    }
+    pair.world.with(|world| world.clear_faults(0));
+    let handles = [1, 2, 3, 4].map(|last| pair.a.domain.address_handle(&to(last)));
+    assert!(handles.iter().all(Result::is_ok), "{handles:?}");
+    drop((handles, peer));
     pair.finish();
 }

@@ -1,7 +1,12 @@
 //! Datagrams that travel: from one function to the other and back, and to groups.
 
 use crate::datagrams::{KEY, handle_to, ready};
-use ringside_pmd::rdma::{Completion, Datagram, Destination, Flags, Route, Status, To};
+use ringside_model::Fault;
+use ringside_pmd::rdma::{
+    AddressHandle, Completion, Datagram, DatagramReady, Destination, Flags, QueuePair, RdmaError,
+    Route, Status, To,
+};
+use ringside_spec::rdma::commands::Opcode;
 use ringside_testkit::Pair;
 
 /// The 40 bytes before the payload, and the payload.
@@ -108,6 +113,59 @@ fn a_datagram_to_a_group_reaches_each_member_and_no_former_member() {
     pair.finish();
 }
 
+/// Sends a datagram to a group from `a`, and waits until it was sent.
+fn send_to_group(pair: &mut Pair, sender: &mut QueuePair<DatagramReady>, handle: &AddressHandle) {
+    let to = To {
+        handle,
+        queue_pair: To::MULTICAST_QUEUE_PAIR,
+        queue_key: KEY,
+    };
+    sender
+        .post_send_inline_to(1, &to, b"all", None, Flags::SIGNALLED)
+        .unwrap();
+    sender.ring();
+    assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+}
+
+#[test]
+fn a_member_that_the_device_does_not_let_go_is_one_until_it_leaves_again() {
+    let mut pair = Pair::new();
+    let group = "239.1.2.3".parse().unwrap();
+    let mut sender = ready(&pair.a);
+    let destination = Destination::group(group).unwrap();
+    let handle = pair.a.domain.address_handle(&destination).unwrap();
+    let mut members: Vec<_> = (0..2).map(|_| ready(&pair.b)).collect();
+    let region = pair.b.region(4096);
+    for member in &members {
+        member.join(group).unwrap();
+    }
+    // The first one leaves by a change of the group, the last one by its end.
+    for opcode in [Opcode::ModifyMulticastGroup, Opcode::DestroyMulticastGroup] {
+        let fault = Fault::ControlCommandFails {
+            opcode: opcode.code(),
+            major: 0xFFFF,
+            minor: 0x8004,
+        };
+        pair.world.with(|world| world.inject(1, fault));
+        let refused = members[0].leave(group).expect_err("refused");
+        assert!(matches!(refused, RdmaError::Control(_)), "{refused}");
+        pair.world.with(|world| world.clear_faults(1));
+        for (id, member) in members.iter_mut().enumerate() {
+            let place = [region.slice(0..4096).unwrap()];
+            member.receive(id as u64, &place).unwrap();
+        }
+        send_to_group(&mut pair, &mut sender, &handle);
+        assert_eq!(pair.wait_b(members.len()).len(), members.len());
+        members[0].leave(group).expect("the device agrees");
+        let missing = members.remove(0).leave(group).expect_err("it has left");
+        assert!(matches!(missing, RdmaError::NotInGroup { .. }), "{missing}");
+    }
+    let used = pair.b.device.object_usage().unwrap();
+    assert_eq!(used.multicast_groups.used, 0);
+    drop((sender, members, region, handle));
+    pair.finish();
+}
+
 #[test]
 fn a_datagram_with_a_wrong_key_or_without_a_receive_is_dropped_and_both_sides_continue() {
     let mut pair = Pair::new();
@@ -137,5 +195,27 @@ fn a_datagram_with_a_wrong_key_or_without_a_receive_is_dropped_and_both_sides_co
     assert_eq!(received(&at, &done[0]).1, b"good");
     assert!(pair.a.events().is_empty() && pair.b.events().is_empty());
     drop((a, b, at, handle));
+    pair.finish();
+}
+
+/// Two groups have one MAC address: its low 23 bits are those of the IP address.
+#[test]
+fn a_group_goes_on_when_another_one_of_its_mac_address_ends() {
+    let mut pair = Pair::new();
+    let [one, other] = ["224.1.2.3", "225.1.2.3"].map(|group| group.parse().unwrap());
+    let mut sender = ready(&pair.a);
+    let [mut stays, leaves] = [one, other].map(|group| {
+        let member = ready(&pair.b);
+        member.join(group).unwrap();
+        member
+    });
+    leaves.leave(other).unwrap();
+    let region = pair.b.region(4096);
+    stays.receive(7, &[region.slice(0..4096).unwrap()]).unwrap();
+    let destination = Destination::group(one).unwrap();
+    let handle = pair.a.domain.address_handle(&destination).unwrap();
+    send_to_group(&mut pair, &mut sender, &handle);
+    assert_eq!(pair.wait_b(1)[0].id, 7, "its only member receives");
+    drop((sender, stays, leaves, region, handle));
     pair.finish();
 }

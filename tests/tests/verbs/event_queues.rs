@@ -286,3 +286,25 @@ fn two_workers_each_sleep_on_their_own_vector_and_wake_for_their_own_messages() 
     crate::finish(&model, [left, right]);
     model.stop();
 }
+
+#[test]
+fn asynchronous_events_have_one_owner() {
+    let pair = Pair::new();
+    let device = &pair.a.device;
+    let taken = |refused: Result<Interrupts, RdmaError>| {
+        assert_eq!(refused.map(drop), Err(RdmaError::InterruptTaken));
+    };
+    // The first owner of completions has them too, if no other one has.
+    let completions = device.interrupts().unwrap();
+    taken(device.event_interrupts());
+    drop(completions);
+    let events = device.event_interrupts().unwrap();
+    taken(device.event_interrupts());
+    let completions = device.interrupts().unwrap();
+    taken(device.interrupts());
+    drop(events);
+    // It did not get them later.
+    let events = device.event_interrupts().unwrap();
+    drop((events, completions));
+    pair.finish();
+}

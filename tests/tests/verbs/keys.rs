@@ -361,6 +361,18 @@ fn a_fast_region_whose_queue_pair_failed_gives_its_memory_back_by_command() {
     b.fail().unwrap();
     assert_eq!(fast.reset().unwrap().len(), 1);
     assert!(fast.buffers().is_empty());
+    fast.load(load(&pair)).expect("it is free");
+    let (_other, mut next) = pair.connect(|config| config);
+    next.register_fast(2, &mut fast, Access::ALL, Flags::SIGNALLED)
+        .unwrap();
+    let again = next.register_fast(3, &mut fast, Access::ALL, Flags::SIGNALLED);
+    let registered = PostError::FastRegion(FastRegionError::Registered);
+    assert_eq!(again.unwrap_err(), registered);
+    next.ring();
+    assert_eq!(pair.wait_b(1)[0].status(), Status::Success);
+    next.fail().unwrap();
+    assert_eq!(fast.reset().unwrap().len(), 1);
+    drop(next);
     // Too much for its list.
     let two: Vec<_> = (0..2).flat_map(|_| load(&pair)).collect();
     let error = fast.load(two).unwrap_err();
@@ -368,7 +380,7 @@ fn a_fast_region_whose_queue_pair_failed_gives_its_memory_back_by_command() {
         matches!(error.error, RdmaError::OutOfRange { .. }),
         "{error}"
     );
-    drop((a, b, from, at, fast));
+    drop((a, b, from, at, fast, _other));
     pair.finish();
 }
 
@@ -518,4 +530,43 @@ fn a_shutdown_frees_a_region_that_was_dropped_under_a_bound_window() {
         pair.finish();
         drop(window);
     }
+}
+
+#[test]
+fn a_fast_region_of_another_domain_is_refused_and_both_domains_are_named() {
+    let (pair, a, mut b, from, at) = connected();
+    let other = pair.b.device.protection_domain().unwrap();
+    let mut fast = other.fast_region(1).unwrap();
+    fast.load(vec![pair.b.device.allocate(4096).unwrap()])
+        .unwrap();
+    let refused = b.register_fast(1, &mut fast, Access::ALL, Flags::SIGNALLED);
+    let foreign = FastRegionError::ForeignDomain {
+        region: other.number(),
+        queue_pair: pair.b.domain.number(),
+    };
+    let foreign = PostError::FastRegion(foreign);
+    assert_eq!(refused.unwrap_err(), foreign);
+    let refused = b.invalidate_fast(2, &mut fast, Flags::SIGNALLED);
+    assert_eq!(refused.unwrap_err(), foreign);
+    drop((a, b, from, at, fast, other));
+    pair.finish();
+}
+
+#[test]
+fn a_replaced_region_reports_its_new_domain_rights_and_base() {
+    let pair = Pair::new();
+    let region = pair.b.region(4096);
+    let other = pair.b.device.protection_domain().unwrap();
+    let memory = |pair: &Pair| vec![pair.b.device.allocate(4096).unwrap()];
+    let rights = Access::REMOTE_READ;
+    let refused = region.replace(&pair.a.domain, memory(&pair), rights, Base::Zero);
+    let refused = refused.unwrap_err();
+    assert!(refused.to_string().contains("device"), "{refused}");
+    let region = *refused.region.expect("the region");
+    let replaced = region.replace(&other, memory(&pair), rights, Base::Zero);
+    let (region, _) = replaced.unwrap();
+    assert_eq!(region.protection_domain().number(), other.number());
+    assert_eq!((region.access(), region.base()), (rights, Base::Zero));
+    drop((region, other));
+    pair.finish();
 }

@@ -216,7 +216,10 @@ fn a_queue_pair_dropped_without_its_shared_queue_keeps_its_rings_until_that_is_d
     qp.send(1, &piece, Flags::SIGNALLED).unwrap();
     qp.ring();
     assert_eq!(received(&mut pair, &mut queue, 1).len(), 1);
+    let used = |pair: &Pair| pair.b.device.object_usage().unwrap().queue_pairs.used;
+    let before = used(&pair);
     drop(queue);
+    assert_eq!(used(&pair), before - 1, "its number is free now");
     assert!(member.destroy().is_ok(), "it is no longer fed");
     drop((first.0, qp, others, from, at));
     pair.finish();

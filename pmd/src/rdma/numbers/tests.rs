@@ -99,3 +99,22 @@ fn a_number_of_a_fixed_purpose_is_in_use_once_and_never_given_out() {
     assert_eq!(numbers.rested(), Rested(vec![3, 4]));
     numbers.take_fixed(1).unwrap();
 }
+
+#[test]
+fn a_number_that_is_taken_again_is_given_to_no_other() {
+    // Of 3 numbers none is withheld, of 100 the last 25.
+    for count in [3, 100] {
+        let mut random = StdRng::seed_from_u64(5);
+        let mut numbers = Numbers::new("things", "things.count", 0..count, count);
+        let number = numbers.take(&mut random).unwrap();
+        numbers.give(number);
+        numbers.take_again(number).unwrap();
+        assert_eq!(numbers.used(), 1);
+        numbers.take_again(number).expect_err("it is in use");
+        let others: BTreeSet<u32> = (1..count)
+            .map(|_| numbers.take(&mut random).unwrap())
+            .collect();
+        assert_eq!(others.len(), count as usize - 1);
+        assert!(!others.contains(&number), "{number} of {count}");
+    }
+}

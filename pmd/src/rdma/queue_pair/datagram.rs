@@ -215,7 +215,8 @@ impl<S: OfDatagrams> QueuePair<S> {
 
     /// Ends that.
     ///
-    /// Errors: [`RdmaError::NotInGroup`].
+    /// Errors: [`RdmaError::NotInGroup`]; a refusal of the device, and the queue pair is in the group
+    /// still.
     pub fn leave(&self, group: IpAddr) -> Result<(), RdmaError> {
         let key = (group, self.inner.attributes.vlan_tag);
         let engine = self.inner.engine();

@@ -13,12 +13,14 @@ pub(super) struct Registration {
     pub(super) region: MemoryRegion,
     /// whole pages, by address in this process
     pub(super) range: Range<u64>,
+    /// dropped last: while it exists, the device may have access
+    pub(super) presence: Arc<()>,
 }
 
-/// A registration that the cache has forgotten and somebody may still use.
+/// A registration that the cache has forgotten and that is in use, or being deregistered.
 pub(super) struct Forgotten {
     pub(super) range: Range<u64>,
-    pub(super) registration: Weak<Registration>,
+    pub(super) presence: Weak<()>,
 }
 
 /// A range that a thread registers at the moment.
@@ -40,7 +42,7 @@ pub(super) struct State {
     pub(super) report: CacheReport,
 }
 
-pub(super) fn is_idle(registration: &Arc<Registration>) -> bool {
+fn is_idle(registration: &Arc<Registration>) -> bool {
     Arc::strong_count(registration) == 1
 }
 
@@ -81,22 +83,29 @@ impl State {
         removed
     }
 
-    /// Notes a registration that is no entry any more and may be in use.
+    /// Notes a registration that is no entry any more: it may be in use, and the device has it until
+    /// it was dropped.
     pub(super) fn forget(&mut self, range: &Range<u64>, registration: &Arc<Registration>) {
-        self.forgotten
-            .retain(|one| one.registration.strong_count() > 0);
+        self.forgotten.retain(|one| one.presence.strong_count() > 0);
         self.forgotten.push(Forgotten {
             range: range.clone(),
-            registration: Arc::downgrade(registration),
+            presence: Arc::downgrade(&registration.presence),
         });
     }
 
-    /// Registrations of these pages that are held or being made.
+    /// Takes out the entry not used for longest that is not in use.
+    pub(super) fn evict(&mut self) -> Option<Entry> {
+        let (range, registration) = self.index.remove_oldest(is_idle)?;
+        self.forget(&range, &registration);
+        Some((range, registration))
+    }
+
+    /// Registrations of these pages that are held, being made or being deregistered.
     pub(super) fn users_of(&self, pages: &Range<u64>) -> usize {
         let held = self
             .forgotten
             .iter()
-            .filter(|one| share(&one.range, pages) && one.registration.strong_count() > 0);
+            .filter(|one| share(&one.range, pages) && one.presence.strong_count() > 0);
         let made = self.in_making.iter().filter(|one| share(&one.range, pages));
         held.count() + made.count()
     }
