@@ -2,10 +2,7 @@
 //!
 //! Source: ice `ice_dcb.c`, `ice_set_dcb_cfg` and `ice_add_ieee_ets_tlv`; IEEE 802.1Qaz.
 
-use super::command::{Command, Outcome};
-use super::scheduler::Scheduler;
 use ringside_spec::lan::admin::ReturnCode;
-use ringside_spec::lan::admin::lldp::LldpSetLocalMib;
 
 /// Traffic classes that a port may have.
 pub(super) const CLASSES: usize = 8;
@@ -38,7 +35,7 @@ impl Classes {
     /// Reads the TLVs of a MIB. `None`: they do not speak of classes.
     ///
     /// Errors: `Invalid` for a TLV that is cut, and a class beyond the eight.
-    fn of_mib(mut bytes: &[u8]) -> Result<Option<Self>, ReturnCode> {
+    pub(super) fn of_mib(mut bytes: &[u8]) -> Result<Option<Self>, ReturnCode> {
         while let [high, low, rest @ ..] = bytes {
             let head = u16::from_be_bytes([*high, *low]);
             let length = usize::from(head & 0x1FF);
@@ -68,16 +65,4 @@ impl Classes {
         }
         Ok(classes)
     }
-}
-
-/// Divides the port as a MIB says. The scheduler gets a node for each class, which drivers find by a
-/// query of the port (0x040E).
-pub(super) fn set_local_mib(command: &Command, scheduler: &mut Scheduler) -> Outcome {
-    let asked: LldpSetLocalMib = command.parameters();
-    let length = usize::from(asked.length_bytes.get());
-    let bytes = command.buffer.get(..length).ok_or(ReturnCode::Invalid)?;
-    if let Some(classes) = Classes::of_mib(bytes)? {
-        scheduler.set_classes(classes);
-    }
-    command.done()
 }

@@ -2,7 +2,7 @@
 
 use super::command::{Command, Outcome};
 use super::rules::ListKind;
-use super::{Firmware, bridging, classes, generic, media, nvm, recipes, switch};
+use super::{Firmware, bridging, generic, media, nvm, recipes, switch};
 use crate::chip::Context;
 use ringside_spec::lan::admin::generic::resource;
 use ringside_spec::lan::admin::switch::Resource;
@@ -251,7 +251,7 @@ impl Firmware {
             Opcode::GetLinkTopology => Err(ReturnCode::NoEntry),
             Opcode::LldpGetMib => bridging::configuration(command, context.faults),
             Opcode::GetCeeDcbConfig => Err(ReturnCode::NoEntry),
-            Opcode::LldpSetLocalMib => classes::set_local_mib(command, &mut self.scheduler),
+            Opcode::LldpSetLocalMib => self.scheduler.set_local_mib(command),
             Opcode::LldpMibChange
             | Opcode::LldpStop
             | Opcode::LldpStart

@@ -5,6 +5,7 @@ use super::command::{Answer, Command, Outcome};
 use crate::chip::Context;
 use ringside_spec::lan::Parameters;
 use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::admin::lldp::LldpSetLocalMib;
 use ringside_spec::lan::admin::scheduler::{
     Element, ElementCommand, ElementType, GetTopology, GroupHeader, LayerProperties, MAX_LAYERS,
     MoveHeader, NO_NODE, Node, PortEts, QueryPortEts, RateLimitCommand, RateLimitFlags,
@@ -79,9 +80,21 @@ impl Scheduler {
         tree
     }
 
+    /// Divides the port as a driver's MIB says (0x0A08). Drivers find the nodes of the classes by a
+    /// query of the port (0x040E).
+    pub(super) fn set_local_mib(&mut self, command: &Command) -> Outcome {
+        let asked: LldpSetLocalMib = command.parameters();
+        let length = usize::from(asked.length_bytes.get());
+        let bytes = command.buffer.get(..length).ok_or(ReturnCode::Invalid)?;
+        if let Some(classes) = Classes::of_mib(bytes)? {
+            self.set_classes(classes);
+        }
+        command.done()
+    }
+
     /// Divides the port into classes: each has a node below the root. That of a class that is gone
     /// stays as long as it has children.
-    pub(super) fn set_classes(&mut self, classes: Classes) {
+    fn set_classes(&mut self, classes: Classes) {
         self.classes = classes;
         for class in 1..CLASSES {
             let (node, used) = (class_node(class), classes.used >> class & 1 == 1);
