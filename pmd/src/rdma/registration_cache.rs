@@ -147,8 +147,9 @@ impl RegistrationCache {
     ///
     /// # Errors
     /// [`CacheError::InUse`]: entries are forgotten, and some are held by a [`Registered`] still;
-    /// complete their requests, drop it, and call this again. [`CacheError::Deregister`]: the
-    /// device did not confirm, and the memory must stay mapped until the device's shutdown.
+    /// complete their requests, drop it, and call this again. The same while another thread
+    /// deregisters an entry. [`CacheError::Deregister`]: the device did not confirm, and the memory
+    /// must stay mapped until the device's shutdown.
     pub fn invalidate(&self, first: *const u8, length: usize) -> Result<(), CacheError> {
         let start = first.addr() as u64;
         let range = start..start.saturating_add(length as u64);
