@@ -277,6 +277,7 @@ fn the_longest_frame_counts_with_tag_and_frame_check_sequence() {
             ..ReceiveContext::zeroed()
         };
         rig.enable_receive(context.dwords(), 32);
+        (0..4).for_each(|index| rig.free(index));
         let before = errors(&rig);
         assert!(rig.receive(&frame_to(FUNCTION_MAC, 1518)));
         assert!(rig.receive(&tagged(&frame_to(FUNCTION_MAC, 1514), 5)));
