@@ -204,7 +204,9 @@ fn a_device_that_still_loads_from_its_flash_is_waited_for() {
     let world = world();
     world.with(|world| world.inject(0, Fault::Reset(ResetKind::Core)));
     // The reset is over, the load is not.
-    world.clock().pause(Duration::from_micros(1500));
+    for _ in 0..15 {
+        world.clock().pause(Duration::from_micros(100));
+    }
     let device = bring_up(&world, None).unwrap();
     let warned = |(stage, text): (&str, &str)| stage == "pf-reset" && text.contains("waited");
     assert!(device.trace().warnings().any(warned));

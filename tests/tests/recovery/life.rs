@@ -219,7 +219,7 @@ fn a_device_that_does_not_come_up_again_stays_out_of_service_until_it_does() {
     let RecoverError::NotBroughtUp { error, .. } = *error else {
         panic!("{error}");
     };
-    assert_eq!(error.stage, "firmware-ready");
+    assert_eq!(error.stage, "pf-reset");
     assert!(error.undo_failures.is_empty(), "{error}");
     let failed = pair
         .a
