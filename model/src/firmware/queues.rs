@@ -43,9 +43,9 @@ struct TransmitLeaf {
     context: [u8; TransmitContext::SIZE],
 }
 
-/// Counts a queue whose owner is not of the type of its VSI, and one of another function's packets that
-/// are to be stamped. Source: ice `ice_base.c`, `ice_setup_tx_ctx`; DPDK's ice has VSIs of the function
-/// alone.
+/// Counts a queue whose owner does not fit the type of its VSI, and one that asks for time stamps without
+/// being the function's own. Source: ice `ice_base.c`, `ice_setup_tx_ctx`; the VSIs of DPDK's ice are all
+/// the function's own.
 fn check_owner(queue: &TransmitQueue, vsis: &Vsis, context: &mut Context<'_>) {
     let asked = TransmitContext::decode(&queue.context);
     let expected = match vsis.kind(asked.vsi) {
