@@ -112,7 +112,7 @@ impl AdminQueue {
 
     /// Has the LED of the function's port blink, or show the link (0x06E9). The command names no port,
     /// as Linux's does not: it means the function's own.
-    pub fn set_port_led(&self, _port: u8, blink: bool) -> Result<(), AdminError> {
+    pub fn set_port_led(&self, blink: bool) -> Result<(), AdminError> {
         let parameters = SetPortLed {
             mode: blink.into(),
             ..SetPortLed::zeroed()

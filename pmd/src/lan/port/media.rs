@@ -54,7 +54,7 @@ impl Port {
     /// Control path. Errors: [`PortError`]. Source: ice `ice_aq_set_port_id_led`.
     pub fn identify(&self, blink: bool) -> Result<(), PortError> {
         let shared = &self.shared;
-        shared.admin()?.set_port_led(shared.port, blink)?;
+        shared.admin()?.set_port_led(blink)?;
         shared.configured().is_identified = blink;
         Ok(())
     }

@@ -377,7 +377,7 @@ impl PortShared {
         {
             tracing::warn!(%error, "the PHY keeps the settings of this port");
         }
-        if blinks && let Err(error) = self.admin.set_port_led(self.port, false) {
+        if blinks && let Err(error) = self.admin.set_port_led(false) {
             tracing::warn!(%error, "the LED of the port goes on blinking");
         }
     }
