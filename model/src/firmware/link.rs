@@ -252,9 +252,13 @@ impl Link {
         if !has_media(faults) {
             return Err(ReturnCode::Busy);
         }
-        // Drivers ask for nothing beyond the capabilities. Source: ice `ice_main.c`,
-        // `ice_configure_phy`.
-        if config.error_correction & !default_config().error_correction != 0 {
+        // A code that the module does not have cannot be enabled. Drivers request both codes of a
+        // family whatever the module has. Source: ice `ice_common.c`, `ice_cfg_phy_fec`.
+        let codes = ForwardErrorCorrection::ZERO
+            .with_kr_10g_40g(true)
+            .with_rs_clause_91(true)
+            .with_kr_clause_74(true);
+        if config.error_correction & codes.0 & !default_config().error_correction != 0 {
             return Err(ReturnCode::Invalid);
         }
         self.enabled = PhyEnable(config.enable).link();

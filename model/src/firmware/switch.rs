@@ -74,7 +74,7 @@ pub(super) fn port_parameters(
     command.done()
 }
 
-/// Single VLAN mode: all zero.
+/// The mode of the card: all zero is single VLAN mode.
 pub(super) fn vlan_mode(command: &mut Command, double: bool) -> Outcome {
     let mode = GetVlanMode {
         mode: if double { DOUBLE_VLAN_MODE } else { 0 },
@@ -230,7 +230,7 @@ impl Resources {
         }
         let kind = asked.resource();
         let all = numbers(Resource::from_code(kind));
-        if all.is_empty() {
+        if Resource::from_code(kind) == Resource::Recipe {
             let kind = format!("resource type {kind:#x}");
             context.ledger.remark(
                 "recipe of a driver, which the model has no number for",

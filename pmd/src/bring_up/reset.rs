@@ -12,10 +12,9 @@ use std::time::Duration;
 /// The time between two reads of a register.
 pub(crate) const STEP: Duration = Duration::from_millis(1);
 
-/// Triggers a reset of the function and waits until the device reports that it is done. A device
-/// that still loads from its flash is waited for first.
+/// Triggers a reset of the function and waits until the device reports that it is done. To be
+/// called when the device has loaded from its flash.
 pub(crate) fn trigger_and_wait(registers: &Registers, limit: Duration) -> Result<(), StageError> {
-    wait_for_load(registers, limit)?;
     let control = FunctionControl(registers.read(FUNCTION_CONTROL)?);
     registers.write(FUNCTION_CONTROL, control.with_software_reset(true).0)?;
     let polled = registers.poll(FUNCTION_CONTROL, limit, STEP, |value| {

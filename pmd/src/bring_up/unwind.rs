@@ -107,12 +107,12 @@ fn perform(undo: &Undo, context: &mut Context) -> Result<(), StageError> {
 fn restore_phy(admin: &AdminQueue, port: u8, found: &PhyConfig) -> Result<(), AdminError> {
     match admin.set_phy_config(port, found) {
         Err(AdminError::Refused {
-            code: ReturnCode::Busy,
+            code: ReturnCode::Busy | ReturnCode::Invalid,
             ..
         }) => {
             tracing::warn!(
                 port,
-                "the PHY stays as it is: there is no module in the port"
+                "the PHY stays as it is: there is no module in the port, or another one"
             );
             Ok(())
         }
@@ -127,9 +127,11 @@ fn running_admin(context: &Context) -> Result<Arc<AdminQueue>, StageError> {
     Ok(admin)
 }
 
-/// Resets by register; by the bus if that does not end.
+/// Resets by register, once the device has loaded; by the bus if that does not end.
 fn reset_function(context: &Context) -> Result<(), StageError> {
     let registers = context.registers();
+    let ready = Duration::from_millis(context.config().device.ready_deadline_ms);
+    reset::wait_for_load(registers, ready)?;
     let limit = Duration::from_millis(context.config().device.reset_deadline_ms);
     match reset::trigger_and_wait(registers, limit) {
         Ok(()) => Ok(()),

@@ -1,15 +1,52 @@
 //! Reports of the firmware, taken from a device in service.
 
 use super::Device;
-use crate::admin::AdminEvent;
 use crate::admin::commands::LinkState;
+use crate::admin::{AdminError, AdminEvent};
 use crate::bring_up::StageError;
 use crate::lan::FirmwareEvent;
 use crate::lan::link::{as_configured, wanted_config};
 use crate::rdma::Event;
-use ringside_spec::lan::admin::Opcode;
 use ringside_spec::lan::admin::link::{link_events, report_mode};
-use std::sync::atomic::Ordering;
+use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Calls that ask a busy PHY before the next report of the link.
+const PHY_ATTEMPTS: u32 = 50;
+
+/// Settings of the PHY that wait for a module.
+#[derive(Debug, Default)]
+pub(super) struct LatePhy {
+    /// the period of service that the others are of
+    life: AtomicU32,
+    is_due: AtomicBool,
+    attempts: AtomicU32,
+}
+
+impl LatePhy {
+    /// Notes whether a module is in the port.
+    fn see(&self, life: u32, has_media: bool) {
+        if !has_media {
+            self.is_due.store(true, Ordering::Release);
+        }
+        let attempts = if has_media { PHY_ATTEMPTS } else { 0 };
+        self.attempts.store(attempts, Ordering::Release);
+        self.life.store(life, Ordering::Release);
+    }
+
+    /// True if the settings are to be requested now. `waits` and `has_media` are what the bring-up
+    /// found.
+    fn takes_attempt(&self, life: u32, waits: bool, has_media: bool) -> bool {
+        if self.life.swap(life, Ordering::AcqRel) != life {
+            self.is_due.store(waits, Ordering::Release);
+            let attempts = if has_media { PHY_ATTEMPTS } else { 0 };
+            self.attempts.store(attempts, Ordering::Release);
+        }
+        let take = |left: u32| left.checked_sub(1);
+        let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
+        self.is_due.load(fetch) && self.attempts.fetch_update(set, fetch, take).is_ok()
+    }
+}
 
 impl Device {
     /// Takes the firmware's reports since the last call, at most one full ring.
@@ -23,25 +60,32 @@ impl Device {
     ///
     /// Source: ice `ice_main.c`, `ice_link_event`.
     pub fn poll_firmware_events(&self) -> Result<Vec<FirmwareEvent>, StageError> {
-        let reported = self.context().admin()?.take_events()?;
-        if reported.iter().any(is_of_the_link) {
-            self.link_events_due.store(true, Ordering::Release);
-        }
+        let admin = self.context().admin()?;
+        let discarded = admin.events_discarded();
+        let reported = admin.take_events()?;
+        // A report that could not be read may have been one of the link.
+        let is_new = reported.iter().any(is_of_the_link) || admin.events_discarded() != discarded;
         let mut events: Vec<_> = reported.into_iter().map(FirmwareEvent::decode).collect();
         // Taken before the command: a report that comes right after it asks again.
-        if self.link_events_due.swap(false, Ordering::AcqRel) {
-            self.ask_for_link_events(&mut events);
+        if self.link_events_due.swap(false, Ordering::AcqRel) || is_new {
+            self.ask_for_link_events(is_new, &mut events);
         }
+        self.configure_late_phy();
         Ok(events)
     }
 
     /// Enables link events again and appends the state of the link. A command that fails is repeated by
     /// the next call.
-    fn ask_for_link_events(&self, events: &mut Vec<FirmwareEvent>) {
+    fn ask_for_link_events(&self, is_new: bool, events: &mut Vec<FirmwareEvent>) {
         let state = match self.link_status(link_events::ENABLE) {
             Ok(state) => state,
             Err(error) => {
-                tracing::warn!(%error, "link events stay disabled for the time being");
+                match is_new {
+                    true => {
+                        tracing::warn!(%error, "link events stay disabled for the time being");
+                    }
+                    false => tracing::debug!(%error, "link events are still disabled"),
+                }
                 self.link_events_due.store(true, Ordering::Release);
                 return;
             }
@@ -53,21 +97,34 @@ impl Device {
         if states.next() != Some(state) {
             events.push(FirmwareEvent::Link(state));
         }
-        if state.media {
-            self.configure_late_phy();
+        for event in &*events {
+            if let FirmwareEvent::Link(state) = event {
+                self.late_phy.see(self.life, state.media);
+            }
         }
     }
 
-    /// Applies the settings of the PHY that the bring-up could not apply for lack of a module. Their
-    /// undo was recorded then.
+    /// Applies the settings of the PHY to a module that came in service: a PHY loses them with the
+    /// module. A PHY that is busy is asked again by later calls.
+    ///
+    /// Source: ice `ice_main.c`, `ice_check_media_subtask`.
     fn configure_late_phy(&self) {
         let facts = self.facts();
-        let is_done = self.phy_life.swap(self.life, Ordering::AcqRel) == self.life;
-        if !facts.phy_waits_for_module || is_done {
+        let has_media = facts.link.is_some_and(|link| link.media);
+        let waits = facts.phy_waits_for_module;
+        if !self.late_phy.takes_attempt(self.life, waits, has_media) {
             return;
         }
-        if let Err(error) = self.request_phy() {
-            tracing::warn!(%error, "the PHY stays as it is until the device is brought up again");
+        match self.request_phy() {
+            Err(StageError::Admin(AdminError::Refused {
+                code: ReturnCode::Busy,
+                ..
+            })) => tracing::debug!("the PHY is busy"),
+            Err(error) => {
+                tracing::warn!(%error, "the PHY stays as it is until another module comes");
+                self.late_phy.is_due.store(false, Ordering::Release);
+            }
+            Ok(()) => self.late_phy.is_due.store(false, Ordering::Release),
         }
     }
 

@@ -16,7 +16,7 @@ use ringside_bus::{DmaPool, Function, FunctionError, OneProcess};
 use ringside_config::Config;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicBool;
 
 /// The result of a shutdown.
 #[derive(Clone, Debug, Default)]
@@ -41,8 +41,7 @@ pub struct Device {
     pub(crate) originals: Vec<Undo>,
     /// the firmware has reported a change of the link, and no further one until it is asked again
     link_events_due: AtomicBool,
-    /// the period of service whose settings of the PHY were requested after its bring-up
-    phy_life: AtomicU32,
+    late_phy: firmware::LatePhy,
     birth: Birth,
     /// `None` if the backend has none
     release: Option<ReleaseRequest>,
@@ -68,7 +67,7 @@ impl Device {
             life: 1,
             originals: Vec::new(),
             link_events_due: AtomicBool::new(false),
-            phy_life: AtomicU32::new(0),
+            late_phy: firmware::LatePhy::default(),
             birth: Birth::now(),
         })
     }

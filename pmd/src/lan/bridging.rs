@@ -3,14 +3,15 @@
 //! The driver has no part in it. It sends everything in traffic class 0, and no class of its own is
 //! lossless.
 
+use crate::admin::AdminQueue;
 use crate::admin::commands::Bridging;
-use crate::admin::{AdminError, AdminQueue};
+use ringside_bus::FunctionError;
 use ringside_spec::lan::registers::reset::{DCB_STATUS, DcbStatus, dcb_exchange};
 
-/// The remark, if the firmware's LLDP agent runs.
+/// The remark, if the firmware's LLDP agent runs. Without an answer that can be read, there is none.
 ///
 /// Source: ice `ice_dcb_lib.c`, `ice_init_pf_dcb`; `ice_dcb.c`, `ice_init_dcb`.
-pub(crate) fn remark(admin: &AdminQueue) -> Result<Option<String>, AdminError> {
+pub(crate) fn remark(admin: &AdminQueue) -> Result<Option<String>, FunctionError> {
     let exchange = DcbStatus(admin.registers().read(DCB_STATUS)?).exchange();
     let runs = [
         dcb_exchange::NOT_STARTED,
@@ -20,7 +21,11 @@ pub(crate) fn remark(admin: &AdminQueue) -> Result<Option<String>, AdminError> {
     if !runs.contains(&exchange) {
         return Ok(None);
     }
-    Ok(admin.bridging()?.map(|found| text(&found)))
+    let found = admin.bridging().unwrap_or_else(|error| {
+        tracing::warn!(%error, "the configuration of the firmware's LLDP agent is not known");
+        None
+    });
+    Ok(found.map(|found| text(&found)))
 }
 
 fn text(found: &Bridging) -> String {

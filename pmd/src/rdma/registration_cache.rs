@@ -149,7 +149,8 @@ impl RegistrationCache {
     /// [`CacheError::InUse`]: entries are forgotten, and some are held by a [`Registered`] still;
     /// complete their requests, drop it, and call this again. The same while another thread
     /// deregisters an entry. [`CacheError::Deregister`]: the device did not confirm, and the memory
-    /// must stay mapped until the device's shutdown.
+    /// must stay mapped until the device's shutdown; further calls for it return
+    /// [`CacheError::InUse`].
     pub fn invalidate(&self, first: *const u8, length: usize) -> Result<(), CacheError> {
         let start = first.addr() as u64;
         let range = start..start.saturating_add(length as u64);
@@ -160,15 +161,19 @@ impl RegistrationCache {
         let removed = shared.state().invalidate(&pages);
         let mut result = Ok(());
         for (_, registration) in removed {
-            if let Some(registration) = Arc::into_inner(registration)
-                && let Err(error) = registration.region.deregister()
-            {
+            let Some(registration) = Arc::into_inner(registration) else {
+                continue;
+            };
+            if let Err(error) = registration.region.deregister() {
+                // The device may have access from now on: the range stays in use.
+                std::mem::forget(registration.presence);
                 result = Err(CacheError::Deregister(Box::new(error)));
             }
         }
         let entries = shared.state().users_of(&pages);
         match entries {
             0 => result,
+            _ if result.is_err() => result,
             entries => Err(CacheError::InUse { entries }),
         }
     }

@@ -29,6 +29,8 @@ impl Context {
         let over = |value| !FunctionControl(value).software_reset();
         self.registers()
             .poll(FUNCTION_CONTROL, limit, reset::STEP, over)?;
+        let ready = Duration::from_millis(self.config().device.ready_deadline_ms);
+        reset::wait_for_load(self.registers(), ready)?;
         if let Err(error) = reset::trigger_and_wait(self.registers(), limit) {
             tracing::warn!(%error, "function reset by register failed; resetting by the bus");
             self.function().reset().map_err(|_| error)?;

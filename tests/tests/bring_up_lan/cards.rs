@@ -105,7 +105,7 @@ fn the_timers_of_pause_frames_stay_as_they_were() {
 }
 
 #[test]
-fn the_package_of_the_flash_does_for_no_driver() {
+fn the_package_of_the_flash_is_not_enough_for_a_driver() {
     let world = world();
     world.with(|world| world.inject(0, Fault::FlashPackageOnly));
     let device = bring_up(&world, None).unwrap();

@@ -63,7 +63,13 @@ fn a_module_that_goes_is_an_event_and_without_one_the_phy_is_busy() {
         answer.descriptor.return_code()
     };
     assert_eq!(set(&mut client, &config), ReturnCode::Ok);
-    let beyond = ForwardErrorCorrection::ZERO.with_rs_544_request(true);
+    let requests = ForwardErrorCorrection(config.error_correction).with_rs_544_request(true);
+    let asked = PhyConfig {
+        error_correction: requests.with_kr_25g_request(true).0,
+        ..config
+    };
+    assert_eq!(set(&mut client, &asked), ReturnCode::Ok, "Linux's request");
+    let beyond = ForwardErrorCorrection::ZERO.with_kr_clause_74(true);
     let refused = PhyConfig {
         error_correction: beyond.0,
         ..config

@@ -123,7 +123,8 @@ impl AdminQueue {
     }
 }
 
-/// The buffer of an update, no longer than its data. Source: ice `ice_pkg_buf_alloc`, `ice_pkg_buf_alloc_section`.
+/// The buffer of an update, no longer than its data. Source: ice `ice_pkg_buf_alloc`,
+/// `ice_pkg_buf_alloc_section`.
 fn buffer_of(sections: &[Section]) -> Vec<u8> {
     let head_bytes = BufferHeader::SIZE + sections.len() * SectionEntry::SIZE;
     let mut at = head_bytes.max(SECTION_OFFSET_MIN.into());

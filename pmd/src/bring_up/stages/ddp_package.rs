@@ -73,7 +73,7 @@ fn load(context: &mut Context) -> Result<PackageFacts, StageError> {
     let admin = context.admin()?;
     let before = admin.installed_packages()?;
     let (file, package) = find_package(context);
-    // The flash's own package has the least that a device needs and does for no driver.
+    // The flash's own package has the least that a device needs and is not enough for a driver.
     let loaded = |one: &&InstalledPackage| one.active && !one.in_flash;
     let active = |list: &[InstalledPackage]| list.iter().find(loaded).cloned();
     let package = match package {

@@ -41,12 +41,18 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     Ok(())
 }
 
-/// The PHY is configured when a module comes; the undo of that is recorded now.
+/// The PHY is configured when a module comes; the undo of that is recorded now, if the firmware says
+/// which settings there are.
 fn wait_for_module(context: &mut Context, port: u8) -> Result<(), StageError> {
-    let active = context.admin()?.phy_capabilities(report_mode::ACTIVE)?;
-    let found = as_configured(&active);
-    let _ = context.record(Undo::RestorePhyConfig { port, found });
     context.facts.phy_waits_for_module = true;
+    let active = match context.admin()?.phy_capabilities(report_mode::ACTIVE) {
+        Err(AdminError::Refused { .. }) => return Ok(()),
+        other => other?,
+    };
+    let found = as_configured(&active);
+    if found.phy_type_low.get() != 0 || found.phy_type_high.get() != 0 {
+        let _ = context.record(Undo::RestorePhyConfig { port, found });
+    }
     Ok(())
 }
 

@@ -22,7 +22,7 @@ pub(super) const STAGE: Stage = Stage {
 /// Commands that the ring holds.
 const COMMANDS: u32 = 128;
 /// Entries of the ring of their completions. One entry for each command would make the ring exactly
-/// a page, which is no good: see `SLOTS_OF_A_PAGE` in `rdma/completion_queue.rs`.
+/// a page, which cards may not handle: see `SLOTS_OF_A_PAGE` in `rdma/completion_queue.rs`.
 pub(super) const COMPLETIONS: u32 = 2 * COMMANDS;
 const _: () = assert!(COMPLETIONS as usize * COMPLETION_BYTES != 4096);
 
