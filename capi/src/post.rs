@@ -327,7 +327,8 @@ impl Inner {
         let flags = flags_of(wanted.send_flags, signal_all);
         let (id, [remote_address, key, ..]) = (wanted.wr_id, wanted.wr);
         // SAFETY: a list of one entry, whose layout is that of a fragment: see `fragments`.
-        let fragments: &[Fragment; 1] = unsafe { &*wanted.sg_list.cast() };
+        let only: Fragment = unsafe { wanted.sg_list.cast::<Fragment>().read_unaligned() };
+        let fragments = &[only];
         match wanted.opcode {
             request::RDMA_WRITE => {
                 let write = Write {

@@ -3,6 +3,7 @@
 use crate::firmware::FirmwareSnapshot;
 use crate::function::FunctionSnapshot;
 use crate::rdma::RdmaSnapshot;
+use ringside_spec::lan::registers::interrupts::INTERRUPT_CONTROL;
 use std::fmt::Debug;
 
 /// Things of one kind that are there and were not.
@@ -39,6 +40,13 @@ fn changed<T: Debug + PartialEq>(what: &'static str, before: &T, now: &T) -> Lef
     }
 }
 
+/// All but the unit of interrupt intervals, which is one for all functions of a card: drivers set it
+/// and leave it. Source: ice `ice_base.c`, `ice_cfg_itr_gran`.
+fn own(registers: &[(u64, u32)]) -> Vec<(u64, u32)> {
+    let own = registers.iter().filter(|(at, _)| *at != INTERRUPT_CONTROL);
+    own.copied().collect()
+}
+
 fn function(before: &FunctionSnapshot, now: &FunctionSnapshot, found: &mut Vec<LeftOver>) {
     // Named one by one, so that a new kind cannot be forgotten here.
     let FunctionSnapshot {
@@ -56,7 +64,11 @@ fn function(before: &FunctionSnapshot, now: &FunctionSnapshot, found: &mut Vec<L
             &before.configuration,
             configuration,
         ),
-        beyond("registers (offset, value)", &before.registers, registers),
+        beyond(
+            "registers (offset, value)",
+            &before.registers,
+            &own(registers),
+        ),
         beyond(
             "MSI-X table dwords (offset, value)",
             &before.msix_table,

@@ -24,24 +24,29 @@ pub(super) struct LatePhy {
 }
 
 impl LatePhy {
+    /// Begins with what the bring-up of this period of service has found.
+    fn begin(&self, life: u32, waits: bool, has_media: bool) {
+        if self.life.swap(life, Ordering::AcqRel) != life {
+            self.is_due.store(waits, Ordering::Release);
+            self.grant(has_media);
+        }
+    }
+
     /// Notes whether a module is in the port.
-    fn see(&self, life: u32, has_media: bool) {
+    fn see(&self, has_media: bool) {
         if !has_media {
             self.is_due.store(true, Ordering::Release);
         }
-        let attempts = if has_media { PHY_ATTEMPTS } else { 0 };
-        self.attempts.store(attempts, Ordering::Release);
-        self.life.store(life, Ordering::Release);
+        self.grant(has_media);
     }
 
-    /// True if the settings are to be requested now. `waits` and `has_media` are what the bring-up
-    /// found.
-    fn takes_attempt(&self, life: u32, waits: bool, has_media: bool) -> bool {
-        if self.life.swap(life, Ordering::AcqRel) != life {
-            self.is_due.store(waits, Ordering::Release);
-            let attempts = if has_media { PHY_ATTEMPTS } else { 0 };
-            self.attempts.store(attempts, Ordering::Release);
-        }
+    fn grant(&self, has_media: bool) {
+        let attempts = if has_media { PHY_ATTEMPTS } else { 0 };
+        self.attempts.store(attempts, Ordering::Release);
+    }
+
+    /// True if the settings are to be requested now.
+    fn takes_attempt(&self) -> bool {
         let take = |left: u32| left.checked_sub(1);
         let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
         self.is_due.load(fetch) && self.attempts.fetch_update(set, fetch, take).is_ok()
@@ -60,6 +65,10 @@ impl Device {
     ///
     /// Source: ice `ice_main.c`, `ice_link_event`.
     pub fn poll_firmware_events(&self) -> Result<Vec<FirmwareEvent>, StageError> {
+        let facts = self.facts();
+        let has_media = facts.link.is_some_and(|link| link.media);
+        self.late_phy
+            .begin(self.life, facts.phy_waits_for_module, has_media);
         let admin = self.context().admin()?;
         let discarded = admin.events_discarded();
         let reported = admin.take_events()?;
@@ -99,7 +108,7 @@ impl Device {
         }
         for event in &*events {
             if let FirmwareEvent::Link(state) = event {
-                self.late_phy.see(self.life, state.media);
+                self.late_phy.see(state.media);
             }
         }
     }
@@ -109,10 +118,7 @@ impl Device {
     ///
     /// Source: ice `ice_main.c`, `ice_check_media_subtask`.
     fn configure_late_phy(&self) {
-        let facts = self.facts();
-        let has_media = facts.link.is_some_and(|link| link.media);
-        let waits = facts.phy_waits_for_module;
-        if !self.late_phy.takes_attempt(self.life, waits, has_media) {
+        if !self.late_phy.takes_attempt() {
             return;
         }
         match self.request_phy() {

@@ -478,7 +478,7 @@ fn a_transmit_queue_belongs_to_the_owner_that_its_vsi_is_of() {
                     ..TransmitContext::zeroed()
                 };
                 give_queue(&mut client, group, 7, context).ok();
-                let stamps = time_stamp_enable && kind != kind::PHYSICAL_FUNCTION;
+                let stamps = time_stamp_enable && kind == kind::VIRTUAL_FUNCTION;
                 let wrong = owner != expected || stamps;
                 let breaches = if wrong { vec![WRONG] } else { vec![] };
                 assert_eq!(client.breach_names(), breaches, "{kind} {owner}");
