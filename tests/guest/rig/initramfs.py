@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-PROGRAMS = """bash busybox kmod ip rdma devlink ethtool lspci strace ping tcpdump iperf3 tc bridge
+PROGRAMS = """bash busybox kmod ip rdma devlink dcb ethtool lspci strace ping tcpdump iperf3 tc bridge
     ibv_devinfo ibv_devices ibv_rc_pingpong ibv_ud_pingpong ibv_srq_pingpong ibv_asyncwatch
     dnsmasq rping ucmatose udaddy rdma_server rdma_client mckey ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw
     ib_write_lat ib_read_lat ib_send_lat ib_atomic_lat""".split()

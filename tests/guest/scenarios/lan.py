@@ -175,6 +175,7 @@ def classes(stage):
         for priority in (0, 3):
             guests[0].run(f"ping -q -c 10 -i 0.05 -Q {priority << 5} 10.0.0.2", 30)
         iperf(guests[0], guests[1], "10.0.0.1", seconds=2)
+    return "two classes and one again: link up, ping by both priorities, TCP"
 
 
 def rss(stage):
