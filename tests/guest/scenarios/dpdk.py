@@ -30,7 +30,7 @@ LEAVES = {
     "scheduler nodes (id, parent, kind)": (re.compile(r"^\(102, ffffffff, 0\)"),),
 }
 # DPDK 25.11 takes the link down when a port closes, unless the device argument `link_state_on_close` prevents it; 24.11 does not.
-LINK_DOWN_AT_CLOSE = {"link settings (disabled, events on, their mask, PHY changed)": (re.compile(r"^\(true, false, 0, true\)"),)}
+LINK_DOWN_AT_CLOSE = {"link settings (disabled, events on, their mask, PHY changed, loopback, pause timers changed)": (re.compile(r"^\(true, false, 0, true,"),)}
 # Flows from a file, bytes of a segment, entries of a lookup table.
 FLOWS, SEGMENT, TABLE = 48, 1000, 512
 SECONDS = 300
