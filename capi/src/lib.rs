@@ -53,6 +53,7 @@ mod post;
 mod probe;
 mod queue_pair;
 mod reach;
+mod refused;
 mod room;
 mod rsocket;
 mod shared;

@@ -6,13 +6,13 @@ use crate::abi::{
 use crate::address::HandleObject;
 use crate::bind::{bind_of, note_bound};
 use crate::completion::CompletionObject;
-use crate::errno;
 use crate::fragments::{entries, fragments};
 use crate::pair::Pair;
 use crate::queue_pair::{Inner, QueuePairObject};
+use crate::refused::{Refused, refused};
 use crate::room::Room;
 use crate::work_completion::flushed;
-use ringside_pmd::rdma::{Connected, DatagramReady, Fragment, PostError, QueuePair, SendFlags, To};
+use ringside_pmd::rdma::{Connected, DatagramReady, Fragment, QueuePair, SendFlags, To};
 use ringside_qp::{LocalInvalidate, Read, Send, SendInline, SendKind, Write, WriteInline};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -79,45 +79,6 @@ fn flags_of(wanted: u32, signal_all: bool) -> SendFlags {
         flags = flags | SendFlags::READ_FENCE;
     }
     flags
-}
-
-/// The reason why a request was not posted.
-enum Refused {
-    /// an errno value
-    Errno(c_int),
-    /// the queue pair has failed: the request completes as flushed
-    Flushed,
-}
-
-impl Refused {
-    /// Completes the request by `flush` if its queue pair has failed; else the errno value.
-    fn settle(self, flush: impl FnOnce() -> Result<(), c_int>) -> Result<(), c_int> {
-        match self {
-            Self::Flushed => flush(),
-            Self::Errno(error) => Err(error),
-        }
-    }
-}
-
-impl From<c_int> for Refused {
-    fn from(error: c_int) -> Self {
-        Self::Errno(error)
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn refused(error: PostError) -> Refused {
-    error.into()
-}
-
-impl From<PostError> for Refused {
-    fn from(error: PostError) -> Self {
-        match error {
-            PostError::Failed | PostError::DeviceFailed | PostError::Destroyed => Self::Flushed,
-            error => Self::Errno(errno::of_post(&error)),
-        }
-    }
 }
 
 fn post_connected(

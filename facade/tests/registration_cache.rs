@@ -8,8 +8,9 @@ use ringside::bus::{Around, Function, FunctionError, Iova};
 use ringside::config::HugePages;
 use ringside::driver::BringUpOptions;
 use ringside::driver::rdma::{CacheError, Quotas};
-use ringside::model::{Threaded, WorldSettings};
+use ringside::model::{Fault, Threaded, WorldSettings};
 use ringside::prelude::*;
+use ringside::spec::rdma::commands::Opcode;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -613,6 +614,41 @@ fn memory_is_in_use_until_another_thread_has_deregistered_it() {
         });
         cache.invalidate(pages.at(0), PAGE).unwrap();
     }
+    drop((cache, domain));
+    assert!(device.shutdown().failures.is_empty());
+    pages.unmap();
+    model.stop();
+}
+
+#[test]
+fn memory_whose_deregistration_is_not_confirmed_stays_in_use() {
+    let model = Threaded::start(&WorldSettings::with_functions(1), None).unwrap();
+    let mut config = Config::default();
+    config.memory.hugepages = HugePages::None;
+    let function = model.function(0).unwrap();
+    let options = BringUpOptions::default();
+    let device = ringside::driver::Device::bring_up(function, &config, options).unwrap();
+    let domain = device.protection_domain().unwrap();
+    let cache = cache_of(&domain, settings(Unmapping::Told));
+    let pages = Pages::map(2 * PAGE);
+    drop(cache.get(pages.at(0), PAGE).unwrap());
+    let refused = Fault::ControlCommandFails {
+        opcode: Opcode::DeallocateStag.code(),
+        major: 0x1234,
+        minor: 0x5678,
+    };
+    model.with(move |world| world.inject(0, refused));
+    let first = cache.invalidate(pages.at(0), PAGE).unwrap_err();
+    assert!(matches!(first, CacheError::Deregister(_)), "{first}");
+    model.with(|world| world.clear_faults(0));
+    let second = cache.invalidate(pages.at(0), PAGE).unwrap_err();
+    assert!(
+        matches!(second, CacheError::InUse { entries: 1 }),
+        "{second}"
+    );
+    cache
+        .invalidate(pages.at(PAGE), PAGE)
+        .expect("another page");
     drop((cache, domain));
     assert!(device.shutdown().failures.is_empty());
     pages.unmap();

@@ -31,7 +31,6 @@ pub(crate) use rss::Spreading;
 use crate::chip::{Context, QueueCause, Timer};
 use crate::strict::Ledger;
 use answers::Answers;
-
 use flow_director::FlowDirector;
 use frame::{Headers, Spares};
 use headers::{ETHERNET_BYTES, Parsed};

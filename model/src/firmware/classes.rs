@@ -3,18 +3,10 @@
 //! Source: ice `ice_dcb.c`, `ice_set_dcb_cfg` and `ice_add_ieee_ets_tlv`; IEEE 802.1Qaz.
 
 use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::admin::lldp::tlv;
 
 /// Traffic classes that a port may have.
 pub(super) const CLASSES: usize = 8;
-
-/// Type of a TLV that an organisation defines.
-const TYPE_ORGANISATION: u16 = 127;
-/// Organisation and subtype of the TLV "ETS configuration".
-const ETS_CONFIGURATION: [u8; 4] = [0x00, 0x80, 0xC2, 9];
-/// Bytes of that TLV before its table of priorities: organisation, subtype and number of classes.
-const ETS_HEAD: usize = 5;
-/// Bytes of the table of priorities: half a byte for each.
-const ETS_PRIORITIES: usize = 4;
 
 /// The classes of a port, and the share of the link that each one gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,37 +24,33 @@ impl Classes {
         share: [100, 0, 0, 0, 0, 0, 0, 0],
     };
 
-    /// Reads the TLVs of a MIB. `None`: they do not speak of classes.
+    /// Reads the records of a MIB. `None`: none of them is about classes.
     ///
-    /// Errors: `Invalid` for a TLV that is cut, and a class beyond the eight.
+    /// Errors: `Invalid` for a record that is cut, and a class beyond the eight.
     pub(super) fn of_mib(mut bytes: &[u8]) -> Result<Option<Self>, ReturnCode> {
-        while let [high, low, rest @ ..] = bytes {
-            let head = u16::from_be_bytes([*high, *low]);
-            let length = usize::from(head & 0x1FF);
-            let (value, after) = rest.split_at_checked(length).ok_or(ReturnCode::Invalid)?;
-            if head >> 9 == TYPE_ORGANISATION && value.starts_with(&ETS_CONFIGURATION) {
-                return Self::of_ets(value).map(Some);
+        while !bytes.is_empty() {
+            let (kind, content, rest) = tlv::split_first(bytes).ok_or(ReturnCode::Invalid)?;
+            if kind == tlv::END {
+                break;
             }
-            bytes = after;
+            let classes = content.strip_prefix(&tlv::CLASSES);
+            if let (tlv::ORGANIZATION, Some(classes)) = (kind, classes) {
+                return Self::of_record(classes).map(Some);
+            }
+            bytes = rest;
         }
         Ok(None)
     }
 
-    fn of_ets(value: &[u8]) -> Result<Self, ReturnCode> {
-        let tables = value.get(ETS_HEAD..).ok_or(ReturnCode::Invalid)?;
-        let (priorities, shares) = tables
-            .split_at_checked(ETS_PRIORITIES)
-            .ok_or(ReturnCode::Invalid)?;
-        let mut classes = Self {
-            used: 0,
-            share: *shares.first_chunk().ok_or(ReturnCode::Invalid)?,
-        };
-        for class in priorities.iter().flat_map(|two| [two >> 4, two & 0xF]) {
+    fn of_record(content: &[u8]) -> Result<Self, ReturnCode> {
+        let (of_priorities, share) = tlv::classes(content).ok_or(ReturnCode::Invalid)?;
+        let mut used = 0;
+        for class in of_priorities {
             if usize::from(class) >= CLASSES {
                 return Err(ReturnCode::Invalid);
             }
-            classes.used |= 1 << class;
+            used |= 1 << class;
         }
-        Ok(classes)
+        Ok(Self { used, share })
     }
 }

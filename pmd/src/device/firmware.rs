@@ -60,7 +60,8 @@ impl Device {
     /// this does. Its answer is the state by then: it is the last report, unless the reports end with
     /// the same state.
     ///
-    /// Control path: it reads registers and, after a change of the link, waits for one command.
+    /// Control path: it reads registers and, after a change of the link, waits for a command; for
+    /// three more when a module came, whose PHY is configured.
     /// Errors: those of the admin queue; a device that was shut down has none.
     ///
     /// Source: ice `ice_main.c`, `ice_link_event`.

@@ -5,7 +5,7 @@ use super::{synthetic_package, world};
 use ringside_bus::dma_pool::PoolSettings;
 use ringside_bus::{DmaPool, PageSize};
 use ringside_model::function::ResetKind;
-use ringside_model::{Fault, Stepped};
+use ringside_model::{Fault, Stepped, record};
 use ringside_pmd::admin::AdminQueue;
 use ringside_pmd::ddp::PackageState;
 use ringside_pmd::lan::FirmwareEvent;
@@ -197,6 +197,65 @@ fn a_module_that_comes_in_service_is_configured_and_one_that_is_gone_is_no_failu
         }
         demand_no_breach(&world);
     }
+}
+
+#[test]
+fn a_busy_phy_of_a_module_that_came_is_asked_again() {
+    let world = world();
+    switch_link_off(&world);
+    world.with(|world| world.inject(0, Fault::ModuleAbsent));
+    let device = bring_up(&world, None).unwrap();
+    world.with(|world| world.clear_faults(0));
+    let busy = Fault::AdminCommandFails {
+        opcode: Opcode::SetPhyConfig.code(),
+        code: u16::from(ReturnCode::Busy.code()),
+    };
+    world.with(|world| world.inject(0, busy));
+    assert_eq!(reported(&world, &device), [false]);
+    assert_eq!(reported(&world, &device), [false; 0]);
+    world.with(|world| world.clear_faults(0));
+    assert_eq!(reported(&world, &device), [false; 0]);
+    assert_eq!(reported(&world, &device), [true]);
+    assert_eq!(device.shutdown().failures, []);
+    demand_no_breach(&world);
+}
+
+#[test]
+fn a_module_that_is_exchanged_gets_the_settings_as_well() {
+    let world = world();
+    let device = bring_up(&world, None).unwrap();
+    let queries_of = |faults: &[Fault]| {
+        let recorder = record::Recorder::in_memory(1 << 10);
+        world.with(|world| world.record(&recorder));
+        for fault in faults {
+            world.with(|world| world.inject(0, fault.clone()));
+            assert_eq!(reported(&world, &device), [false]);
+            world.with(|world| world.clear_faults(0));
+            assert_eq!(reported(&world, &device), [true]);
+        }
+        let entries = recorder.take();
+        entries
+            .iter()
+            .filter(|entry| asks_the_phy(&entry.event))
+            .count()
+    };
+    assert_eq!(queries_of(&[Fault::LinkDown]), 0);
+    assert_eq!(
+        queries_of(&[Fault::ModuleAbsent]),
+        2,
+        "what is possible and what is active"
+    );
+    assert_eq!(queries_of(&[Fault::LinkDown]), 0, "once for each module");
+    assert_eq!(device.shutdown().failures, []);
+    demand_no_breach(&world);
+}
+
+fn asks_the_phy(event: &record::Event) -> bool {
+    let record::Event::Admin(command) = event else {
+        return false;
+    };
+    let opcode = command.before[2..].first_chunk().copied();
+    opcode.map(u16::from_le_bytes) == Some(Opcode::GetPhyCapabilities.code())
 }
 
 #[test]

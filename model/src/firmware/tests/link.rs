@@ -30,7 +30,7 @@ fn link_is_up_at_100g_and_one_event_tells_when_it_goes() {
     let (low, high) = (up.phy_type_low.get(), up.phy_type_high.get());
     assert_eq!(low.count_ones() + high.count_ones(), 1);
     client.inject(Fault::LinkDown);
-    assert!(client.event().is_none(), "nobody asked for events");
+    assert!(client.event().is_none(), "no event was requested");
     client.world.with(|world| world.clear_faults(0));
     assert!(client.event().is_none());
     link_status(&mut client, link_events::ENABLE);

@@ -1,6 +1,6 @@
 //! The package and its locks.
 
-use super::client::{Client, none};
+use super::client::{Answered, Client, none};
 use super::lock;
 use crate::faults::Fault;
 use ringside_spec::lan::admin::generic::{RequestResource, lock_status, resource};
@@ -45,12 +45,7 @@ fn the_package_of_the_flash_is_active_and_another_is_downloaded() {
     client
         .direct(Opcode::RequestResource, &lock(resource::GLOBAL_CONFIG))
         .ok();
-    let last = DownloadPackage {
-        flags: LAST_BUFFER,
-        ..DownloadPackage::zeroed()
-    };
-    let only = package_buffer(section::METADATA);
-    client.give(Opcode::DownloadPackage, &last, &only).ok();
+    download(&mut client, LAST_BUFFER, section::METADATA).ok();
     let list = package_list(&mut client);
     assert_eq!((list[0].active, list[0].in_nvm), (1, 0));
     assert!(list[0].name.starts_with(b"TEST"));
@@ -95,30 +90,33 @@ fn package_buffer(first_section: u32) -> Vec<u8> {
     buffer
 }
 
-#[test]
-fn signed_package_brings_its_signature_before_its_metadata() {
+/// A device without a package, whose driver holds the lock.
+fn loading() -> Client {
     let mut client = Client::ready();
     client.inject(Fault::NoPackageLoaded);
     client
         .direct(Opcode::RequestResource, &lock(resource::GLOBAL_CONFIG))
         .ok();
-    let last = DownloadPackage {
-        flags: LAST_BUFFER,
+    client
+}
+
+fn download(client: &mut Client, flags: u8, first_section: u32) -> Answered {
+    let parameters = DownloadPackage {
+        flags,
         ..DownloadPackage::zeroed()
     };
+    let buffer = package_buffer(first_section);
+    client.give(Opcode::DownloadPackage, &parameters, &buffer)
+}
+
+#[test]
+fn signed_package_brings_its_signature_before_its_metadata() {
+    let mut client = loading();
     for first in [2, 3, section::METADATA] {
-        client
-            .give(Opcode::DownloadPackage, &none(), &package_buffer(first))
-            .ok();
+        download(&mut client, 0, first).ok();
         assert!(package_list(&mut client).is_empty());
     }
-    client
-        .give(
-            Opcode::DownloadPackage,
-            &last,
-            &package_buffer(section::PARSER_BOOST),
-        )
-        .ok();
+    download(&mut client, LAST_BUFFER, section::PARSER_BOOST).ok();
     assert!(package_list(&mut client)[0].name.starts_with(b"TEST"));
     assert!(client.breach_names().is_empty());
 }
@@ -126,23 +124,10 @@ fn signed_package_brings_its_signature_before_its_metadata() {
 #[test]
 fn a_second_signature_comes_after_the_last_buffer_of_the_first_range() {
     for (flags, expected) in [(LAST_BUFFER, ReturnCode::Ok), (0, ReturnCode::BadManifest)] {
-        let mut client = Client::ready();
-        client.inject(Fault::NoPackageLoaded);
-        client
-            .direct(Opcode::RequestResource, &lock(resource::GLOBAL_CONFIG))
-            .ok();
-        let marked = DownloadPackage {
-            flags,
-            ..DownloadPackage::zeroed()
-        };
-        client
-            .give(Opcode::DownloadPackage, &none(), &package_buffer(2))
-            .ok();
-        let metadata = package_buffer(section::METADATA);
-        client
-            .give(Opcode::DownloadPackage, &marked, &metadata)
-            .ok();
-        let second = client.give(Opcode::DownloadPackage, &none(), &package_buffer(2));
+        let mut client = loading();
+        download(&mut client, 0, 2).ok();
+        download(&mut client, flags, section::METADATA).ok();
+        let second = download(&mut client, 0, 2);
         assert_eq!(second.descriptor.return_code(), expected);
         assert_eq!(client.breach_names().is_empty(), flags == LAST_BUFFER);
     }
@@ -150,16 +135,8 @@ fn a_second_signature_comes_after_the_last_buffer_of_the_first_range() {
 
 #[test]
 fn package_without_metadata_is_refused_at_its_last_buffer() {
-    let mut client = Client::ready();
-    client.inject(Fault::NoPackageLoaded);
-    client
-        .direct(Opcode::RequestResource, &lock(resource::GLOBAL_CONFIG))
-        .ok();
-    let last = DownloadPackage {
-        flags: LAST_BUFFER,
-        ..DownloadPackage::zeroed()
-    };
-    let answer = client.give(Opcode::DownloadPackage, &last, &package_buffer(2));
+    let mut client = loading();
+    let answer = download(&mut client, LAST_BUFFER, 2);
     assert_eq!(answer.descriptor.return_code(), ReturnCode::BadManifest);
     assert!(package_list(&mut client).is_empty());
     assert_eq!(
@@ -173,45 +150,21 @@ fn package_that_is_missing_is_taken_in_order_and_becomes_active() {
     let mut client = Client::ready();
     client.inject(Fault::NoPackageLoaded);
     assert!(package_list(&mut client).is_empty());
-    let last = DownloadPackage {
-        flags: LAST_BUFFER,
-        ..DownloadPackage::zeroed()
-    };
-    let early = client.give(
-        Opcode::DownloadPackage,
-        &last,
-        &package_buffer(section::METADATA),
-    );
+    let early = download(&mut client, LAST_BUFFER, section::METADATA);
     assert_eq!(early.descriptor.return_code(), ReturnCode::NotPermitted);
     let global = client
         .direct(Opcode::RequestResource, &lock(resource::GLOBAL_CONFIG))
         .ok();
     let granted: RequestResource = global.descriptor.parameters();
     assert_eq!(granted.status.get(), lock_status::GRANTED);
-    let wrong = client.give(
-        Opcode::DownloadPackage,
-        &last,
-        &package_buffer(section::PARSER_BOOST),
-    );
+    let wrong = download(&mut client, LAST_BUFFER, section::PARSER_BOOST);
     assert_eq!(wrong.descriptor.return_code(), ReturnCode::Invalid);
-    client
-        .give(
-            Opcode::DownloadPackage,
-            &none(),
-            &package_buffer(section::METADATA),
-        )
-        .ok();
+    download(&mut client, 0, section::METADATA).ok();
     assert!(
         package_list(&mut client).is_empty(),
         "not before the last buffer"
     );
-    client
-        .give(
-            Opcode::DownloadPackage,
-            &last,
-            &package_buffer(section::PARSER_BOOST),
-        )
-        .ok();
+    download(&mut client, LAST_BUFFER, section::PARSER_BOOST).ok();
     client
         .direct(Opcode::ReleaseResource, &lock(resource::GLOBAL_CONFIG))
         .ok();

@@ -1,6 +1,7 @@
 //! The scheduler's tree and its leaves.
 
 use super::client::{Answered, Client, none};
+use super::switching::add_vsi_of;
 use ringside_spec::lan::admin::lldp::LldpSetLocalMib;
 use ringside_spec::lan::admin::queues::{
     AddRdmaQueueSets, AddTransmitQueues, DisableTransmitQueues, DisabledQueue, MoveTransmitQueues,
@@ -10,7 +11,7 @@ use ringside_spec::lan::admin::scheduler::{
     Element, ElementCommand, ElementType, GetTopology, GroupHeader, NO_NODE, Node, PortEts,
     QueryPortEts, RateLimitCommand, RateLimitProfile, SchedulerResources, TopologyBranch,
 };
-use ringside_spec::lan::admin::vsi::{VsiAnswer, VsiCommand, VsiNumber, VsiProperties, kind};
+use ringside_spec::lan::admin::vsi::kind;
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
 use ringside_spec::lan::transmit::{TransmitContext, owner};
 use zerocopy::IntoBytes;
@@ -472,7 +473,7 @@ fn a_transmit_queue_belongs_to_the_owner_that_its_vsi_is_of() {
                 let group = *branch(&mut client).last().unwrap();
                 let context = TransmitContext {
                     ring_length: 64,
-                    vsi: vsi_of(&mut client, kind),
+                    vsi: add_vsi_of(&mut client, kind),
                     owner,
                     time_stamp_enable,
                     ..TransmitContext::zeroed()
@@ -485,21 +486,6 @@ fn a_transmit_queue_belongs_to_the_owner_that_its_vsi_is_of() {
             }
         }
     }
-}
-
-fn vsi_of(client: &mut Client, kind: u16) -> u16 {
-    let asked = VsiCommand {
-        vsi_flags: kind.into(),
-        ..VsiCommand::zeroed()
-    };
-    let properties = VsiProperties {
-        switch_id: 1,
-        ..VsiProperties::zeroed()
-    };
-    let answer = client
-        .give(Opcode::AddVsi, &asked, properties.as_bytes())
-        .ok();
-    VsiNumber(answer.descriptor.parameters::<VsiAnswer>().number.get()).number()
 }
 
 #[test]

@@ -15,8 +15,12 @@ use ringside_spec::lan::registers::filters;
 use zerocopy::IntoBytes;
 
 pub(crate) fn add_vsi(client: &mut Client) -> u16 {
+    add_vsi_of(client, kind::PHYSICAL_FUNCTION)
+}
+
+pub(crate) fn add_vsi_of(client: &mut Client, kind: u16) -> u16 {
     let asked = VsiCommand {
-        vsi_flags: kind::PHYSICAL_FUNCTION.into(),
+        vsi_flags: kind.into(),
         ..VsiCommand::zeroed()
     };
     let properties = VsiProperties {

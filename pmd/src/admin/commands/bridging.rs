@@ -4,7 +4,7 @@ use super::read_at;
 use crate::admin::{AdminError, AdminQueue, Data};
 use ringside_spec::lan::admin::generic::NoParameters;
 use ringside_spec::lan::admin::lldp::{
-    CeeConfig, LldpGetMib, MAX_MIB_BYTES, MIB_HEADER_BYTES, MibType, TlvHead, mib, tlv,
+    CeeConfig, LldpGetMib, MAX_MIB_BYTES, MIB_HEADER_BYTES, MibType, mib, tlv,
 };
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
 
@@ -64,27 +64,19 @@ impl AdminQueue {
 /// Reads the records that matter; records that end early are left out.
 pub(super) fn decode_records(mut rest: &[u8]) -> Bridging {
     let mut found = Bridging::default();
-    while let Some((head, body)) = rest.split_first_chunk::<2>() {
-        let head = TlvHead(u16::from_be_bytes(*head));
-        let length = usize::from(head.length());
-        if head.kind() == tlv::END || length > body.len() {
+    while let Some((kind, content, next)) = tlv::split_first(rest) {
+        if kind == tlv::END {
             break;
         }
-        let (record, next) = body.split_at(length);
         rest = next;
-        let Some((&owner, content)) = record.split_first_chunk::<4>() else {
+        if kind != tlv::ORGANIZATION {
             continue;
-        };
-        match (head.kind(), owner, content) {
-            (tlv::ORGANIZATION, tlv::CLASSES, [_, classes @ ..]) => {
-                let of_priorities = classes.iter().take(4);
-                let last = of_priorities.map(|pair| (pair >> 4).max(pair & 0xF)).max();
-                found.classes = last.map_or(0, |last| last + 1);
-            }
-            (tlv::ORGANIZATION, tlv::FLOW_CONTROL, [_, priorities, ..]) => {
-                found.flow_control = *priorities;
-            }
-            _ => {}
+        }
+        if let Some(classes) = content.strip_prefix(&tlv::CLASSES) {
+            let last = tlv::classes(classes).and_then(|(classes, _)| classes.into_iter().max());
+            found.classes = last.map_or(0, |last| last + 1);
+        } else if let Some([_, priorities, ..]) = content.strip_prefix(&tlv::FLOW_CONTROL) {
+            found.flow_control = *priorities;
         }
     }
     found

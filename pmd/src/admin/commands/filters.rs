@@ -1,18 +1,17 @@
 //! Filter rules of the switch: addresses, all packets, VLANs. VSIs share the rule of a packet.
 
-use super::{read_at, switch};
+use super::{plain, read_at, switch};
 use crate::admin::switch_rules::{
     ListKind, ListName, Loopback, Made, Member, RulePackets, SharedRule, VsiList,
 };
 use crate::admin::{AdminError, AdminQueue, Data};
 use ringside_spec::lan::admin::Opcode;
 use ringside_spec::lan::admin::switch::{
-    AllocateResource, LOOKUP_HEADER_BYTES, LookupRule, Resource, ResourceElements, ResourceType,
-    RuleHeader, RuleType, SingleAction, SwitchRules, VsiListRule, action, recipe,
+    LOOKUP_HEADER_BYTES, LookupRule, Resource, RuleHeader, RuleType, SingleAction, SwitchRules,
+    VsiListRule, action, recipe,
 };
 use std::collections::BTreeSet;
 use zerocopy::IntoBytes;
-use zerocopy::byteorder::little_endian::U16;
 
 /// Offset of the tag's control in a rule's header.
 const TAG_CONTROL_AT: usize = 14;
@@ -210,11 +209,7 @@ impl AdminQueue {
 
     /// Allocates a list (0x0208) and puts VSIs into it; returns its number.
     fn make_list(&self, kind: ListKind, vsis: &BTreeSet<u16>) -> Result<u16, AdminError> {
-        let opcode = Opcode::AllocateResource;
-        let data = resource_of(kind, 0);
-        let answer = self.execute(opcode, &one_resource(), Data::Send(&data))?;
-        let list: U16 = read_at(opcode, &answer.data, ResourceElements::SIZE)?;
-        let list = list.get();
+        let list = self.allocate_resource(plain(resource_of(kind)), 1)?;
         let set = match kind {
             ListKind::Replication => RuleType::VsiListSet,
             ListKind::Prune => RuleType::PruneListSet,
@@ -237,9 +232,7 @@ impl AdminQueue {
 
     /// Frees a list (0x0209).
     fn free_list(&self, kind: ListKind, list: u16) -> Result<(), AdminError> {
-        let data = resource_of(kind, list);
-        self.execute(Opcode::FreeResource, &one_resource(), Data::Send(&data))?;
-        Ok(())
+        self.free_resource(resource_of(kind), 1, list)
     }
 }
 
@@ -313,22 +306,9 @@ fn one_rule() -> SwitchRules {
     }
 }
 
-fn one_resource() -> AllocateResource {
-    AllocateResource {
-        entry_count: 1.into(),
-        ..AllocateResource::zeroed()
-    }
-}
-
-fn resource_of(kind: ListKind, number: u16) -> Vec<u8> {
-    let resource = match kind {
+const fn resource_of(kind: ListKind) -> Resource {
+    match kind {
         ListKind::Replication => Resource::VsiListReplication,
         ListKind::Prune => Resource::VsiListPrune,
-    };
-    let kind = ResourceType::ZERO.with_resource(resource.code());
-    let head = ResourceElements {
-        resource_type: kind.0.into(),
-        count: 1.into(),
-    };
-    [head.as_bytes(), &number.to_le_bytes()].concat()
+    }
 }

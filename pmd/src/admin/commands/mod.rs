@@ -2,7 +2,6 @@
 
 mod bridging;
 mod capabilities;
-mod filter_entries;
 mod filters;
 mod generic;
 mod link;
@@ -10,6 +9,7 @@ mod neighbour;
 mod package;
 mod packet_queues;
 mod profiles;
+mod resources;
 mod scheduler;
 mod switch;
 mod vsi;
@@ -20,6 +20,7 @@ pub use generic::{FirmwareVersion, GlobalLock};
 pub use link::LinkState;
 pub use package::InstalledPackage;
 pub(crate) use profiles::Section;
+pub(crate) use resources::plain;
 pub use scheduler::SchedulerLimits;
 pub use switch::{SwitchPort, VlanMode};
 

@@ -1,19 +1,16 @@
 //! Profiles of the packet pipeline: their resources, and changes of the package's tables.
 
-use super::read_at;
+use super::plain;
 use crate::admin::change_lock::Turn;
 use crate::admin::{AdminError, AdminQueue, Data};
 use ringside_bus::{Deadline, Instant};
 use ringside_spec::lan::admin::generic::{lock_timeout_ms, resource};
 use ringside_spec::lan::admin::package::{DownloadPackage, LAST_BUFFER};
-use ringside_spec::lan::admin::switch::{
-    AllocateResource, Resource, ResourceElements, ResourceType,
-};
+use ringside_spec::lan::admin::switch::Resource;
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
 use ringside_spec::lan::package::{BufferHeader, SECTION_OFFSET_MIN, SectionEntry};
 use std::time::Duration;
 use zerocopy::IntoBytes;
-use zerocopy::byteorder::little_endian::U16;
 
 /// The firmware's limit for one holder of the change lock.
 const CHANGE_LOCK_MS: u32 = lock_timeout_ms::CHANGE_LOCK;
@@ -32,15 +29,11 @@ impl AdminQueue {
     /// searched for from the end: rows at the beginning are for those that match flags.
     /// Source: ice `ice_flex_pipe.c`, `ice_alloc_prof_id`, `ice_alloc_tcam_ent`.
     pub(crate) fn allocate_table_entry(&self, resource: Resource) -> Result<u16, AdminError> {
-        let opcode = Opcode::AllocateResource;
         let is_row = matches!(resource, Resource::HashTcam | Resource::FlowDirectorTcam);
-        let kind = ResourceType::ZERO
-            .with_resource(resource.code())
+        let kind = plain(resource)
             .with_ignore_index(true)
             .with_scan_bottom(is_row);
-        let answer = self.execute(opcode, &one(), Data::Send(&list(kind, 0)))?;
-        let number: U16 = read_at(opcode, &answer.data, ResourceElements::SIZE)?;
-        Ok(number.get())
+        self.allocate_resource(kind, 1)
     }
 
     /// Frees a profile or a row (0x0209).
@@ -49,20 +42,13 @@ impl AdminQueue {
         resource: Resource,
         number: u16,
     ) -> Result<(), AdminError> {
-        let kind = ResourceType::ZERO.with_resource(resource.code());
-        let data = list(kind, number);
-        self.execute(Opcode::FreeResource, &one(), Data::Send(&data))?;
-        Ok(())
+        self.free_resource(resource, 1, number)
     }
 
     /// Allocates a block of counters of the flow director (0x0208); returns its number.
     /// Source: ice `ice_alloc_fd_res_cntr`.
     pub(crate) fn allocate_counter_block(&self) -> Result<u16, AdminError> {
-        let opcode = Opcode::AllocateResource;
-        let kind = ResourceType::ZERO.with_resource(Resource::FlowDirectorCounters.code());
-        let answer = self.execute(opcode, &one(), Data::Send(&list(kind, 0)))?;
-        let number: U16 = read_at(opcode, &answer.data, ResourceElements::SIZE)?;
-        Ok(number.get())
+        self.allocate_resource(plain(Resource::FlowDirectorCounters), 1)
     }
 
     /// Changes the tables that the package filled (0x0C42): all sections at once, under the change
@@ -149,19 +135,4 @@ fn buffer_of(sections: &[Section]) -> Vec<u8> {
         data_end: (at as u16).into(),
     };
     [head.as_bytes(), &entries, &bodies].concat()
-}
-
-fn one() -> AllocateResource {
-    AllocateResource {
-        entry_count: 1.into(),
-        ..AllocateResource::zeroed()
-    }
-}
-
-fn list(kind: ResourceType, number: u16) -> Vec<u8> {
-    let head = ResourceElements {
-        resource_type: kind.0.into(),
-        count: 1.into(),
-    };
-    [head.as_bytes(), &number.to_le_bytes()].concat()
 }

@@ -41,8 +41,8 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     Ok(())
 }
 
-/// The PHY is configured when a module comes; the undo of that is recorded now, if the firmware says
-/// which settings there are.
+/// The PHY is configured when a module comes. The undo of that is recorded now, if the firmware
+/// reports settings.
 fn wait_for_module(context: &mut Context, port: u8) -> Result<(), StageError> {
     context.facts.phy_waits_for_module = true;
     let active = match context.admin()?.phy_capabilities(report_mode::ACTIVE) {

@@ -105,16 +105,22 @@ impl Port {
     pub fn set_error_correction(&self, wanted: ErrorCorrection) -> Result<(), PortError> {
         let (possible, found) = self.active_phy()?;
         let has = ForwardErrorCorrection(possible.error_correction);
-        let asked = match wanted {
+        let (is_possible, asked) = match wanted {
             // The firmware chooses among those that it may.
-            ErrorCorrection::Automatic => has,
-            ErrorCorrection::Off => ForwardErrorCorrection::ZERO,
-            ErrorCorrection::ReedSolomon => reed_solomon(has),
-            ErrorCorrection::BaseR => base_r(has),
-        };
-        let is_possible = match wanted {
-            ErrorCorrection::Automatic | ErrorCorrection::Off => true,
-            _ => asked != ForwardErrorCorrection::ZERO,
+            ErrorCorrection::Automatic => (true, has),
+            ErrorCorrection::Off => (true, ForwardErrorCorrection::ZERO),
+            ErrorCorrection::ReedSolomon => {
+                let asked = reed_solomon(has);
+                let asked = asked.with_rs_528_request(true).with_rs_544_request(true);
+                (has.rs_clause_91(), asked)
+            }
+            ErrorCorrection::BaseR => {
+                let asked = base_r(has);
+                let asked = asked
+                    .with_kr_10g_40g_request(true)
+                    .with_kr_25g_request(true);
+                (has.kr_10g_40g() || has.kr_clause_74(), asked)
+            }
         };
         if !is_possible {
             return Err(PortError::Invalid {
@@ -168,10 +174,8 @@ impl Port {
     }
 }
 
-/// The bits of Reed-Solomon codes, abilities and requests: no others may go with them.
-///
-/// Source: ice `ice_common.c`, `ice_cfg_phy_fec`; `ice_main.c`, `ice_configure_phy`, for the limit to
-/// the capabilities.
+/// The bits of Reed-Solomon codes, abilities and requests. None of the other family may go with
+/// them. Source: ice `ice_common.c`, `ice_cfg_phy_fec`.
 fn reed_solomon(all: ForwardErrorCorrection) -> ForwardErrorCorrection {
     ForwardErrorCorrection::ZERO
         .with_rs_clause_91(all.rs_clause_91())

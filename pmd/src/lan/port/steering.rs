@@ -426,31 +426,29 @@ impl PortShared {
             None => self,
         };
         let mut director = home.director();
-        if director.queue.is_none() {
-            if self.further.is_none() {
-                self.free_entries(admin, &mut director);
-            }
-            return;
+        if director.queue.is_some() {
+            self.leave(home, admin, &mut director);
         }
+        if self.further.is_none() {
+            if let Some(first) = director.counters.take() {
+                let block = first / COUNTERS_PER_BLOCK;
+                self.free_entry(admin, Resource::FlowDirectorCounters, block);
+            }
+            self.free_entries(admin, &mut director);
+        }
+    }
+
+    /// Takes the rules of this VSI back, and its use of the director.
+    fn leave(&self, home: &PortShared, admin: &AdminQueue, director: &mut Director) {
         // One by one: a kind's profile stays until its last rule is removed.
         let numbers: Vec<RuleNumber> = director.of(self.vsi).map(|(number, _)| number).collect();
         for number in numbers {
             if let Some(installed) = director.rules.remove(&number) {
-                home.take_back(admin, &mut director, installed);
+                home.take_back(admin, director, installed);
             }
         }
-        if self.further.is_some() && director.joined.remove(&self.vsi).is_none() {
-            return;
-        }
-        self.leave_director(admin);
-        if self.further.is_none()
-            && let Some(first) = director.counters.take()
-        {
-            let block = first / COUNTERS_PER_BLOCK;
-            self.free_entry(admin, Resource::FlowDirectorCounters, block);
-        }
-        if self.further.is_none() {
-            self.free_entries(admin, &mut director);
+        if self.further.is_none() || director.joined.remove(&self.vsi).is_some() {
+            self.leave_director(admin);
         }
     }
 }

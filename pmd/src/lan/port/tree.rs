@@ -48,8 +48,8 @@ pub(super) struct QueueTree {
 }
 
 impl QueueTree {
-    /// The tree of a function. Groups go beside that of the RDMA queue sets,
-    /// where there is one; once its parent is full, to further branches below the traffic class.
+    /// The tree of a function. If there is a group of RDMA queue sets, other groups go beside it;
+    /// once its parent is full, to further branches below the traffic class.
     pub(super) fn new(tree: TreePlace, admin: &AdminQueue) -> Result<Self, AdminError> {
         let class = Place {
             node: tree.class_node,

@@ -115,6 +115,27 @@ pub mod tlv {
     pub const CLASSES: [u8; 4] = [0x00, 0x80, 0xC2, 9];
     /// IEEE 802.1 and the subtype of priority flow control: a byte, then the priorities, a bit each
     pub const FLOW_CONTROL: [u8; 4] = [0x00, 0x80, 0xC2, 11];
+
+    /// Takes the first record off `bytes`: its kind, its content, and the bytes behind it. `None`: it
+    /// is cut.
+    #[must_use]
+    pub fn split_first(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+        let (head, rest) = bytes.split_first_chunk::<2>()?;
+        let head = super::TlvHead(u16::from_be_bytes(*head));
+        let (content, rest) = rest.split_at_checked(head.length().into())?;
+        Some((head.kind(), content, rest))
+    }
+
+    /// The class of each priority, and the shares of the classes, of a record's content behind
+    /// [`CLASSES`]. `None`: it is cut.
+    #[must_use]
+    pub fn classes(content: &[u8]) -> Option<([u8; 8], [u8; 8])> {
+        let (_, tables) = content.split_first()?;
+        let (pairs, shares) = tables.split_first_chunk::<4>()?;
+        let [a, b, c, d] = pairs.map(|pair| [pair >> 4, pair & 0xF]);
+        let classes = [a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]];
+        Some((classes, *shares.first_chunk()?))
+    }
 }
 
 /// Values of [`MibType::kind`].

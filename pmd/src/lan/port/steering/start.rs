@@ -1,6 +1,7 @@
 //! The start of the flow director: the queues that program rules, and a VSI's use of it.
 
 use crate::admin::AdminQueue;
+use crate::admin::commands::plain;
 use crate::lan::port::PortError;
 use crate::lan::port::control::{ReceiveControl, TransmitControl};
 use crate::lan::port::director::Director;
@@ -117,8 +118,9 @@ impl PortShared {
         Ok(())
     }
 
-    /// The function's entries for rules. The device gives none until they are allocated, and takes them
-    /// back at a reset. Source: ice `ice_main.c`, `ice_rebuild`.
+    /// The function's entries for rules. The device gives none until they are allocated. Those that
+    /// are there without that, as after a reset that did not take them back, are used as they are.
+    /// Source: ice `ice_main.c`, `ice_rebuild`.
     fn entries(
         &self,
         admin: &AdminQueue,
@@ -146,6 +148,8 @@ impl PortShared {
         admin: &AdminQueue,
         director: &mut Director,
     ) -> Result<(), PortError> {
+        // The device has just said that there are none.
+        director.entries.clear();
         let device = FlowDirectorSize(self.registers.read(FLOW_DIRECTOR_SIZE)?);
         let part = device.guaranteed() / self.capabilities.functions.max(1);
         let wanted = [
@@ -155,7 +159,7 @@ impl PortShared {
         for (kind, amount) in wanted.into_iter().filter(|(_, amount)| *amount > 0) {
             // Recorded first: what an answer says that is lost may have been done.
             director.entries.push((kind, amount, 0));
-            match admin.allocate_filter_entries(kind, amount) {
+            match admin.allocate_resource(plain(kind), amount) {
                 Ok(number) => {
                     if let Some((_, _, recorded)) = director.entries.last_mut() {
                         *recorded = number;
@@ -174,7 +178,7 @@ impl PortShared {
     /// Frees the function's entries, at the end of the port.
     pub(super) fn free_entries(&self, admin: &AdminQueue, director: &mut Director) {
         for (kind, amount, number) in director.entries.drain(..) {
-            if let Err(error) = admin.free_filter_entries(kind, amount, number) {
+            if let Err(error) = admin.free_resource(kind, amount, number) {
                 tracing::warn!(%error, ?kind, amount, "entries for rules stay until the next reset");
             }
         }
