@@ -228,7 +228,7 @@ fn a_module_that_is_exchanged_gets_the_settings_as_well() {
         let recorder = record::Recorder::in_memory(1 << 10);
         world.with(|world| world.record(&recorder));
         for fault in faults {
-            world.with(|world| world.inject(0, fault.clone()));
+            world.with(|world| world.inject(0, *fault));
             assert_eq!(reported(&world, &device), [false]);
             world.with(|world| world.clear_faults(0));
             assert_eq!(reported(&world, &device), [true]);
