@@ -84,7 +84,7 @@ def host_interface(stage):
         raise Skipped("/dev/net/tun is not there or not this user's to open")
     alone = ["unshare", "--user", "--map-root-user", "--net"]
     if subprocess.run([*alone, "true"], stderr=subprocess.DEVNULL).returncode != 0:
-        raise Skipped("this machine lets nobody make a network namespace of his own")
+        raise Skipped("this machine does not allow user namespaces with a network of their own")
     stage.serve(2)
     guest, = stage.boot(1)
     iperf3 = os.path.join(stage.rig, "bin/iperf3")
