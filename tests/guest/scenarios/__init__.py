@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import chaos, datagrams, dpdk, errors, lan, mismatch, netdev, ours, outside, packets, peers, perftest, programs, recovery, storage, together, verbs, vfio
+from . import chaos, datagrams, dpdk, errors, lan, mismatch, netdev, ours, outside, packets, peers, perftest, programs, recovery, steering, storage, together, verbs, vfio
 
 ALL = {
     "link": netdev.link,
@@ -14,6 +14,7 @@ ALL = {
     "vlan": lan.vlan,
     "classes": lan.classes,
     "rss": lan.rss,
+    "rules": steering.rules,
     "mtu": lan.mtu,
     "counters": lan.counted,
     "tap": lan.tap,
