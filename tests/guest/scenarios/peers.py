@@ -102,8 +102,54 @@ def perftest_programs(ours, ours_port, theirs, theirs_port, ringside):
 SOFT_ROCE = "-d rxe0 -n eth0 -g 1 -m 1024 -t 18 -b 65537"
 
 
+GROUP = "239.1.2.3"
+# Programs of rdma_cm, server and client; {own} and {server} are addresses on the wire. Counts are small: a round takes milliseconds.
+MANAGED = (
+    ("rping -s -a {server} -C 10 -V", "rping -c -a {server} -C 10 -V -v", ("", "ping data")),
+    ("ucmatose -b {server} -c 3 -C 10 -S 1000", "ucmatose -b {own} -s {server} -c 3 -C 10 -S 1000", ("return status 0", "return status 0")),
+    ("udaddy -b {server} -c 3 -C 10 -S 500", "udaddy -b {own} -s {server} -c 3 -C 10 -S 500", ("return status 0", "return status 0")),
+    (f"mckey -m {GROUP} -b {{server}} -C 10 -S 200", f"mckey -m {GROUP} -b {{own}} -s -C 10 -S 200", ("return status 0", "return status 0")),
+)
+ADDRESSES = {"guest": "10.82.0.1", "ours": "10.82.0.2"}
+
+
+def managed(stage, guest):
+    """Debian's programs of rdma_cm: by `ringside run` here, on rdma_rxe in the guest, with either as server; returns their number."""
+    config = os.path.join(stage.folder, "managed.toml")
+    with open(config, "w") as file:
+        file.write(f'[rdma]\npath_mtu = 1024\n[network]\naddresses = ["{ADDRESSES["ours"]}/8"]\n')
+
+    def ours(command, server):
+        words = command.format(own=ADDRESSES["ours"], server=ADDRESSES[server]).split()
+        return stage.host_program("run", "--config", config, "--device", f"vfio-user:{stage.server.sockets[-1]}", "--", *words, seconds=60)
+
+    def theirs(command, server):
+        return f"timeout 60 {command.format(own=ADDRESSES['guest'], server=ADDRESSES[server])} 2>&1"
+
+    guest.run(f"ip route add {GROUP}/32 dev eth0")
+    for server, client, says in MANAGED:
+        # The sender of a group does not wait for its members.
+        pause = 4 if GROUP in client else 1
+        guest.start("managed", theirs(server, "guest"))
+        guest.run(f"sleep {pause}")
+        asked = ours(client, "guest").finish(60)
+        status, told = guest.finish("managed", 20)
+        if status != 0 or says[0] not in told or says[1] not in asked:
+            raise Failed(f"`{server}` in the guest ended with {status}:\n{told[-1500:]}\nours:\n{asked[-1500:]}")
+        listening = ours(server, "ours")
+        # It may not listen yet: a client that finds no server is started again.
+        asked = guest.run(f"for i in 1 2 3 4 5 6; do sleep {pause}; {theirs(client, 'ours')} && exit 0; done; exit 1", 90)
+        told = listening.finish(20)
+        if says[0] not in told or says[1] not in asked:
+            raise Failed(f"`{client}` in the guest:\n{asked[-1500:]}\nours:\n{told[-1500:]}")
+    # A program ends without a teardown, as on Linux; the next claim resets the function, and this one ends in order.
+    stage.host_program("bring-up", "--device", f"vfio-user:{stage.server.sockets[-1]}").finish(30)
+    return len(MANAGED)
+
+
 def soft_roce(stage):
-    """Our driver and rdma_rxe over a wire of datagrams: every operation with either as client, datagrams, perftest, a clean capture."""
+    """Our driver and rdma_rxe over a wire of datagrams: every operation with either as client, datagrams, perftest, connections by rdma_cm,
+    a clean capture."""
     guest, port = soft_roce_guest(stage)
     first = meeting.ringside_asks(stage, guest, port, SOFT_ROCE, ("-s", "65537"))
     second = meeting.guest_asks(stage, guest, SOFT_ROCE)
@@ -116,11 +162,12 @@ def soft_roce(stage):
         _, asked = perftest.guest_asks(stage, guest, program, words, **settings)
         if rows(said, MESSAGES) != 1 or rows(asked, MESSAGES) != 1:
             raise Failed(f"{program}: no figures:\n{said[-1500:]}\n{asked[-1500:]}")
+    connected = managed(stage, guest)
     status = stage.server.tell("status")
     if status["switch"]["damaged"] or status["switch"]["malformed"]:
         raise Failed(f"packets were damaged: {status['switch']}")
     return (f"{first} tests as ringside asked, {second} as the guest asked, path MTU 1024; {third} datagrams; {len(PROGRAMS)} of "
-            f"perftest's programs both ways; {judged(stage, 'wire.pcap')}")
+            f"perftest's and {connected} of rdma_cm's programs both ways; {judged(stage, 'wire.pcap')}")
 
 
 def soft_roce_guest(stage):
