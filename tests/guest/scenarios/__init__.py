@@ -62,6 +62,7 @@ ALL = {
     "vfio-bodies": vfio.bodies,
     "vfio-contained": vfio.contained,
     "vfio-irdma": peers.vfio_irdma,
+    "vfio-memory": peers.vfio_memory,
     "vfio-programs": programs.few,
     "vfio-programs-all": programs.table,
     "vfio-sleep": vfio.sleep,
@@ -76,7 +77,7 @@ LONGEST = ("dpdk-24", "dpdk-25", "vfio-programs-all", "perftest-sizes", "vfio-bo
 
 # Scenarios of the nightly run only: their judge moves, or they take long and others come close to what they show.
 NIGHTLY = ("dpdk-24", "dpdk-25", "ours-dpdk", "classes", "perftest-sizes", "perftest-both-ways", "perftest-atomics", "refused-keys-load", "vfio-programs-all", "sizes",
-           "counters", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-tools", "vfio-vanished", *together.RDMA)
+           "counters", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-memory", "vfio-tools", "vfio-vanished", *together.RDMA)
 # The judge of a scenario that has one besides the rig's.
 DPDK = {"dpdk-24": "dpdk-24", "dpdk-25": "dpdk-25", "ours-dpdk": "dpdk-24"}
 # Scenarios that compare with recordings of one kernel, the first of the table of judges.

@@ -13,17 +13,21 @@ from .stage import address, load, rdma_active
 from .vfio import FIRST, bound, built, free_huge_pages, own_guest
 
 
+# Regions that are made and dropped.
+REGIONS = int(os.environ.get("RINGSIDE_REGIONS", "5000"))
+
+
 def way_out(guest, device):
     """The address of the guest's card to this machine, over which two guests reach each other's TCP ports."""
     guest.run("modprobe virtio_net; for i in $(seq 100); do [ -e /sys/class/net/%s ] && break; sleep 0.1; done; "
               "ip addr add 192.168.76.15/24 dev %s; ip link set %s up" % (device, device, device), 30)
 
 
-def vfio_and_irdma(stage):
-    """Two guests: our command on one function behind an IOMMU, irdma on the other; returns both, with their ports on this machine."""
+def vfio_and_irdma(stage, example="datagrams", **settings):
+    """Two guests: our command and an example on one function behind an IOMMU, irdma on the other; returns both, with their ports on this machine."""
     ours_port, theirs_port = free_port(), free_port()
-    program = built(stage, "example", "datagrams")
-    ours = own_guest(stage, files={"usr/bin/datagrams": program}.items(), used=1, host_port=ours_port)
+    program = built(stage, "example", example)
+    ours = own_guest(stage, files={f"usr/bin/{example}": program}.items(), used=1, host_port=ours_port, **settings)
     way_out(ours, "eth0")
     theirs = Guest(stage.rig, stage.folder, "guest1", sockets=[stage.server.sockets[1]], host_port=theirs_port)
     stage.guests.append(theirs)
@@ -74,6 +78,25 @@ def vfio_irdma(stage):
         raise Failed(f"{after} huge pages are free afterwards, {before} were before")
     return (f"{first} tests as ringside asked, {second} as irdma's side asked, each side requester and responder in each; "
             f"{answered} datagrams, each answered; {programs} of perftest's programs as server and as client")
+
+
+def vfio_memory(stage):
+    """A program's own memory over /dev/vfio, irdma in another guest: unaligned bytes, huge pages, a mapped file, a memfd; forks under traffic, an
+    address added meanwhile, thousands of regions."""
+    lifetime = 600 + REGIONS // 20
+    ours, _, theirs, theirs_port = vfio_and_irdma(stage, "memory", lifetime=lifetime)
+    before = free_huge_pages(ours)
+    # The kernel may find no whole GiB; the program then says so.
+    ours.run("mount -t tmpfs tmpfs /mnt; echo 1 > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages; true")
+    asked, _ = both(theirs, "verbs_peer -l exchange", ours, f"sh -c 'cd /mnt; memory {HOST}:{theirs_port} {FIRST} {REGIONS}'", lifetime - 200)
+    found = re.search(r"^(\d+) tests verified\n(\d+) regions made and dropped, (\S+) each$", asked, re.M)
+    kinds = re.findall(r"^verified: (.+)$", asked, re.M)
+    if not found or len(kinds) < 5 or int(found[2]) != REGIONS:
+        raise Failed(f"the program says:\n{asked[-2000:]}")
+    after = free_huge_pages(ours)
+    if after != before or before == 0:
+        raise Failed(f"{after} huge pages are free afterwards, {before} were before")
+    return f"{found[1]} tests on {', '.join(kinds)}; {found[2]} regions made and dropped, {found[3]} each"
 
 
 PROGRAMS = (("ib_write_bw", "write bw"), ("ib_read_lat", "read lat"), ("ib_send_bw", "send bw"))
