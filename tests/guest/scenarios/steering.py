@@ -28,7 +28,6 @@ class Steered:
 
     def __init__(self, stage, options=()):
         self.receiver, self.sender = stations(stage, options=options)
-        # Replies would otherwise be limited, and with them the sender.
         self.queues = len(re.findall("rx-", self.receiver.run("ls /sys/class/net/eth0/queues")))
         if self.queues < 2:
             raise Failed(f"{self.queues} receive queues")
