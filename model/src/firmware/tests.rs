@@ -231,7 +231,7 @@ fn a_ring_that_failed_stays_so_though_its_error_bit_is_cleared() {
     let length = RingLength(client.read(ADMIN_SEND.length));
     assert!(length.critical_error());
     client.end(refused);
-    // As a driver does that has waited in vain.
+    // As a driver does that has waited without an answer.
     client.write(ADMIN_SEND.length, length.with_critical_error(false).0);
     client.pass(Duration::from_millis(1));
     assert_eq!(client.read(ADMIN_SEND.head), head);

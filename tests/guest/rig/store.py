@@ -49,14 +49,14 @@ def judged_by(folders):
     for folder in folders:
         with open(os.path.join(folder, "judges")) as file:
             for name, kind, suite, package, version, note in (line.rstrip("\n").split("\t") for line in file):
-                lines.append(f"judge {name:12} {kind:7} {suite:17} {package} {version}{f' ({note})' if note else ''}")
+                lines.append(f"judge {name:13} {kind:7} {suite:17} {package} {version}{f' ({note})' if note else ''}")
     with open(JUDGES) as file:
         table = [line.split() for line in file if line.split() and not line.startswith("#")]
     for name, kind, suite, package, version in table:
         if kind == "host":
             asked = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True)
             found = asked.stdout if asked.returncode == 0 else "not installed"
-            lines.append(f"judge {name:12} {kind:7} {suite:17} {package} {found}{'' if found == version else f' (last look: {version})'}")
+            lines.append(f"judge {name:13} {kind:7} {suite:17} {package} {found}{'' if found == version else f' (last look: {version})'}")
     return lines
 
 

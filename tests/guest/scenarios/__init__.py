@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import chaos, datagrams, dpdk, errors, lan, mismatch, netdev, ours, outside, packets, peers, perftest, programs, recovery, storage, together, verbs, vfio
+from . import chaos, datagrams, dpdk, dpdk_ours, errors, lan, mismatch, netdev, nvme, ours, outside, packets, peers, perftest, programs, recovery, steering, storage, together, verbs, vfio
 
 ALL = {
     "link": netdev.link,
@@ -14,6 +14,7 @@ ALL = {
     "vlan": lan.vlan,
     "classes": lan.classes,
     "rss": lan.rss,
+    "rules": steering.rules,
     "mtu": lan.mtu,
     "counters": lan.counted,
     "tap": lan.tap,
@@ -35,6 +36,7 @@ ALL = {
     "managed-datagrams": datagrams.managed_datagrams,
     "multicast": datagrams.multicast,
     "storage": storage.storage,
+    "nvme-target": nvme.target,
     "soft-roce": outside.soft_roce,
     "ours": ours.driver_and_irdma,
     "ours-mtu": ours.large_mtu,
@@ -54,11 +56,13 @@ ALL = {
     "peer-killed": recovery.peer_killed,
     "dpdk-24": dpdk.dpdk_24,
     "dpdk-25": dpdk.dpdk_25,
+    "ours-dpdk": dpdk_ours.traffic,
     "vfio-tools": vfio.tools,
     "vfio": vfio.drive,
     "vfio-bodies": vfio.bodies,
     "vfio-contained": vfio.contained,
     "vfio-irdma": peers.vfio_irdma,
+    "vfio-memory": peers.vfio_memory,
     "vfio-programs": programs.few,
     "vfio-programs-all": programs.table,
     "vfio-sleep": vfio.sleep,
@@ -72,9 +76,11 @@ LONGEST = ("dpdk-24", "dpdk-25", "vfio-programs-all", "perftest-sizes", "vfio-bo
            "reload", "vfio-irdma", "sizes", "recording", "perftest")
 
 # Scenarios of the nightly run only: their judge moves, or they take long and others come close to what they show.
-NIGHTLY = ("dpdk-24", "dpdk-25", "classes", "perftest-sizes", "perftest-both-ways", "perftest-atomics", "refused-keys-load", "vfio-programs-all", "sizes",
-           "counters", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-tools", "vfio-vanished", *together.RDMA)
+NIGHTLY = ("dpdk-24", "dpdk-25", "ours-dpdk", "classes", "perftest-sizes", "perftest-both-ways", "perftest-atomics", "refused-keys-load", "vfio-programs-all", "sizes",
+           "counters", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-memory", "vfio-tools", "vfio-vanished", *together.RDMA)
+# The judge of a scenario that has one besides the rig's.
+DPDK = {"dpdk-24": "dpdk-24", "dpdk-25": "dpdk-25", "ours-dpdk": "dpdk-24"}
 # Scenarios that compare with recordings of one kernel, the first of the table of judges.
 RECORDED = ("recording", "recording-package")
 
-__all__ = ["ALL", "LONGEST", "Stage"]
+__all__ = ["ALL", "DPDK", "LONGEST", "Stage"]

@@ -62,10 +62,10 @@ def program(stage, judge):
 class Testpmd:
     """testpmd with its prompt: commands are written to a pipe, its output is read from a file."""
 
-    def __init__(self, guest, plugins, arguments, devices=(), name="testpmd"):
+    def __init__(self, guest, plugins, arguments, devices=(), name="testpmd", addresses=(FIRST, SECOND)):
         self.guest, self.name = guest, name
         loading = " ".join(f"-d {FOLDER}/{plugin}" for plugin in plugins)
-        functions = " ".join(f"-a {address}" for address in (FIRST, SECOND))
+        functions = " ".join(f"-a {address}" for address in addresses)
         virtual = " ".join(f"--vdev={device}" for device in devices)
         guest.run(f"mkdir -p /var/run; rm -f /run/{name}.in; mkfifo /run/{name}.in")
         guest.start(name, f"exec 3<>/run/{name}.in; cd /tmp; exec timeout {SECONDS * PATIENCE} {FOLDER}/loader --preload {FOLDER}/line_buffered.so "

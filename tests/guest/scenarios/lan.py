@@ -289,7 +289,7 @@ def tap(stage):
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         raise Skipped("/dev/net/tun is not there or not this user's to open")
     if subprocess.run(["unshare", "--user", "--map-root-user", "--net", "true"], stderr=subprocess.DEVNULL).returncode != 0:
-        raise Skipped("this machine lets nobody make a network namespace of his own")
+        raise Skipped("this machine does not allow user namespaces with a network of their own")
     stage.command = ["unshare", "--user", "--map-root-user", "--net", *stage.command]
     stage.serve(1, ["--tap", "wire0"])
     guest, = stage.boot()

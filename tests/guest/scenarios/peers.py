@@ -13,17 +13,21 @@ from .stage import address, load, rdma_active
 from .vfio import FIRST, bound, built, free_huge_pages, own_guest
 
 
+# Regions that are made and dropped.
+REGIONS = int(os.environ.get("RINGSIDE_REGIONS", "5000"))
+
+
 def way_out(guest, device):
     """The address of the guest's card to this machine, over which two guests reach each other's TCP ports."""
     guest.run("modprobe virtio_net; for i in $(seq 100); do [ -e /sys/class/net/%s ] && break; sleep 0.1; done; "
               "ip addr add 192.168.76.15/24 dev %s; ip link set %s up" % (device, device, device), 30)
 
 
-def vfio_and_irdma(stage):
-    """Two guests: our command on one function behind an IOMMU, irdma on the other; returns both, with their ports on this machine."""
+def vfio_and_irdma(stage, example="datagrams", **settings):
+    """Two guests: our command and an example on one function behind an IOMMU, irdma on the other; returns both, with their ports on this machine."""
     ours_port, theirs_port = free_port(), free_port()
-    program = built(stage, "example", "datagrams")
-    ours = own_guest(stage, files={"usr/bin/datagrams": program}.items(), used=1, host_port=ours_port)
+    program = built(stage, "example", example)
+    ours = own_guest(stage, files={f"usr/bin/{example}": program}.items(), used=1, host_port=ours_port, **settings)
     way_out(ours, "eth0")
     theirs = Guest(stage.rig, stage.folder, "guest1", sockets=[stage.server.sockets[1]], host_port=theirs_port)
     stage.guests.append(theirs)
@@ -76,6 +80,25 @@ def vfio_irdma(stage):
             f"{answered} datagrams, each answered; {programs} of perftest's programs as server and as client")
 
 
+def vfio_memory(stage):
+    """A program's own memory over /dev/vfio, irdma in another guest: unaligned bytes, huge pages, a mapped file, a memfd; forks under traffic, an
+    address added meanwhile, thousands of regions."""
+    lifetime = 600 + REGIONS // 20
+    ours, _, theirs, theirs_port = vfio_and_irdma(stage, "memory", lifetime=lifetime)
+    before = free_huge_pages(ours)
+    # The kernel may find no whole GiB; the program then says so.
+    ours.run("mount -t tmpfs tmpfs /mnt; echo 1 > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages; true")
+    asked, _ = both(theirs, "verbs_peer -l exchange", ours, f"sh -c 'cd /mnt; memory {HOST}:{theirs_port} {FIRST} {REGIONS}'", lifetime - 200)
+    found = re.search(r"^(\d+) tests verified\n(\d+) regions made and dropped, (\S+) each$", asked, re.M)
+    kinds = re.findall(r"^verified: (.+)$", asked, re.M)
+    if not found or len(kinds) < 5 or int(found[2]) != REGIONS:
+        raise Failed(f"the program says:\n{asked[-2000:]}")
+    after = free_huge_pages(ours)
+    if after != before or before == 0:
+        raise Failed(f"{after} huge pages are free afterwards, {before} were before")
+    return f"{found[1]} tests on {', '.join(kinds)}; {found[2]} regions made and dropped, {found[3]} each"
+
+
 PROGRAMS = (("ib_write_bw", "write bw"), ("ib_read_lat", "read lat"), ("ib_send_bw", "send bw"))
 MESSAGES = 20
 
@@ -102,8 +125,54 @@ def perftest_programs(ours, ours_port, theirs, theirs_port, ringside):
 SOFT_ROCE = "-d rxe0 -n eth0 -g 1 -m 1024 -t 18 -b 65537"
 
 
+GROUP = "239.1.2.3"
+# Programs of rdma_cm, server and client; {own} and {server} are addresses on the wire. Counts are small: a round takes milliseconds.
+MANAGED = (
+    ("rping -s -a {server} -C 10 -V", "rping -c -a {server} -C 10 -V -v", ("", "ping data")),
+    ("ucmatose -b {server} -c 3 -C 10 -S 1000", "ucmatose -b {own} -s {server} -c 3 -C 10 -S 1000", ("return status 0", "return status 0")),
+    ("udaddy -b {server} -c 3 -C 10 -S 500", "udaddy -b {own} -s {server} -c 3 -C 10 -S 500", ("return status 0", "return status 0")),
+    (f"mckey -m {GROUP} -b {{server}} -C 10 -S 200", f"mckey -m {GROUP} -b {{own}} -s -C 10 -S 200", ("return status 0", "return status 0")),
+)
+ADDRESSES = {"guest": "10.82.0.1", "ours": "10.82.0.2"}
+
+
+def managed(stage, guest):
+    """Debian's programs of rdma_cm: by `ringside run` here, on rdma_rxe in the guest, with either as server; returns their number."""
+    config = os.path.join(stage.folder, "managed.toml")
+    with open(config, "w") as file:
+        file.write(f'[rdma]\npath_mtu = 1024\n[network]\naddresses = ["{ADDRESSES["ours"]}/8"]\n')
+
+    def ours(command, server):
+        words = command.format(own=ADDRESSES["ours"], server=ADDRESSES[server]).split()
+        return stage.host_program("run", "--config", config, "--device", f"vfio-user:{stage.server.sockets[-1]}", "--", *words, seconds=60)
+
+    def theirs(command, server):
+        return f"timeout 60 {command.format(own=ADDRESSES['guest'], server=ADDRESSES[server])} 2>&1"
+
+    guest.run(f"ip route add {GROUP}/32 dev eth0")
+    for server, client, says in MANAGED:
+        # The sender of a group does not wait for its members.
+        pause = 4 if GROUP in client else 1
+        guest.start("managed", theirs(server, "guest"))
+        guest.run(f"sleep {pause}")
+        asked = ours(client, "guest").finish(60)
+        status, told = guest.finish("managed", 20)
+        if status != 0 or says[0] not in told or says[1] not in asked:
+            raise Failed(f"`{server}` in the guest ended with {status}:\n{told[-1500:]}\nours:\n{asked[-1500:]}")
+        listening = ours(server, "ours")
+        # It may not listen yet: a client that finds no server is started again.
+        asked = guest.run(f"for i in 1 2 3 4 5 6; do sleep {pause}; {theirs(client, 'ours')} && exit 0; done; exit 1", 90)
+        told = listening.finish(20)
+        if says[0] not in told or says[1] not in asked:
+            raise Failed(f"`{client}` in the guest:\n{asked[-1500:]}\nours:\n{told[-1500:]}")
+    # A program ends without a teardown, as on Linux; the next claim resets the function, and this one ends in order.
+    stage.host_program("bring-up", "--device", f"vfio-user:{stage.server.sockets[-1]}").finish(30)
+    return len(MANAGED)
+
+
 def soft_roce(stage):
-    """Our driver and rdma_rxe over a wire of datagrams: every operation with either as client, datagrams, perftest, a clean capture."""
+    """Our driver and rdma_rxe over a wire of datagrams: every operation with either as client, datagrams, perftest, connections by rdma_cm,
+    a clean capture."""
     guest, port = soft_roce_guest(stage)
     first = meeting.ringside_asks(stage, guest, port, SOFT_ROCE, ("-s", "65537"))
     second = meeting.guest_asks(stage, guest, SOFT_ROCE)
@@ -116,11 +185,12 @@ def soft_roce(stage):
         _, asked = perftest.guest_asks(stage, guest, program, words, **settings)
         if rows(said, MESSAGES) != 1 or rows(asked, MESSAGES) != 1:
             raise Failed(f"{program}: no figures:\n{said[-1500:]}\n{asked[-1500:]}")
+    connected = managed(stage, guest)
     status = stage.server.tell("status")
     if status["switch"]["damaged"] or status["switch"]["malformed"]:
         raise Failed(f"packets were damaged: {status['switch']}")
     return (f"{first} tests as ringside asked, {second} as the guest asked, path MTU 1024; {third} datagrams; {len(PROGRAMS)} of "
-            f"perftest's programs both ways; {judged(stage, 'wire.pcap')}")
+            f"perftest's and {connected} of rdma_cm's programs both ways; {judged(stage, 'wire.pcap')}")
 
 
 def soft_roce_guest(stage):
