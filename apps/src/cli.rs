@@ -4,6 +4,7 @@ use crate::mac::Mac;
 use crate::trouble::Kind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringside_bus::DeviceAddress;
+use ringside_config::LogFormat;
 use std::path::{Path, PathBuf};
 
 const EXIT_CODES: &str = "\
@@ -26,6 +27,10 @@ pub(crate) struct Cli {
     /// Configuration file (TOML); a commented sample is config/ringside.toml
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Form of the log on standard error: plain, or json with an object a line; without it, as the
+    /// environment variable RINGSIDE_LOG_FORMAT says, or plain
+    #[arg(long, global = true, value_name = "FORM")]
+    pub(crate) log_format: Option<LogFormat>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

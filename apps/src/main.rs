@@ -16,6 +16,7 @@ mod fixture;
 mod forward;
 mod info;
 mod interrupt;
+mod log;
 mod mac;
 mod mirror;
 mod model;
@@ -36,9 +37,8 @@ mod vsi;
 use clap::Parser;
 use cli::{Cli, Command};
 use failure::Failure;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -48,25 +48,13 @@ fn main() -> ExitCode {
         Command::Sim(options) if !options.trace => "off",
         _ => "error",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(has_colours())
-        // It would report a closed standard error there, and panic.
-        .log_internal_errors(false)
-        .init();
-    let done = run(&cli).and_then(|()| Ok(output::stdout().flush()?));
+    let done = log::start(cli.log_format, usual)
+        .and_then(|()| run(&cli))
+        .and_then(|()| Ok(output::stdout().flush()?));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
-}
-
-/// A file or a pipe gets no colours, nor does a terminal whose user wants none (`NO_COLOR`).
-fn has_colours() -> bool {
-    let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    is_wanted && std::io::stderr().is_terminal()
 }
 
 fn run(cli: &Cli) -> Result<(), Failure> {

@@ -25,6 +25,7 @@ use signal_hook::consts::SIGXFSZ;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -333,10 +334,8 @@ fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
     std::fs::write(users::pid_file(folder), model.id().to_string())
         .context("noting the model's process")?;
     let limit = Instant::now() + START_LIMIT;
-    let ports = layout.ports();
-    let is_up =
-        || ports.clone().all(|port| socket(folder, port).exists()) && control(folder).exists();
-    while !is_up() {
+    // The model makes the control socket last. Its path is there a moment before it listens.
+    while UnixStream::connect(control(folder)).is_err() {
         let gone = model.try_wait().ok().flatten().is_some();
         if gone || Instant::now() > limit {
             let log = folder.join("model.log");

@@ -1,6 +1,7 @@
 //! Errors of a PCI function.
 
 use crate::refusal::DmaFault;
+use crate::sysfs::Holder;
 use crate::{DeviceAddress, Iova};
 
 /// Reasons why a function did not carry out a call.
@@ -18,11 +19,27 @@ pub enum FunctionError {
     },
     /// Another client has the device.
     #[error(
-        "{device}: the function is in use by another client; stop that client, or use another function's socket"
+        "{device}: the function is in use by {}; a function has one owner at a time: end that \
+         process, or use another function's socket",
+        .owner.as_ref().map_or_else(|| "another process, which its server does not name".to_owned(), Holder::to_string)
     )]
     InUse {
         /// Its address.
         device: DeviceAddress,
+        /// The process that has it, if its server names it.
+        owner: Option<Holder>,
+    },
+    /// No server could be reached at a socket.
+    #[error("connecting to {path}: {error}; {remedy}")]
+    NoServer {
+        /// The socket.
+        path: String,
+        /// The errno value of the attempt.
+        errno: i32,
+        /// The operating system's message.
+        error: String,
+        /// The remedy.
+        remedy: &'static str,
     },
     /// The backend did not answer within the deadline.
     #[error(

@@ -11,6 +11,7 @@
 pub mod capabilities;
 pub mod client;
 pub mod message;
+pub mod owner;
 pub mod stream;
 
 pub use capabilities::Capabilities;

@@ -1,11 +1,11 @@
 //! Finding and claiming the device that `RINGSIDE_DEVICE` names.
 
+use ringside_bus::vfio::ClaimError;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{DeviceAddress, Function, FunctionError, TscClock, VfioFunction};
 use ringside_config::Config;
 use ringside_model::{Threaded, WorldSettings};
 use std::ffi::c_int;
-use std::io::IsTerminal;
 use std::sync::Arc;
 
 /// Most completion vectors without a configuration: each takes memory for the events of all
@@ -25,15 +25,31 @@ impl Failure {
     }
 }
 
-pub(crate) fn start_log() {
-    use tracing_subscriber::EnvFilter;
-    if std::env::var_os("RUST_LOG").is_some() {
-        let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_default_env());
-        // The program may have a log of its own from Rust code: then that stays.
-        // A file or a pipe gets no colours, nor does a terminal whose user wants none.
-        let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let log = log.with_ansi(is_wanted && std::io::stderr().is_terminal());
-        let _ = log.with_writer(std::io::stderr).try_init();
+/// The number for a function that its server did not give.
+fn of_server(error: &FunctionError) -> c_int {
+    match error {
+        FunctionError::InUse { .. } => libc::EBUSY,
+        FunctionError::NoServer { errno, .. } if matches!(*errno, libc::EACCES | libc::EPERM) => {
+            *errno
+        }
+        _ => libc::ENODEV,
+    }
+}
+
+/// The number for a function that could not be claimed. Only `EBUSY` passes by waiting.
+fn of_claim(error: &ClaimError) -> c_int {
+    match error {
+        ClaimError::Busy { .. } => libc::EBUSY,
+        ClaimError::Permission { .. } => libc::EACCES,
+        ClaimError::NoInterruptRemapping => libc::EPERM,
+        ClaimError::NoSuchFunction { .. }
+        | ClaimError::NotBound { .. }
+        | ClaimError::NoIommuGroup { .. }
+        | ClaimError::NoVfio { .. }
+        | ClaimError::GroupNotViable { .. }
+        | ClaimError::NoType1 { .. } => libc::ENODEV,
+        ClaimError::NotPci { .. } => libc::EINVAL,
+        ClaimError::System { .. } => libc::EIO,
     }
 }
 
@@ -46,16 +62,12 @@ pub(crate) fn claim(
     match address {
         DeviceAddress::VfioUser(path) => {
             let function = VfioUserFunction::connect(path, clock, ClientLimits::default());
-            let errno = |error: &FunctionError| match error {
-                FunctionError::InUse { .. } => libc::EBUSY,
-                _ => libc::ENODEV,
-            };
-            let function = function.map_err(|error| Failure::of(errno(&error), error))?;
+            let function = function.map_err(|error| Failure::of(of_server(&error), error))?;
             Ok((Arc::new(function), None))
         }
         DeviceAddress::Pci { .. } => {
             let function = VfioFunction::claim(address, clock);
-            let function = function.map_err(|error| Failure::of(libc::EBUSY, error))?;
+            let function = function.map_err(|error| Failure::of(of_claim(&error), error))?;
             Ok((Arc::new(function), None))
         }
         DeviceAddress::Model(index) => {
@@ -116,3 +128,6 @@ pub(crate) fn look_for(name: &str) -> Result<(), Failure> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,7 +54,7 @@ pub(crate) fn object() -> *mut ibv_device {
 pub(crate) struct Registry {
     pub(crate) completion_queues: HashMap<u32, usize>,
     pub(crate) queue_pairs: HashMap<u32, usize>,
-    /// who waits for completions of queues of the library itself
+    /// threads that wait for completions of the library's own queues
     pub(crate) own_queues: HashMap<u32, Arc<Wakeup>>,
 }
 
@@ -114,8 +114,8 @@ impl Port {
         let vectors = Vectors::of(&device).map_err(|error| no_rdma(&error))?;
         let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
         let network = Network::start(&device).inspect_err(|error| {
-            let name = machine.name();
-            eprintln!("ringside: {name}: no IP stack, so that peers are not found: {error}");
+            let text = format!("no IP stack, so that peers are not found: {error}");
+            crate::diagnosis::say(machine.name(), &text);
         });
         let (life, is_model) = (device.life(), machine.is_model());
         drop(device);

@@ -33,6 +33,7 @@ mod completion_channel;
 mod context;
 mod context_object;
 mod device;
+mod diagnosis;
 mod errno;
 mod events;
 mod extended;

@@ -2,9 +2,10 @@
 
 use crate::abi::{ibv_context, ibv_device, verbs_context};
 use crate::channel::EventQueue;
-use crate::claim::{Failure, look_for, start_log};
+use crate::claim::{Failure, look_for};
 use crate::context_object::ContextObject;
 use crate::device::{self, Port, lock, object};
+use crate::diagnosis::{explain, start_log};
 use crate::live::{self, Kind};
 use crate::machine::Machine;
 use crate::signals::on_own_thread;
@@ -23,23 +24,10 @@ const RECOVERY: Duration = Duration::from_secs(10);
 /// Between two looks at either.
 const STEP: Duration = Duration::from_millis(20);
 
-/// The failure that was explained last.
-static EXPLAINED: Mutex<String> = Mutex::new(String::new());
-
 /// The name of the device; none if no variable gives one.
 fn name() -> Option<String> {
     let name = std::env::var_os("RINGSIDE_DEVICE")?;
     Some(name.to_string_lossy().into_owned())
-}
-
-/// Explains a failure on standard error, once. Returns its errno value.
-fn explain(name: &str, failure: &Failure) -> c_int {
-    let mut explained = lock(&EXPLAINED);
-    if *explained != failure.text {
-        eprintln!("ringside: {name}: {}", failure.text);
-        explained.clone_from(&failure.text);
-    }
-    failure.errno
 }
 
 /// The present period of service of the device; none if no variable names a device. An error is an
@@ -51,7 +39,7 @@ pub(crate) fn port() -> Result<Option<Arc<Port>>, c_int> {
     if let Some(port) = device::present() {
         return Ok(Some(port));
     }
-    start_log();
+    start_log().map_err(|failure| explain("log", &failure))?;
     let Some(name) = name() else {
         return Ok(None);
     };
@@ -90,7 +78,7 @@ fn count_devices() -> Result<usize, c_int> {
     if device::present().is_some() {
         return Ok(1);
     }
-    start_log();
+    start_log().map_err(|failure| explain("log", &failure))?;
     let Some(name) = name() else {
         return Ok(0);
     };

@@ -1,5 +1,12 @@
 //! The library as programs find it: symbols and their versions, and programs that run on it.
 
+#[path = "library/installed.rs"]
+mod installed;
+#[path = "library/log.rs"]
+mod log;
+#[path = "library/surroundings.rs"]
+mod surroundings;
+
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -7,24 +14,29 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// The folder with `libibverbs.so.1`, linked from the archive of this build.
+/// The archive of this build.
+fn archive() -> PathBuf {
+    let own = std::env::current_exe().expect("this test");
+    let deps = own.parent().expect("deps");
+    let archives = std::fs::read_dir(deps).expect("deps").flatten();
+    let newest = archives
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("libringside_capi") && name.ends_with(".a")
+        })
+        .max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
+    newest.expect("the archive of this build")
+}
+
+/// The folder with `libibverbs.so.1`, linked from that archive.
 fn library() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let own = std::env::current_exe().expect("this test");
-        let deps = own.parent().expect("deps");
-        let archives = std::fs::read_dir(deps).expect("deps").flatten();
-        let newest = archives
-            .map(|entry| entry.path())
-            .filter(|path| {
-                let name = path.file_name().unwrap_or_default().to_string_lossy();
-                name.starts_with("libringside_capi") && name.ends_with(".a")
-            })
-            .max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
-        let archive = newest.expect("the archive of this build");
-        let folder = deps.join("c-libraries");
+        let archive = archive();
+        let folder = archive.parent().expect("deps").join("c-libraries");
         let link = Path::new(env!("CARGO_MANIFEST_DIR")).join("link");
-        let linked = Command::new(link).arg(archive).arg(&folder).output();
+        let linked = Command::new(link).arg(&archive).arg(&folder).output();
         succeeded(&linked.expect("cc"));
         folder
     })
@@ -82,6 +94,12 @@ fn exported(name: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// The functions of `ringside.h`.
+const OWN: [&str; 2] = [
+    "ringside_last_error@@RINGSIDE_1.0",
+    "ringside_version@@RINGSIDE_1.0",
+];
+
 /// Compares what a library exports with the symbols and versions of rdma-core's; returns how many
 /// those are.
 fn compare(library: &str) -> usize {
@@ -113,7 +131,12 @@ fn compare(library: &str) -> usize {
             .iter()
             .any(|one| symbol.starts_with(one))
             || symbol.ends_with("@RINGSIDE_PRIVATE")
+            || OWN.contains(&symbol.as_str())
     };
+    for own in OWN {
+        let is_here = exported.contains(own);
+        assert_eq!(is_here, library == "libibverbs.so.1", "{own}");
+    }
     for symbol in exported.iter().filter(|symbol| !is_ours(symbol)) {
         assert!(
             wanted.contains(&symbol.replace("@@", "@")),

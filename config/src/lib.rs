@@ -25,12 +25,14 @@ mod address;
 mod choice;
 mod fault;
 mod load;
+mod log_format;
 mod network;
 mod sections;
 mod validate;
 
 pub use choice::{Core, HugePages, LinkSpeed, NumaNode, PathMtu, Polling, Protocol};
 pub use fault::{ConfigError, Fault, Position};
+pub use log_format::{LogFormat, LogFormatError};
 pub use network::{AddressFault, LocalAddress};
 pub use ringside_bus::DeviceAddress;
 pub use sections::{

@@ -4,6 +4,7 @@ use super::Run;
 use super::signals::PassedOn;
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
+use ringside_config::LogFormat;
 use rustix::process::{Pid, kill_process};
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,6 +15,9 @@ use std::time::Duration;
 
 /// The time between two checks for the end of the program.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// The library that a program finds before rdma-core's.
+const VERBS: &str = "libibverbs.so.1";
 
 /// The characters that the dynamic linker splits `LD_PRELOAD` and `LD_LIBRARY_PATH` at, or
 /// expands. Source: ld.so(8).
@@ -29,14 +33,22 @@ const ASAN_LINK_ORDER: &str = "verify_asan_link_order";
 pub(super) fn libraries(options: &Run) -> Result<PathBuf, Failure> {
     let beside = || {
         let own = std::env::current_exe().ok()?;
-        Some(own.parent()?.join("c-libraries"))
+        let beside = own.parent()?.join("c-libraries");
+        // as `capi/build --prefix` installs them
+        let installed = own.parent()?.parent()?.join("lib/ringside");
+        let is_there = |folder: &PathBuf| folder.join(VERBS).is_file();
+        Some(
+            Some(installed)
+                .filter(|it| !is_there(&beside) && is_there(it))
+                .unwrap_or(beside),
+        )
     };
     let folder = options
         .libraries
         .clone()
         .or_else(beside)
         .unwrap_or_default();
-    if folder.join("libibverbs.so.1").is_file() {
+    if folder.join(VERBS).is_file() {
         return Ok(std::path::absolute(folder).context("finding the folder of the libraries")?);
     }
     Err(Failure::usage(anyhow!(
@@ -151,7 +163,8 @@ pub(super) fn program(
             "LD_LIBRARY_PATH",
             before_others("LD_LIBRARY_PATH", &libraries),
         )
-        .env("RINGSIDE_DEVICE", device);
+        .env("RINGSIDE_DEVICE", device)
+        .env(LogFormat::VARIABLE, crate::log::format().word());
     if let Some(config) = config {
         // The program may change its folder before it opens the device.
         let config = std::path::absolute(config).map_err(Failure::operation)?;

@@ -1,9 +1,12 @@
 //! `ringside run`: unmodified programs of the distribution, two at a time on one model.
 
+mod faults;
 mod harness;
 mod killed;
 mod link;
+mod log;
 mod memory;
+mod owned;
 mod random;
 mod recovered;
 mod sockets;

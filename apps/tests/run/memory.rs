@@ -1,7 +1,8 @@
 //! Programs and their memory: unmapped while it is registered, and watched by the address sanitizer.
 
 use super::harness::*;
-use std::process::Command;
+use std::process::{Command, Output};
+use std::sync::PoisonError;
 
 /// Opens the device, connects two queue pairs with each other and writes to a region that was unmapped.
 const UNMAPPED: &str = r#"
@@ -86,42 +87,61 @@ fn a_write_to_a_region_that_was_unmapped_is_an_error_completion_and_no_failure_o
     assert!(!folder.pid_file().exists(), "the program ended the model");
 }
 
-/// Opens and closes the device.
-const OPENED: &str = r#"
-#include <infiniband/verbs.h>
-#include <stdio.h>
-
-int main(void) {
-    int count = 0;
-    struct ibv_device **list = ibv_get_device_list(&count);
-    struct ibv_context *device = list && count == 1 ? ibv_open_device(list[0]) : NULL;
-    if (!device) return 1;
-    printf("%s\n", ibv_get_device_name(list[0]));
-    ibv_free_device_list(list);
-    return ibv_close_device(device);
-}
-"#;
-
-#[test]
-fn a_program_with_the_address_sanitizer_opens_the_device() {
+/// Runs a program of `capi/tests` that was built with the address sanitizer. Nothing if the sanitizer is missing,
+/// which only a machine that is not CI's may lack.
+fn sanitized(name: &str, arguments: &[&str]) -> Option<Output> {
     let folder = Folder::new();
-    let source = folder.path().join("opened.c");
+    let source = folder.path().join("probe.c");
     std::fs::write(&source, "int main(void) { return 0; }\n").expect("a program");
     let mut probe = Command::new("cc");
     probe.args(["-fsanitize=address", "-o"]);
     probe.arg(folder.path().join("probe")).arg(&source);
     let has_sanitizer = probe.output().is_ok_and(|output| output.status.success());
     if !has_sanitizer {
+        let may_miss = std::env::var_os("CI").is_none();
+        assert!(may_miss, "cc has no address sanitizer: .ci/run --tools");
         eprintln!("cc has no address sanitizer: not run");
-        return;
+        return None;
     }
-    std::fs::write(&source, OPENED).expect("a program");
-    let flags = ["-fsanitize=address"];
-    let source = source.to_str().expect("a path");
-    let Some(program) = compiled_with(source, folder.path(), &flags) else {
+    let source = format!("{}/../capi/tests/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let flags = ["-fsanitize=address", "-g", "-Wno-use-after-free"];
+    let Some(program) = compiled_with(&source, folder.path(), &flags) else {
         eprintln!("librdmacm-dev is not installed: not run");
+        return None;
+    };
+    let started = start(
+        folder.path(),
+        "0",
+        &[&[program.as_str()], arguments].concat(),
+    );
+    Some(started.wait_with_output().expect("the program"))
+}
+
+/// Real traffic, with every byte compared, all ends of an object's life, and nothing that is left: the
+/// sanitizer looks for lost memory of the program, too.
+#[test]
+fn programs_with_the_address_sanitizer_move_data() {
+    let _one_pair = ONE_PAIR.lock().unwrap_or_else(PoisonError::into_inner);
+    for (name, arguments) in [
+        ("loopback", &[][..]),
+        ("traffic", &["1", "600", "2"]),
+        ("extended", &[]),
+        ("windows", &[]),
+    ] {
+        let Some(output) = sanitized(name, arguments) else {
+            return;
+        };
+        assert_eq!(succeeded(&output), "ok\n", "{name}");
+    }
+}
+
+/// The sanitizer sees what the program does with memory that the library gave it.
+#[test]
+fn the_address_sanitizer_reports_a_faulty_program_on_the_library() {
+    let Some(output) = sanitized("freed", &[]) else {
         return;
     };
-    let output = start(folder.path(), "0", &[&program]).wait_with_output();
-    assert!(!succeeded(&output.expect("the program")).is_empty());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{errors}");
+    assert!(errors.contains("heap-use-after-free"), "{errors}");
 }

@@ -338,9 +338,15 @@ impl Header {
     /// is sent as EIO.
     #[must_use]
     pub fn refusal(&self, errno: u32) -> Vec<u8> {
+        self.refusal_with(errno, &[])
+    }
+
+    /// As [`Self::refusal`], with `payload` behind the header.
+    #[must_use]
+    pub fn refusal_with(&self, errno: u32, payload: &[u8]) -> Vec<u8> {
         let flags = HeaderFlags::ZERO.with_kind(KIND_REPLY).with_error(true);
         let errno = if errno == 0 { EIO } else { errno };
-        Self::message(self.id, self.command, flags, errno, &[])
+        Self::message(self.id, self.command, flags, errno, payload)
     }
 
     fn message(id: u16, command: u16, flags: HeaderFlags, error: u32, payload: &[u8]) -> Vec<u8> {

@@ -1,8 +1,10 @@
 //! Every field of every structure against what the headers of rdma-core 44 to 65 say.
 
 use super::*;
+use crate::device::lock;
 use serde_json::Value;
 use std::mem::{offset_of, size_of};
+use std::sync::Mutex;
 
 fn layout(name: &str) -> Value {
     let path = concat!(
@@ -21,7 +23,42 @@ fn layout(name: &str) -> Value {
     found.unwrap_or_else(|| panic!("no layout of {name}"))["decoded"].take()
 }
 
+/// A structure as this library has it.
+#[derive(Clone)]
+pub(crate) struct Layout {
+    pub(crate) name: String,
+    pub(crate) size: usize,
+    /// names and offsets
+    pub(crate) fields: Vec<(String, usize)>,
+}
+
+/// Every structure that was checked.
+static RECORD: Mutex<Vec<Layout>> = Mutex::new(Vec::new());
+
+/// The structures that were checked.
+pub(crate) fn recorded() -> Vec<Layout> {
+    lock(&RECORD).clone()
+}
+
+/// Checks every structure of verbs.
+pub(crate) fn record_all() {
+    objects_have_the_layout_of_the_headers();
+    extended_objects_have_the_layout_of_the_headers();
+    attributes_have_the_layout_of_the_headers();
+    requests_and_completions_have_the_layout_of_the_headers();
+    the_table_before_a_context_has_the_places_of_the_headers();
+}
+
+fn record(name: &str, size: usize, fields: &[(&str, usize)]) {
+    let fields = fields
+        .iter()
+        .map(|(field, offset)| ((*field).to_owned(), *offset));
+    let (name, fields) = (name.to_owned(), fields.collect());
+    lock(&RECORD).push(Layout { name, size, fields });
+}
+
 pub(crate) fn check(name: &str, size: usize, fields: &[(&str, usize)]) {
+    record(name, size, fields);
     let layout = layout(name);
     assert_eq!(layout["size"], size, "size of {name}");
     for (field, offset) in fields {
@@ -66,6 +103,7 @@ fn objects_have_the_layout_of_the_headers() {
     same!(ibv_srq_attr: max_wr max_sge srq_limit);
     same!(ibv_srq_init_attr: srq_context attr);
     same!(ibv_td: context);
+    record("ibv_gid", size_of::<ibv_gid>(), &[("raw", 0)]);
 }
 
 #[test]
@@ -147,4 +185,13 @@ fn the_table_before_a_context_has_the_places_of_the_headers() {
     for (before, place) in places {
         assert_eq!(context - place, before);
     }
+    macro_rules! table {
+        ($($field:ident)*) => {
+            &[$((stringify!($field), offset_of!(verbs_context, $field))),*]
+        };
+    }
+    let fields = table!(query_port alloc_parent_domain dealloc_td alloc_td modify_cq post_srq_ops
+        create_cq_ex query_device_ex open_qp create_qp_ex get_srq_num create_srq_ex open_xrcd
+        close_xrcd context);
+    record("verbs_context", size_of::<verbs_context>(), fields);
 }

@@ -178,4 +178,6 @@ pub const MAX_RESOURCES: u8 = 0xFF;
 pub const DATAGRAM_KEY: u32 = 0x0123_4567;
 
 #[cfg(test)]
+mod headers;
+#[cfg(test)]
 mod tests;

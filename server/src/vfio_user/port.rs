@@ -6,7 +6,7 @@ use super::mappings::Allowance;
 use super::{ServerError, ServerSettings};
 use crate::attachment::Readiness;
 use crate::ports::SocketFile;
-use ringside_bus::vfio_user::{Received, Stream};
+use ringside_bus::vfio_user::{Received, Stream, owner};
 use ringside_bus::{Instant, Iova};
 use ringside_model::device::Request;
 use ringside_model::world::World;
@@ -184,14 +184,18 @@ impl Port {
         true
     }
 
-    /// Answers clients whose function has a client already with a refusal, and disconnects them.
+    /// Answers clients whose function has a client already with a refusal, which names its process, and
+    /// disconnects them.
     fn turn_away(&mut self, now: Instant) {
+        let connection = self.connection.as_ref();
         self.turned_away.retain_mut(|(stream, until)| {
             match stream.receive() {
                 Ok(Received::Nothing) => now < *until,
                 Ok(Received::Message(message)) => {
                     // The client is disconnected either way; an unsent refusal is lost.
-                    let _ = stream.send(message.header.refusal(EBUSY), &[]);
+                    let owner = connection.and_then(|one| owner::peer(one.socket().0));
+                    let line = owner.as_ref().map(owner::encode).unwrap_or_default();
+                    let _ = stream.send(message.header.refusal_with(EBUSY, &line), &[]);
                     false
                 }
                 Ok(Received::Closed) | Err(_) => false,

@@ -4,6 +4,7 @@ use super::ClientLimits;
 use crate::clock::wait_for;
 use crate::process::Severed;
 use crate::vfio_user::message::{self, DeviceInfo, Header, KIND_REPLY, Version};
+use crate::vfio_user::owner;
 use crate::vfio_user::stream::Fault;
 use crate::vfio_user::{Capabilities, Command, Message, Received, Stream, StreamError};
 use crate::{Clock, Deadline, DeviceAddress, FunctionError};
@@ -28,8 +29,8 @@ const SPIN: Duration = Duration::from_micros(20);
 
 /// Reasons why there is no usable answer.
 pub(super) enum LostReply {
-    /// The server refused with this errno.
-    Refused(Errno),
+    /// The server refused with this errno, and the bytes behind it.
+    Refused(Errno, Vec<u8>),
     /// The server did not answer, or its answer is invalid.
     Failed(FunctionError),
 }
@@ -76,11 +77,12 @@ impl Exchange {
         };
         let reply = match exchange.try_ask(Command::Version, &ours.encode(), &[]) {
             Ok(reply) => reply,
-            Err(LostReply::Refused(Errno::BUSY)) => {
+            Err(LostReply::Refused(Errno::BUSY, line)) => {
                 let device = exchange.device;
-                return Err(FunctionError::InUse { device });
+                let owner = owner::decode(&line);
+                return Err(FunctionError::InUse { device, owner });
             }
-            Err(LostReply::Refused(errno)) => {
+            Err(LostReply::Refused(errno, _)) => {
                 return Err(exchange.not_ours(&format!("it refused version 0.1: {errno}")));
             }
             Err(LostReply::Failed(error)) => return Err(error),
@@ -118,7 +120,7 @@ impl Exchange {
         let reply = self.try_ask(command, payload, descriptors);
         reply.map_err(|lost| match lost {
             LostReply::Failed(error) => error,
-            LostReply::Refused(errno) => FunctionError::System {
+            LostReply::Refused(errno, _) => FunctionError::System {
                 operation: format!("{}: {command:?}", self.device),
                 error: errno.to_string(),
                 remedy: "the server refuses; see its log for the reason".into(),
@@ -156,7 +158,7 @@ impl Exchange {
                 return Err(LostReply::Failed(self.not_ours(&fault.to_string())));
             }
             if header.flags.error() {
-                return Err(LostReply::Refused(errno(header.error)));
+                return Err(LostReply::Refused(errno(header.error), message.body));
             }
             return Ok(message);
         }
@@ -322,9 +324,10 @@ fn no_server(path: &Path, error: &std::io::Error) -> FunctionError {
         std::io::ErrorKind::PermissionDenied => "ask for permission to write to the socket",
         _ => "check the path, which has at most 107 bytes",
     };
-    FunctionError::System {
-        operation: format!("connecting to {}", path.display()),
+    FunctionError::NoServer {
+        path: path.display().to_string(),
+        errno: error.raw_os_error().unwrap_or_default(),
         error: error.to_string(),
-        remedy: remedy.into(),
+        remedy,
     }
 }

@@ -60,7 +60,7 @@ impl VfioUserFunction {
             let mut exchange = self.exchange();
             match exchange.try_ask(Command::DmaMap, &map.encode(), &descriptors) {
                 Ok(_) => return Ok(()),
-                Err(LostReply::Refused(errno)) => refused = Some(errno),
+                Err(LostReply::Refused(errno, _)) => refused = Some(errno),
                 Err(LostReply::Failed(error)) => return Err(error),
             }
         }
@@ -126,7 +126,7 @@ impl VfioUserFunction {
         let mut exchange = self.exchange();
         match exchange.try_ask(Command::DmaUnmap, &unmap.encode(), &[]) {
             Ok(_) => Ok(()),
-            Err(LostReply::Refused(errno)) => {
+            Err(LostReply::Refused(errno, _)) => {
                 Err(refused(format!("the server refuses to unmap: {errno}")))
             }
             Err(LostReply::Failed(error)) => Err(error),

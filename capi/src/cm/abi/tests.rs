@@ -15,7 +15,7 @@ macro_rules! same {
 }
 
 #[test]
-fn structures_of_the_connection_manager_have_the_layout_of_the_headers() {
+pub(super) fn structures_of_the_connection_manager_have_the_layout_of_the_headers() {
     same!(rdma_ib_addr: sgid dgid pkey);
     same!(rdma_addr: src_storage dst_storage addr);
     same!(rdma_route: addr path_rec num_paths);

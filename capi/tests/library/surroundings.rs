@@ -1,0 +1,90 @@
+//! Programs in surroundings of their own: kinds of memory, ways to load the library, to wait and to start others.
+
+use super::*;
+
+/// Huge pages of 2 MiB that no process has.
+fn free_huge_pages() -> u32 {
+    let path = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.trim().parse().unwrap_or_default()
+}
+
+#[test]
+fn memory_of_every_kind_is_registered_read_and_written() {
+    let Some(program) = compiled("kinds") else {
+        return;
+    };
+    let before = free_huge_pages();
+    let output = run(&program, &[library().to_str().expect("a path")]).expect("the program");
+    assert_eq!(succeeded(&output), "ok\n");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    eprint!("{errors}");
+    // Other programs may have taken the last ones meanwhile.
+    let could_run = before.min(free_huge_pages()) >= 8;
+    assert!(
+        !could_run || !errors.contains("not run: huge pages"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn one_epoll_descriptor_waits_for_events_of_every_channel() {
+    says_ok("epolled", &[]);
+}
+
+#[test]
+fn programs_load_and_unload_the_library_while_they_run() {
+    if !Path::new("/usr/include/rdma/rsocket.h").exists() {
+        is_missing("librdmacm-dev");
+        return;
+    }
+    let [plugin, program] = ["plugin.so", "late"].map(|name| library().join(name));
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let compile = |source: &str, flags: &[&str], made: &Path, libraries: &[&str]| {
+        let mut command = Command::new("cc");
+        command.args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread"]);
+        command
+            .args(flags)
+            .arg(tests.join(source))
+            .arg("-o")
+            .arg(made);
+        succeeded(&command.args(libraries).output().expect("cc"));
+    };
+    compile("plugin.c", &["-shared", "-fPIC"], &plugin, &["-libverbs"]);
+    compile("late.c", &[], &program, &["-ldl"]);
+    let [program, plugin] = [&program, &plugin].map(|path| path.to_str().expect("a path"));
+    let output = run(program, &[plugin]).expect("the program");
+    assert_eq!(succeeded(&output), "ok\n");
+}
+
+#[test]
+fn verbs_work_before_main_and_after_it() {
+    let Some(program) = compiled("before_main") else {
+        return;
+    };
+    let output = run(&program, &[]).expect("the program");
+    assert_eq!(succeeded(&output), "ok\nok\n");
+}
+
+#[test]
+fn programs_that_start_others_keep_their_device_and_leave_them_none_of_its_descriptors() {
+    says_ok("forked", &[]);
+}
+
+#[test]
+fn a_program_of_one_thread_for_each_object_needs_no_locks() {
+    let promised = [("RINGSIDE_SINGLE_THREAD", OsStr::new("1"))];
+    for (name, arguments) in [
+        ("loopback", &[][..]),
+        ("traffic", &["1", "1500", "1"]),
+        // each thread has objects of its own
+        ("traffic", &["2", "1500", "2"]),
+        ("extended", &[]),
+    ] {
+        let Some(program) = compiled(name) else {
+            return;
+        };
+        let output = run_with(&promised, &program, arguments).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n", "{name}");
+    }
+}
