@@ -101,11 +101,16 @@ fn each_group_of_queues_has_a_vector_of_its_own_and_leaves_it_as_it_was() {
     assert_eq!(taken, Err(PortError::InterruptTaken { queue: 1 }));
     for wrong in [&[4][..], &[]] {
         let refused = port.receive_interrupt(wrong).map(drop);
-        assert!(matches!(refused, Err(PortError::Invalid { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(PortError::Invalid { .. })),
+            "{refused:?}"
+        );
     }
     drop(first);
     assert_eq!([0, 1].map(vector_of), [polled, polled]);
-    let connected = rig.world.with(|world| world.snapshot(1).map(|all| all.vectors));
+    let connected = rig
+        .world
+        .with(|world| world.snapshot(1).map(|all| all.vectors));
     assert_eq!(connected, Some(vec![other]));
     let control = registers.read(VECTOR_CONTROL.at(one.into()));
     assert_eq!(control, Ok(0));
@@ -246,7 +251,11 @@ fn a_lost_interrupt_is_made_good_by_the_next_arming() {
     send(&mut rig, 1);
     assert!(!interrupt.wait(Duration::ZERO).expect("in service"));
     rig.world.with(|world| world.clear_faults(1));
-    let control = rig.b.device.registers().read(VECTOR_CONTROL.at(interrupt.vector().into()));
+    let control = rig
+        .b
+        .device
+        .registers()
+        .read(VECTOR_CONTROL.at(interrupt.vector().into()));
     assert!(!VectorControl(control.expect("read")).enable());
     assert_eq!(rig.b.open.receive[0].arm(), Ok(Arming::PollAgain));
     assert_eq!(rig.wait_b(1).len(), 1);
@@ -336,7 +345,10 @@ fn no_wake_is_lost_under_a_sender_that_never_waits_long() {
         let begin = Instant::now();
         // Each is waited for, so that a lost wake is not made good by the next packet.
         while count.load(Ordering::Acquire) <= round {
-            assert!(begin.elapsed() < LIMIT, "the wake for packet {round} was lost");
+            assert!(
+                begin.elapsed() < LIMIT,
+                "the wake for packet {round} was lost"
+            );
             std::thread::yield_now();
         }
         let pause = pause_us(round);
@@ -346,7 +358,10 @@ fn no_wake_is_lost_under_a_sender_that_never_waits_long() {
         }
     }
     let sleeps = worker.statistics().sleeps;
-    assert!(sleeps > PACKETS / 100, "{sleeps} sleeps: the worker was never idle");
+    assert!(
+        sleeps > PACKETS / 100,
+        "{sleeps} sleeps: the worker was never idle"
+    );
     drop(worker.stop(LIMIT).expect("stopped"));
     drop((sender, receiver.transmit, receiver.pool, receiver.port));
     shut_down([left, right]);

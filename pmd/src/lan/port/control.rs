@@ -5,8 +5,8 @@ use super::shared::PortShared;
 use super::vectors::{WRITE_BACK_UNITS, cause_of, writes_back};
 use crate::admin::pause;
 use ringside_lan::{
-    ArmError, PacketPool, QueueControl, QueueKind, ReceiveQueue, ReceiveSettings, StopError, TransmitQueue,
-    TransmitSettings,
+    ArmError, PacketPool, QueueControl, QueueKind, ReceiveQueue, ReceiveSettings, StopError,
+    TransmitQueue, TransmitSettings,
 };
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::receive::{ReceiveContext, profile};

@@ -120,8 +120,8 @@ pub(super) struct Configured {
     pub(super) vlan_stripping: VlanStripping,
     /// rules of a further VSI for its own address and for broadcast
     pub(super) own_rules: Vec<u16>,
-    /// the key that the device has
-    pub(super) hash_key: Option<[u8; 52]>,
+    /// key and whole table that the device has
+    pub(super) written: Option<Spreading>,
     /// key and table that the caller set
     pub(super) spreading: Option<Spreading>,
     /// settings of the PHY before the port changed them
