@@ -62,6 +62,10 @@ pub trait QueueControl: Send + Sync {
     fn enable(&self) -> Result<(), StopError>;
     /// Takes the ring from the device. On success the device uses none of its buffers any more.
     fn disable(&self) -> Result<(), StopError>;
+    /// True if the device inserts an outer tag into a packet without an inner one: in double VLAN mode.
+    fn inserts_outer_tag_alone(&self) -> bool {
+        true
+    }
     /// Lets the next packet raise the interrupt of the queue, once.
     fn arm(&self) -> Result<(), ArmError> {
         Err(ArmError::NotConnected)

@@ -58,7 +58,7 @@ that found nothing. Near 0 % the thread is the bottleneck, near 100 % the wire. 
 is one line, of kind interval or total.
 
 Drops follow by queue and cause, where there are any: bad_length, bad_profile, chain_too_long (received, \
-malformed); too_short, too_long, too_many_segments, no_buffers (refused by the transmit queue); unread, unsent (in the rings \
+malformed); too_short, too_long, too_many_segments, outer_tag_alone, no_buffers (refused by the transmit queue); unread, unsent (in the rings \
 when the device failed or forwarding ended; some of unsent may have been sent); mode (not sent in this mode); queue_full (no room in the other port's transmit queue); out_of_service. Then those of \
 the device, as `ringside port -S` names them: rx_dropped is for want of a receive descriptor, \
 or for frames longer than the MTU. A queue that the device stopped as malicious is named.

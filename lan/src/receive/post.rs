@@ -21,7 +21,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Posts buffers into an empty ring, at most so many.
+    /// Posts buffers into an empty ring, at most `most`.
     pub(super) fn fill(&mut self, most: u16) {
         self.post((self.ring.length - TAIL_MULTIPLE).min(most));
     }

@@ -17,6 +17,7 @@ pub(super) enum Refused {
     TooShort,
     TooLong,
     TooManySegments,
+    OuterTagAlone,
     NoBuffers,
     /// it stays in the burst
     RingFull,

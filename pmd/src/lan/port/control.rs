@@ -3,6 +3,7 @@
 use super::PortError;
 use super::shared::PortShared;
 use super::vectors::{WRITE_BACK_UNITS, cause_of, writes_back};
+use crate::admin::commands::VlanMode;
 use crate::admin::pause;
 use ringside_lan::{
     ArmError, PacketPool, QueueControl, QueueKind, ReceiveQueue, ReceiveSettings, StopError,
@@ -174,6 +175,10 @@ impl QueueControl for TransmitControl {
 
     fn disable(&self) -> Result<(), StopError> {
         self.port.disable_transmit(self.number)
+    }
+
+    fn inserts_outer_tag_alone(&self) -> bool {
+        self.port.vlan_mode == VlanMode::Double
     }
 }
 
