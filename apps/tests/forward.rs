@@ -158,6 +158,8 @@ fn a_stopped_port_sends_nothing_until_it_is_started_again() {
     );
     let sent = |session: &mut Session| -> u64 {
         let shown = session.ask("show fwd stats all", "sent");
+        // The rest of the report goes by.
+        session.ask("show port info 1", "port 1");
         let (_, rest) = shown.split_once("sent ").expect("counts");
         rest.split_whitespace().next().unwrap().parse().unwrap()
     };
