@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Longest frame that is copied, bytes: the longest of the device.
-pub(crate) const MAX_FRAME_BYTES: usize = 9728;
+pub(crate) const MAX_FRAME_BYTES: usize = ringside_spec::lan::limits::MAX_FRAME_BYTES as usize;
 /// Copies that wait at once.
 const COPIES: usize = 1024;
 /// The first bytes that an attached capture reads.

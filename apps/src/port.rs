@@ -11,11 +11,12 @@ use ringside_bus::DeviceAddress;
 use ringside_config::Config;
 use ringside_pmd::admin::commands::LinkState;
 use ringside_pmd::lan::port::{
-    DEFAULT_KEY, ErrorCorrection, MAX_MTU, MAX_QUEUES, Malicious, Module, Pause,
+    ErrorCorrection, FlowKind, MAX_MTU, MAX_QUEUES, Malicious, Module, Pause, Spreading,
 };
 use ringside_pmd::lan::{OpenVsi, Port, PortSettings, PortStatistic, Vsi};
 use ringside_pmd::{BringUpOptions, Device};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 const HELP: &str = "\
@@ -25,7 +26,7 @@ program holds cannot be shown.
 Examples:
   ringside port --device 0000:3b:00.0
   ringside port --device model:0 --statistics --json
-  ringside port --queues 4
+  ringside port --queues 4 --hash-table
   ringside port --queues 4 --rule 'udp4 dst-port 4791 action 1' --rule 'ether proto 0x0806 action 0-1'
   ringside port --vsi 02:aa:00:00:00:01,4 --vsi 02:aa:00:00:00:02
 
@@ -54,6 +55,10 @@ pub(crate) struct Options {
     /// Every counter of VSI and port, as `ethtool -S` names them
     #[arg(short = 'S', long)]
     statistics: bool,
+    /// The table of the hash that chooses receive queues, eight entries a row, as `ethtool -x` shows it; with
+    /// --json it is always there
+    #[arg(short = 'x', long)]
+    hash_table: bool,
     /// Receive queues to open the port with, for the hash table that results
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     queues: u8,
@@ -89,8 +94,70 @@ struct ShownVsi {
     first_transmit_queue: u16,
     transmit_queues: u16,
     hash_table_entries: usize,
+    spreading: ShownSpreading,
     /// of the port's own VSI they are those of the port
     statistics: Vec<PortStatistic>,
+}
+
+/// The choice of a packet's receive queue.
+#[derive(Clone, Serialize)]
+struct ShownSpreading {
+    key: String,
+    /// of each entry the queue, counted from the VSI's first
+    table: Vec<u8>,
+    /// by kind of packets, as rules name it; without a kind its packets go to the first queue
+    fields: BTreeMap<String, Vec<String>>,
+    /// both directions of a flow have the same hash
+    is_symmetric: bool,
+}
+
+impl ShownSpreading {
+    fn of(vsi: &Vsi) -> Self {
+        let (key, table) = match vsi.spreading() {
+            Some(Spreading { key, table }) => (hex(&key), table),
+            None => (String::new(), Vec::new()),
+        };
+        let kinds = FlowKind::ALL.into_iter().filter_map(|kind| {
+            let fields = vsi.hash_fields(kind)?;
+            let names = fields.iter().map(ToString::to_string).collect();
+            Some((kind.to_string(), names))
+        });
+        Self {
+            key,
+            table,
+            fields: kinds.collect(),
+            is_symmetric: vsi.has_symmetric_hash(),
+        }
+    }
+
+    /// Lines for people, in the form of `ethtool -x`.
+    fn lines(&self, with_table: bool) -> Vec<String> {
+        let indent = "    ";
+        let mut lines = Vec::new();
+        let rows = if with_table { &self.table[..] } else { &[] };
+        for (row, queues) in rows.chunks(TABLE_ROW).enumerate() {
+            let queues: String = queues.iter().map(|queue| format!(" {queue:5}")).collect();
+            lines.push(format!("{indent}{:5}:{queues}", row * TABLE_ROW));
+        }
+        lines.push(format!("{indent}hash key: {}", self.key));
+        lines.push(format!("{indent}hash function: Toeplitz"));
+        let symmetric = match self.is_symmetric {
+            true => "both directions of a flow have the same hash",
+            false => "each direction of a flow has its own hash",
+        };
+        lines.push(format!("{indent}symmetric: {symmetric}"));
+        if self.fields.is_empty() {
+            lines.push(format!("{indent}hash fields: none, one queue receives all"));
+        }
+        for (kind, fields) in &self.fields {
+            let fields = match fields.as_slice() {
+                [] => "none".to_owned(),
+                some => some.join(", "),
+            };
+            lines.push(format!("{indent}hash fields of {kind}: {fields}"));
+        }
+        lines
+    }
 }
 
 impl ShownVsi {
@@ -104,6 +171,7 @@ impl ShownVsi {
             first_transmit_queue: transmit.start,
             transmit_queues: transmit.len() as u16,
             hash_table_entries: vsi.hash_table_entries(),
+            spreading: ShownSpreading::of(vsi),
             statistics,
         }
     }
@@ -132,6 +200,9 @@ struct Shown {
     /// queues of this function that the device has stopped since it was asked last
     malicious: Vec<Malicious>,
 }
+
+/// Entries of a row of the hash table, as `ethtool -x` prints it.
+const TABLE_ROW: usize = 8;
 
 /// The features of the driver, named as by `ethtool -k`.
 const OFFLOADS: &[&str] = &[
@@ -176,6 +247,7 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
         let added = open.port.add_vsi(&vsi.settings());
         further.push(added.map_err(|error| Failure::operation(anyhow!("VSI {vsi}: {error}")))?);
     }
+    let spreading = ShownSpreading::of(&open.port);
     let shown = Shown {
         device: address.to_string(),
         address: hex(&open.port.mac()),
@@ -188,7 +260,7 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
         receive_queues: open.receive.len(),
         receive_queues_max: MAX_QUEUES,
         transmit_queues_max: MAX_QUEUES,
-        hash_key: hex(&DEFAULT_KEY),
+        hash_key: spreading.key,
         hash_table_entries: open.port.hash_table_entries(),
         offloads: OFFLOADS,
         rules: shown_rules(&open.port)?,
@@ -201,7 +273,7 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
     };
     let told = match options.json {
         true => serde_json::to_string_pretty(&shown).map_err(io::Error::from),
-        false => Ok(text(&shown)),
+        false => Ok(text(&shown, options.hash_table)),
     };
     let told = told.and_then(|text| writeln!(stdout(), "{}", text.trim_end()));
     drop((further, open));
@@ -290,7 +362,7 @@ fn media_text(shown: &Shown) -> Vec<String> {
     lines
 }
 
-fn text(shown: &Shown) -> String {
+fn text(shown: &Shown, with_table: bool) -> String {
     let mut lines = vec![format!(
         "{}: address {}, VSI {}",
         shown.device, shown.address, shown.vsi
@@ -311,11 +383,6 @@ fn text(shown: &Shown) -> String {
         "  queues: {} of up to {} receive, up to {} transmit",
         shown.receive_queues, shown.receive_queues_max, shown.transmit_queues_max
     ));
-    lines.push(format!(
-        "  hash: Toeplitz over addresses and ports, {} entries, queues in turn",
-        shown.hash_table_entries
-    ));
-    lines.push(format!("  hash key: {}", shown.hash_key));
     lines.push(format!("  offloads: {}", shown.offloads.join(", ")));
     for rule in &shown.rules {
         lines.push(match rule.packets {
@@ -325,6 +392,7 @@ fn text(shown: &Shown) -> String {
     }
     for vsi in &shown.vsis {
         lines.push(vsi_text(vsi));
+        lines.extend(vsi.spreading.lines(with_table));
         let counted = vsi.statistics.iter();
         lines.extend(counted.map(|one| format!("    {}: {}", one.name, one.value)));
     }

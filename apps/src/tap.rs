@@ -12,12 +12,14 @@ use clap::Args;
 use ringside_bus::tap::TapError;
 use ringside_bus::{DeviceAddress, tap};
 use ringside_config::Config;
-use ringside_lan::{Burst, Packet, ReceiveQueue, TransmitQueue};
-use ringside_pmd::lan::port::{MAX_MTU, MTU_MIN};
+use ringside_lan::{Arming, Burst, Packet, ReceiveQueue, TransmitQueue};
+use ringside_pmd::lan::port::{MAX_MTU, MTU_MIN, ReceiveInterrupt};
 use ringside_pmd::lan::{Port, PortSettings, VlanStripping};
 use ringside_server::ports::{Received, Sent, TapWire, Wire};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,8 +87,9 @@ pub(crate) struct Options {
 
 /// Packets of one direction before the other one has its turn.
 const BURST: usize = 32;
-/// Rounds without a packet after which the thread sleeps, and the length of a sleep.
+/// Rounds without a packet after which the thread sleeps until either side has one.
 const IDLE_ROUNDS: u32 = 1000;
+/// The length of a sleep on a device without an interrupt for its receive queue.
 const IDLE: Duration = Duration::from_micros(50);
 /// Reads that fail one after the other until the interface counts as removed.
 const MAX_FAILURES: u32 = 16;
@@ -198,6 +201,7 @@ fn pump(
     let Some(mut bridge) = bridge else {
         return Ok(());
     };
+    bridge.interrupt = interrupt_of(&brought.controls.port);
     let report = |kind, counters| Report {
         kind,
         device: name,
@@ -232,7 +236,8 @@ fn carry(
     while !interrupt::seen() {
         idle = if bridge.round()? == 0 { idle + 1 } else { 0 };
         if idle >= IDLE_ROUNDS {
-            std::thread::sleep(IDLE);
+            let wakes = [Some(look), Some(look_at_link), end];
+            bridge.sleep(wakes.into_iter().flatten().min().unwrap_or(look));
         }
         let now = Instant::now();
         if end.is_some_and(|end| now >= end) {
@@ -241,7 +246,7 @@ fn carry(
         if now >= look {
             look = now + LOOK_EVERY;
             if let Some(queues) = brought.supervise()? {
-                bridge.replace(queues);
+                bridge.replace(queues, interrupt_of(&brought.controls.port));
                 look_at_link = now;
             }
             if !brought.is_in_service() {
@@ -259,6 +264,12 @@ fn carry(
         }
     }
     Ok(())
+}
+
+/// The interrupt of the port's receive queue. Without one, as on a function with few vectors, an idle
+/// interface polls the device.
+fn interrupt_of(port: &Port) -> Option<ReceiveInterrupt> {
+    port.receive_interrupt(&[0]).ok()
 }
 
 /// Opens the port for the packets that an interface of the kernel receives.
@@ -303,6 +314,7 @@ fn tell(report: &Report<'_>, json: bool) -> Result<(), Failure> {
 struct Bridge {
     wire: TapWire,
     receive: ReceiveQueue,
+    interrupt: Option<ReceiveInterrupt>,
     transmit: TransmitQueue,
     vlan: Option<u16>,
     mirror: Option<Arc<Mirror>>,
@@ -327,6 +339,7 @@ impl Bridge {
         Some(Self {
             wire,
             receive: queues.receive.into_iter().next()?,
+            interrupt: None,
             transmit: queues.transmit.into_iter().next()?,
             vlan: options.vlan,
             mirror,
@@ -341,14 +354,36 @@ impl Bridge {
     }
 
     /// Continues with the queues of a port that was opened again.
-    fn replace(&mut self, queues: Vec<Queues>) {
+    fn replace(&mut self, queues: Vec<Queues>, interrupt: Option<ReceiveInterrupt>) {
         for of_port in queues {
             let pairs = of_port.receive.into_iter().zip(of_port.transmit);
             for (receive, transmit) in pairs {
                 (self.receive, self.transmit) = (receive, transmit);
             }
         }
+        self.interrupt = interrupt;
         self.counters.recoveries += 1;
+    }
+
+    /// Sleeps until a frame comes from either side, at most until `end`. Signals end it, too.
+    fn sleep(&mut self, end: Instant) {
+        let limit = end.saturating_duration_since(Instant::now());
+        let Some(interrupt) = &self.interrupt else {
+            std::thread::sleep(IDLE.min(limit));
+            return;
+        };
+        match self.receive.arm() {
+            Ok(Arming::Armed) => {}
+            Ok(Arming::PollAgain) => return,
+            // The device is being recovered: only the kernel has frames.
+            Err(_) => return wait_for(&[self.wire.descriptor()], limit),
+        }
+        wait_for(&[self.wire.descriptor(), interrupt.as_fd()], limit);
+        // An error is one of the device, which supervision sees.
+        let _ = interrupt.take();
+        if self.receive.has_packets() {
+            let _ = self.receive.disarm();
+        }
     }
 
     /// Shows the kernel if the port can carry frames. An old kernel refuses: the
@@ -456,6 +491,19 @@ impl Bridge {
         way.bytes += after.bytes - before.bytes;
         way.dropped += offered as u64 - sent;
     }
+}
+
+/// Sleeps until one of the descriptors is readable, or a signal came.
+fn wait_for(descriptors: &[BorrowedFd<'_>], limit: Duration) {
+    let limit = Timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    let mut waited: Vec<_> = descriptors
+        .iter()
+        .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
+        .collect();
+    let _ = poll(&mut waited, Some(&limit));
 }
 
 /// True if a packet is of the interface's VLAN. Without a VLAN every packet is.

@@ -113,6 +113,21 @@ fn commands_are_obeyed_and_wrong_ones_are_named() {
     session.ask("vlan add 5000 0", "choose 1 to 4094");
     session.ask("set promisc 0 maybe", "maybe is neither on nor off");
     session.ask("mac_addr add 0 nonsense", "a MAC address of one card is");
+    session.ask("rx_vlan rm 5 0", "VLAN 5 was not added");
+    session.ask(
+        "rx_vlan add 5 0\nrx_vlan rm 5 0\nrx_vlan rm 5 0",
+        "VLAN 5 was not added",
+    );
+    session.ask(
+        "set promisc all off\nset allmulti all on\nset allmulti all up",
+        "up is neither",
+    );
+    session.ask("show port info all", "port 0: address 02:");
+    session.ask("", "port 1: address 02:");
+    session.ask("set burst 65", "65 is no number of packets: 1 to 64");
+    session.ask("set burst 8\nport stop 7", "no port 7: there are 2");
+    session.ask("port pause 0", "pause is neither start nor stop");
+    session.ask("show fwd stats all", "received 0");
     session.ask("dance", "no command 'dance'");
     session.ask(
         "set fwd txonly\nstart\nshow port info 1",
@@ -134,6 +149,55 @@ fn commands_are_obeyed_and_wrong_ones_are_named() {
     let (rest, output) = session.quit("quit");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_totals(&rest);
+}
+
+#[test]
+fn a_stopped_port_sends_nothing_until_it_is_started_again() {
+    let mut session = Session::start(
+        "forward --device model:0 --device model:1 --forward-mode txonly,rxonly --rxq 2 --interactive",
+    );
+    let sent = |session: &mut Session| -> u64 {
+        let shown = session.ask("show fwd stats all", "sent");
+        // The rest of the report goes by.
+        session.ask("show port info 1", "port 1");
+        let (_, rest) = shown.split_once("sent ").expect("counts");
+        rest.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let grows = |session: &mut Session| {
+        let (before, deadline) = (sent(session), Instant::now() + LIMIT);
+        while sent(session) == before {
+            assert!(Instant::now() < deadline, "port 0 sends nothing");
+        }
+    };
+    session.ask("start\nshow port info 0", "port 0");
+    grows(&mut session);
+    // It answers once the queues have stopped.
+    session.ask("port stop 0\nshow port info 0", "port 0");
+    let before = sent(&mut session);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!(sent(&mut session), before, "a stopped port sends");
+    session.ask("port start all\nset burst 4\nshow port info 0", "port 0");
+    grows(&mut session);
+    let (_, output) = session.quit("quit");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn testpmds_flags_are_known() {
+    let line =
+        "forward --forward-mode flowgen --flowgen-flows 4 --rxq 2 --txq 2 --duration 1 --json";
+    let report = total(&run(line));
+    assert_eq!(report["ports"][0]["mode"], "flowgen");
+    assert!(number(&report, 0, "tx_packets") > 0, "{report}");
+    for wrong in ["--rxq 2 --txq 3", "--rxq 2 --queues 2", "--txq 65"] {
+        let output = run(&format!("forward {wrong} --duration 1"));
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{wrong}: {}",
+            text(&output.stderr)
+        );
+    }
 }
 
 /// The last lines of a session: the names of the columns, then a row and the totals of each port.
@@ -261,6 +325,52 @@ fn a_port_is_shown_for_people_and_for_machines() {
     assert_eq!(report["receive_queues"], 4);
     assert_eq!(report["link"]["up"], true);
     assert_eq!(report["hash_table_entries"].as_u64().unwrap() % 4, 0);
+}
+
+#[test]
+fn the_choice_of_receive_queues_is_shown_as_ethtool_shows_it() {
+    let vsi = "--vsi 02:aa:00:00:00:01,3";
+    let output = run(&format!("port -x --queues 4 {vsi}"));
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows: Vec<Vec<&str>> = shown
+        .lines()
+        .filter(|line| {
+            line.trim_start()
+                .starts_with(|first: char| first.is_ascii_digit())
+        })
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    // The port's table, then that of its VSI.
+    assert_eq!(rows.len(), (2048 + 64) / 8, "{shown}");
+    assert_eq!(rows[1], ["8:", "0", "1", "2", "3", "0", "1", "2", "3"]);
+    assert_eq!(rows[255][0], "2040:");
+    assert_eq!(
+        rows[256 + 2],
+        ["16:", "1", "2", "0", "1", "2", "0", "1", "2"]
+    );
+    for part in [
+        "hash key: 6d:5a:56:da:25:5b:",
+        "symmetric: each direction of a flow has its own hash",
+        "hash fields of tcp4: source address, destination address, source port, destination port",
+        "hash fields of frag6: source address, destination address",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let output = run(&format!("port --json --queues 4 {vsi}"));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let own = &report["vsis"][0]["spreading"];
+    assert_eq!(own["table"].as_array().unwrap().len(), 2048);
+    assert_eq!(own["table"][7], 3);
+    assert_eq!(own["key"], report["hash_key"]);
+    assert_eq!(own["is_symmetric"], false);
+    assert_eq!(own["fields"]["udp6"].as_array().unwrap().len(), 4);
+    let theirs = report["vsis"][1]["spreading"]["table"].as_array().unwrap();
+    assert_eq!((theirs.len(), &theirs[5]), (64, &2.into()));
+    // One queue: no kind is hashed.
+    let shown = text(&run("port").stdout);
+    assert!(shown.contains("hash fields: none"), "{shown}");
+    assert!(!shown.contains("2040:"), "{shown}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ringside_bus::DeviceAddress;
+use ringside_spec::lan::limits::MAX_MTU;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -178,7 +179,7 @@ impl Default for RdmaSection {
 pub struct LinkSection {
     /// Largest IP packet of the port, in bytes, without Ethernet header and CRC. 576..=9702, and
     /// large enough for `rdma.path_mtu`.
-    #[schemars(range(min = 576, max = 9702))]
+    #[schemars(range(min = 576, max = MAX_MTU))]
     pub mtu: u32,
     /// Speed. Default: [`LinkSpeed::Auto`].
     pub speed: LinkSpeed,

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use ringside_bus::DeviceAddress;
+use ringside_spec::lan::limits::MAX_MTU;
 
 use crate::choice::{Core, NumaNode};
 use crate::fault::Fault;
@@ -151,7 +152,7 @@ fn rdma(checks: &mut Checks, section: &RdmaSection) {
 }
 
 fn link(checks: &mut Checks, section: &LinkSection) {
-    checks.range("link.mtu", section.mtu, 576..=9_702, "bytes");
+    checks.range("link.mtu", section.mtu, 576..=MAX_MTU.into(), "bytes");
     checks.range("link.wait_ms", section.wait_ms, 0..=120_000, "ms");
 }
 

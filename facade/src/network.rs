@@ -6,9 +6,13 @@ use ringside_config::{Config, LocalAddress};
 use ringside_connect::{Lookup, NextHop, StartError};
 use ringside_pmd::lan::{PortError, PortSettings};
 use ringside_pmd::rdma::{Destination, RdmaError};
+use ringside_spec::lan::limits::MAX_MTU;
 use ringside_stack::{ResolveError, Resolver, Stack, StackError, StackSettings, StackThread};
 use std::net::IpAddr;
 use std::sync::Arc;
+
+// The refusal of a larger MTU names it.
+const _: () = assert!(MAX_MTU == 9702);
 
 /// Reasons why the IP stack did not start, or did not resolve a peer.
 #[derive(Debug, thiserror::Error)]

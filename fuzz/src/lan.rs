@@ -20,7 +20,7 @@ use ringside_spec::lan::transmit::{
 
 const ENTRIES: u16 = 64;
 /// Bytes of the longest frame, with its check sequence.
-const MAX_FRAME_BYTES: usize = 9728;
+const MAX_FRAME_BYTES: usize = ringside_spec::lan::limits::MAX_FRAME_BYTES as usize;
 const FRAME_BYTES_MIN: usize = 60;
 /// The longest segment with the longest headers that descriptors can express, with two tags of its
 /// own and one of the port.

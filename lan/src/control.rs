@@ -34,6 +34,26 @@ pub enum StopError {
     },
 }
 
+/// The reason why a receive queue's interrupt was not armed or disarmed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ArmError {
+    /// The device failed or was shut down.
+    #[error("the device is out of service: recover it, then open the port again")]
+    OutOfService,
+    /// The queue is stopped: no packet arrives.
+    #[error("the receive queue is stopped: start it first")]
+    Stopped,
+    /// The queue has no interrupt.
+    #[error("the receive queue has no interrupt: connect one with Vsi::receive_interrupt first")]
+    NotConnected,
+    /// The device was not reached.
+    #[error("the interrupt of a receive queue: {reason}")]
+    Failed {
+        /// The observation.
+        reason: String,
+    },
+}
+
 /// Starts and stops one queue: implemented by the driver. Control path.
 pub trait QueueControl: Send + Sync {
     /// Writes the context of the empty ring to the device. The queue is not started yet.
@@ -42,6 +62,18 @@ pub trait QueueControl: Send + Sync {
     fn enable(&self) -> Result<(), StopError>;
     /// Takes the ring from the device. On success the device uses none of its buffers any more.
     fn disable(&self) -> Result<(), StopError>;
+    /// True if the device inserts an outer tag into a packet without an inner one: in double VLAN mode.
+    fn inserts_outer_tag_alone(&self) -> bool {
+        true
+    }
+    /// Lets the next packet raise the interrupt of the queue, once.
+    fn arm(&self) -> Result<(), ArmError> {
+        Err(ArmError::NotConnected)
+    }
+    /// Ends that: the queue is polled again.
+    fn disarm(&self) -> Result<(), ArmError> {
+        Err(ArmError::NotConnected)
+    }
 }
 
 /// Confirms each request: for queues that have no device, as in benchmarks and fuzzers.

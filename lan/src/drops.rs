@@ -5,8 +5,8 @@
 /// a transmit queue give it (`drops`); causes of the other direction stay 0.
 ///
 /// The queue counts on its slow path: a packet that is delivered or sent costs nothing. Not in here:
-/// - Packets that the device dropped, for want of a descriptor or as damaged: the device has no
-///   count for a queue. See `rx_dropped` and the counters ending in `.nic` in the port's statistics.
+/// - Packets that the device dropped because no descriptor was free or the frame was damaged: the
+///   device has no count for a queue. See `rx_dropped` and the counters ending in `.nic` in the port's statistics.
 /// - Packets with a wrong checksum: they are delivered, with a flag ([`Packet::flags`](crate::Packet)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Drops {
@@ -29,6 +29,9 @@ pub struct Drops {
     /// Transmit: a frame of more than eight buffers, or more than the ring has descriptors. Copy it
     /// into fewer.
     pub too_many_segments: u64,
+    /// Transmit: an outer tag without an inner one, which a card in single VLAN mode does not insert. Set
+    /// the tag with [`Packet::set_vlan`](crate::Packet::set_vlan).
+    pub outer_tag_alone: u64,
     /// Transmit: of another pool, and the queue's own had no buffers for a copy. Make the pool larger,
     /// or send from the queue's own.
     pub no_buffers: u64,
@@ -40,7 +43,7 @@ pub struct Drops {
 
 impl Drops {
     /// Number of causes.
-    pub const CAUSES: usize = 9;
+    pub const CAUSES: usize = 10;
 
     /// Names of the causes, which are those of the fields, in the order of [`Drops::counts`].
     pub const NAMES: [&'static str; Self::CAUSES] = [
@@ -51,6 +54,7 @@ impl Drops {
         "too_short",
         "too_long",
         "too_many_segments",
+        "outer_tag_alone",
         "no_buffers",
         "unsent",
     ];
@@ -66,6 +70,7 @@ impl Drops {
             too_short,
             too_long,
             too_many_segments,
+            outer_tag_alone,
             no_buffers,
             unsent,
         } = *self;
@@ -77,6 +82,7 @@ impl Drops {
             too_short,
             too_long,
             too_many_segments,
+            outer_tag_alone,
             no_buffers,
             unsent,
         ]

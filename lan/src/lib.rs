@@ -35,7 +35,7 @@ mod transmit;
 mod vector;
 
 pub use burst::{Burst, MAX_BURST};
-pub use control::{QueueControl, QueueKind, QueueState, Remains, Service, StopError};
+pub use control::{ArmError, QueueControl, QueueKind, QueueState, Remains, Service, StopError};
 pub use drops::Drops;
 pub use filter::{
     FILTER_PACKET_BYTES, FILTER_PACKETS_BYTES, FILTER_RING_ENTRIES, FilterError, FilterMemory,
@@ -44,7 +44,7 @@ pub use filter::{
 pub use hang::{Hang, HangWatch};
 pub use packet::{Flags, Layer4, OffloadError, Packet, Segment, TransmitRequest};
 pub use pool::{PacketPool, PoolError, PoolUsage};
-pub use receive::{ReceiveCounters, ReceiveQueue, ReceiveSettings};
+pub use receive::{Arming, ReceiveCounters, ReceiveQueue, ReceiveSettings};
 pub use ring::RingError;
 pub use shared::PoolSettings;
 pub use toeplitz::{Flow, SymmetricToeplitz, Toeplitz};

@@ -1,6 +1,9 @@
 //! Receive queues.
 
+mod arm;
 mod post;
+
+pub use arm::Arming;
 
 use crate::burst::Burst;
 use crate::control::{QueueControl, QueueState, Remains, Service, StopError};
@@ -161,8 +164,9 @@ impl ReceiveQueue {
         self.start_with(u16::MAX)
     }
 
-    /// The same, with so many buffers at first: a pool that does not fill the rings of several queues
-    /// is divided among them.
+    /// Starts the queue with at most `most` buffers, for a pool that is smaller than all rings.
+    ///
+    /// Control path. Errors: as [`ReceiveQueue::start`].
     pub fn start_with(&mut self, most: u16) -> Result<(), StopError> {
         if !self.service.in_service() {
             return Err(StopError::OutOfService);

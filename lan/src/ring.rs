@@ -2,16 +2,21 @@
 
 use crate::vector::PathError;
 use ringside_bus::{DmaBuffer, Words};
+use ringside_spec::lan::limits::{MAX_RING, RING_ALIGNMENT, RING_MIN, RING_MULTIPLE};
 use thiserror::Error;
 
 /// The reason why a ring is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RingError {
     /// A length out of range.
-    #[error("a ring of {0} descriptors is not possible: choose a multiple of 32, 64 to 8160")]
+    #[error(
+        "a ring of {0} descriptors is not possible: choose a multiple of {RING_MULTIPLE}, {RING_MIN} to {MAX_RING}"
+    )]
     Length(u16),
     /// Memory that is too small or not aligned.
-    #[error("a ring of {descriptors} descriptors needs {needed} bytes at a multiple of 128")]
+    #[error(
+        "a ring of {descriptors} descriptors needs {needed} bytes at a multiple of {RING_ALIGNMENT}"
+    )]
     Memory {
         /// The requested number of descriptors.
         descriptors: u16,
@@ -41,7 +46,7 @@ pub(crate) struct Ring<const N: usize> {
 
 impl<const N: usize> Ring<N> {
     pub(crate) fn new(buffer: DmaBuffer, length: u16) -> Result<Self, RingError> {
-        if !(64..=8160).contains(&length) || !length.is_multiple_of(32) {
+        if !(RING_MIN..=MAX_RING).contains(&length) || !length.is_multiple_of(RING_MULTIPLE) {
             return Err(RingError::Length(length));
         }
         let count = usize::from(length) * N;
@@ -49,7 +54,7 @@ impl<const N: usize> Ring<N> {
             descriptors: length,
             needed: count * 8,
         };
-        if !buffer.iova().0.is_multiple_of(128) {
+        if !buffer.iova().0.is_multiple_of(RING_ALIGNMENT) {
             return Err(memory);
         }
         let words = buffer.words().part(0..count).ok_or(memory)?;

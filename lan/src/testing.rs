@@ -35,6 +35,9 @@ impl QueueControl for Control {
             false => Ok(()),
         }
     }
+    fn inserts_outer_tag_alone(&self) -> bool {
+        false
+    }
 }
 
 /// Memory that a device reaches, and where a queue's doorbell goes.

@@ -65,6 +65,8 @@ pub struct TransmitCounters {
     /// Packets dropped: a frame from more than eight buffers, or more buffers than the ring has
     /// descriptors.
     pub too_many_segments: u64,
+    /// Packets dropped: an outer tag without an inner one, on a card in single VLAN mode.
+    pub outer_tag_alone: u64,
     /// Packets dropped: of another pool, and this one had no buffers for a copy.
     pub no_buffers: u64,
     /// Packets in the ring when the queue stopped, and not reported sent. Some may have been sent: the
@@ -93,6 +95,8 @@ pub struct TransmitQueue {
     done: u64,
     state: QueueState,
     path: PacketPath,
+    /// the device inserts an outer tag into a packet without an inner one
+    outer_tag_alone: bool,
     plain: Outgoing,
     #[cfg(test)]
     pub(crate) one_by_one: bool,
@@ -122,6 +126,7 @@ impl TransmitQueue {
         let template = Packet::empty(pool.reference(), NO_BUFFER, headroom);
         Ok(Self {
             path: PacketPath::choose(settings.path)?,
+            outer_tag_alone: control.inserts_outer_tag_alone(),
             plain: Outgoing {
                 template: Template::of(template),
                 base: pool.shared().iova(0),
@@ -266,6 +271,7 @@ impl TransmitQueue {
             too_short: self.counters.too_short,
             too_long: self.counters.too_long,
             too_many_segments: self.counters.too_many_segments,
+            outer_tag_alone: self.counters.outer_tag_alone,
             no_buffers: self.counters.no_buffers,
             unsent: self.counters.unsent,
             ..Drops::default()
@@ -478,6 +484,7 @@ impl TransmitQueue {
             Refused::TooShort => self.counters.too_short += 1,
             Refused::TooLong => self.counters.too_long += 1,
             Refused::TooManySegments => self.counters.too_many_segments += 1,
+            Refused::OuterTagAlone => self.counters.outer_tag_alone += 1,
             Refused::NoBuffers => self.counters.no_buffers += 1,
             Refused::RingFull => self.counters.ring_full += 1,
         }

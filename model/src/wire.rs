@@ -27,6 +27,7 @@ use impairment::{Fate, Impairment};
 use message::{HEADER_BYTES, Kind, Message, SHORTEST_BYTES};
 use outside::OutsidePort;
 use ringside_bus::{DmaSpace, Instant};
+use ringside_spec::lan::limits::{CHECK_BYTES, MAX_FRAME_BYTES};
 use std::collections::VecDeque;
 use table::MacTable;
 
@@ -37,8 +38,8 @@ const BURST: usize = 32;
 const MAX_INJECTED: usize = 1024;
 
 /// The longest frame that the wire carries, in bytes from the Ethernet header on, without frame
-/// check sequence. Source: ice `ice_adminq_cmd.h`, ICE_AQ_SET_MAC_FRAME_SIZE_MAX (9728 with it).
-pub const MAX_FRAME_BYTES: usize = 9724;
+/// check sequence.
+pub const MAX_BYTES_ON_PORT: usize = (MAX_FRAME_BYTES - CHECK_BYTES) as usize;
 
 /// Sees every frame that a port sends: time, port, bytes without frame check sequence.
 pub type Tap = Box<dyn FnMut(Instant, usize, &[u8]) + Send>;
@@ -80,7 +81,7 @@ pub enum InjectError {
         bytes: usize,
     },
     /// No wire carries it.
-    #[error("a frame of {bytes} bytes is longer than {MAX_FRAME_BYTES}; lower the sender's MTU")]
+    #[error("a frame of {bytes} bytes is longer than {MAX_BYTES_ON_PORT}; lower the sender's MTU")]
     TooLong {
         /// Its length.
         bytes: usize,
@@ -193,8 +194,8 @@ impl Switch {
         let bytes = frame.len();
         match bytes {
             0..HEADER_BYTES => Err(InjectError::TooShort { bytes }),
-            HEADER_BYTES..=MAX_FRAME_BYTES if self.room_inside() == 0 => Err(InjectError::Full),
-            HEADER_BYTES..=MAX_FRAME_BYTES => {
+            HEADER_BYTES..=MAX_BYTES_ON_PORT if self.room_inside() == 0 => Err(InjectError::Full),
+            HEADER_BYTES..=MAX_BYTES_ON_PORT => {
                 self.injected.push_back((port, frame.to_vec()));
                 Ok(())
             }

@@ -19,7 +19,7 @@ pub use udp::{UDP_WIRE_PORT, UdpEnds, UdpEndsError, UdpError, UdpWire};
 
 use crate::attachment::{Attachment, Readiness};
 use ringside_bus::Instant;
-use ringside_model::wire::{InjectError, MAX_FRAME_BYTES, Switch};
+use ringside_model::wire::{InjectError, MAX_BYTES_ON_PORT, Switch};
 use ringside_model::world::World;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -137,7 +137,7 @@ impl Default for Ports {
             attached: Vec::new(),
             report: WireReport::default(),
             // one byte more than a frame may have, to detect a longer frame
-            buffer: vec![0; MAX_FRAME_BYTES + 1],
+            buffer: vec![0; MAX_BYTES_ON_PORT + 1],
             own: Vec::new(),
         }
     }

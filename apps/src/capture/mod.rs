@@ -19,6 +19,7 @@ use own::Own;
 use pcapng::Interface;
 use ringside_bus::DeviceAddress;
 use ringside_config::Config;
+use ringside_spec::lan::limits::MAX_FRAME_BYTES;
 use serde::Serialize;
 use sink::{End, Limits, Sink, Totals};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -86,7 +87,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "BYTES")]
     size: Option<u64>,
     /// Bytes of a packet that are written
-    #[arg(short = 's', long, value_name = "BYTES", default_value_t = 9728, value_parser = clap::value_parser!(u32).range(14..=9728))]
+    #[arg(short = 's', long, value_name = "BYTES", default_value_t = MAX_FRAME_BYTES.into(), value_parser = clap::value_parser!(u32).range(14..=i64::from(MAX_FRAME_BYTES)))]
     snap_length: u32,
     /// Seconds to run [default: until interrupted, or a limit is reached]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]

@@ -135,7 +135,7 @@ mod tests {
     fn the_size_foretold_is_the_size_written() {
         let names = ["model:0".into(), "b".into()];
         let mut written = Vec::new();
-        let mut file = Pcapng::new(&mut written, &names, 9728).unwrap();
+        let mut file = Pcapng::new(&mut written, &names, 1518).unwrap();
         for length in [0, 1, 3, 4, 60, 1514] {
             let expected = file.bytes_with(length);
             let data = vec![7; length];

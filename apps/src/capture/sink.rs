@@ -168,7 +168,7 @@ mod tests {
         let limits = Limits {
             packets,
             bytes,
-            snap_length: 9728,
+            snap_length: ringside_spec::lan::limits::MAX_FRAME_BYTES.into(),
             end: None,
         };
         let names = ["a".into()];

@@ -19,19 +19,29 @@ pub(super) const HELP: &str = "\
 start                       begin to forward
 stop                        pause
 set fwd MODE                io, macswap, mac, rxonly, txonly, icmp-echo, flowgen
+set burst COUNT             packets of a burst, 1 to 64
 set promisc PORT on|off     all packets of the wire, or those for the port
 set allmulti PORT on|off    all packets to groups, or those that the port asked for
-vlan add|rm ID PORT         let a VLAN in, or shut it out
+port stop|start PORT        stop the queues of a port and of its VSIs, or start them
+rx_vlan add|rm ID PORT      let a VLAN in, or shut it out; vlan is the same
 mac_addr add|remove PORT A  let packets to one more address in, or shut it out
 rule add PORT RULE          steer packets: tcp4 dst-port 80 action 3; `ringside port --help` has all words
 rule list PORT              rules of a port, with what they counted
 rule remove PORT NUMBER     take a rule back
-show port stats all         what was forwarded
+show fwd stats all          what was forwarded; show port stats all is the same
 show port xstats PORT       every counter of the port, or of the VSI
 show port info PORT         address, VSI, link
-clear port stats all        begin to count anew
+clear fwd stats all         begin to count anew; clear port stats all is the same
 quit                        end
-A further VSI of a port is named in place of PORT: 0.1 is the first one of port 0.";
+A further VSI of a port is named in place of PORT: 0.1 is the first one of port 0. set promisc, set allmulti, \
+port, show port xstats and show port info take \"all\" for all ports.";
+
+/// Longest wait for the threads to stop or start the queues of a port.
+const SETTLE_LIMIT: Duration = Duration::from_secs(10);
+/// The pause of that wait.
+const SETTLE_PAUSE: Duration = Duration::from_millis(1);
+/// Packets of a burst at most.
+const MAX_PACKETS: u8 = 64;
 
 /// The step after a line of input.
 enum Next {
@@ -129,18 +139,24 @@ fn command(line: &str, shared: &Shared, running: &mut Running<'_>) -> Done<Next>
             let wrong = |_| Wrong::Line(format!("no mode {mode}: one of {}", modes()));
             shared.set_mode(Mode::from_str(mode, true).map_err(wrong)?);
         }
-        ["set", what, port, state] => set(what, find(running, port)?, state)?,
-        ["vlan", action, vlan, port] => set_vlan(action, vlan, find(running, port)?)?,
-        ["mac_addr", action, port, mac] => set_address(action, find(running, port)?, mac)?,
-        ["rule", action, port, words @ ..] => rule(action, find(running, port)?, words)?,
-        ["show", "port", "stats", "all"] => running.report.totals()?,
-        ["show", "port", "xstats", port] => {
-            for one in find(running, port)?.statistics()? {
-                writeln!(stdout(), "{}: {}", one.name, one.value)?;
+        ["set", "burst", count] => set_burst(count, shared)?,
+        ["set", what, port, state] => {
+            for (_, port) in find_all(running, port)? {
+                set(what, port, state)?;
             }
         }
-        ["show", "port", "info", number] => show_info(number, find(running, number)?)?,
-        ["clear", "port", "stats", "all"] => running.report.clear(),
+        ["port", action, port] => run_port(action, port, shared, running)?,
+        ["vlan" | "rx_vlan", action, vlan, port] => set_vlan(action, vlan, find(running, port)?)?,
+        ["mac_addr", action, port, mac] => set_address(action, find(running, port)?, mac)?,
+        ["rule", action, port, words @ ..] => rule(action, find(running, port)?, words)?,
+        ["show", "port" | "fwd", "stats", "all"] => running.report.totals()?,
+        ["show", "port", "xstats", port] => show_counters(&find_all(running, port)?)?,
+        ["show", "port", "info", port] => {
+            for (name, port) in find_all(running, port)? {
+                show_info(&name, port)?;
+            }
+        }
+        ["clear", "port" | "fwd", "stats", "all"] => running.report.clear(),
         _ => {
             let text = format!("no command '{line}'; \"help\" lists them");
             return Err(Wrong::Line(text));
@@ -159,8 +175,48 @@ fn set(what: &str, port: &Vsi, state: &str) -> Done {
         "promisc" => port.set_promiscuous(wanted)?,
         "allmulti" => port.set_all_multicast(wanted)?,
         other => {
-            let text = format!("nothing '{other}' to set: fwd, promisc or allmulti");
+            let text = format!("nothing '{other}' to set: fwd, burst, promisc or allmulti");
             return Err(Wrong::Line(text));
+        }
+    }
+    Ok(())
+}
+
+fn set_burst(count: &str, shared: &Shared) -> Done {
+    let packets = count.parse().ok();
+    let Some(packets) = packets.filter(|packets| (1..=MAX_PACKETS).contains(packets)) else {
+        let text = format!("{count} is no number of packets: 1 to {MAX_PACKETS}");
+        return Err(Wrong::Line(text));
+    };
+    shared.set_burst(packets);
+    Ok(())
+}
+
+/// Stops or starts the queues of a port, and waits until the threads have done it.
+fn run_port(action: &str, name: &str, shared: &Shared, running: &Running<'_>) -> Done {
+    let stopped = match action {
+        "stop" => true,
+        "start" => false,
+        other => return Err(Wrong::Line(format!("{other} is neither start nor stop"))),
+    };
+    let ports: Vec<usize> = match name {
+        "all" => (0..running.count()).collect(),
+        name => {
+            find(running, name)?;
+            let number = name.parse();
+            vec![number.map_err(|_| Wrong::Line(format!("{name} is no port but a VSI")))?]
+        }
+    };
+    for port in ports {
+        shared.set_stopped(port, stopped);
+        let begin = Instant::now();
+        while !shared.has_settled(port) {
+            if begin.elapsed() > SETTLE_LIMIT {
+                let text =
+                    format!("a queue of port {port} did not {action}: show port info {port}");
+                return Err(Wrong::Line(text));
+            }
+            std::thread::sleep(SETTLE_PAUSE);
         }
     }
     Ok(())
@@ -223,6 +279,18 @@ fn rule(action: &str, port: &Vsi, words: &[&str]) -> Done {
     Ok(())
 }
 
+fn show_counters(ports: &[(String, &Vsi)]) -> Done {
+    for (name, port) in ports {
+        if ports.len() > 1 {
+            writeln!(stdout(), "port {name}:")?;
+        }
+        for one in port.statistics()? {
+            writeln!(stdout(), "{}: {}", one.name, one.value)?;
+        }
+    }
+    Ok(())
+}
+
 fn show_info(name: &str, vsi: &Vsi) -> Done {
     let link = vsi.port().link()?;
     let (mac, number) = (crate::mac::Mac(vsi.mac()), vsi.number());
@@ -245,4 +313,17 @@ fn modes() -> String {
 
 fn find<'r>(running: &'r Running<'_>, name: &str) -> Done<&'r Vsi> {
     running.find(name).map_err(Wrong::Line)
+}
+
+/// The port or VSI of a name, or all ports.
+fn find_all<'r>(running: &'r Running<'_>, name: &str) -> Done<Vec<(String, &'r Vsi)>> {
+    let names: Vec<String> = match name {
+        "all" => (0..running.count()).map(|port| port.to_string()).collect(),
+        name => vec![name.to_owned()],
+    };
+    let found = names.into_iter().map(|name| {
+        let vsi = find(running, &name)?;
+        Ok((name, vsi))
+    });
+    found.collect()
 }

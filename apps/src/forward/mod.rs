@@ -27,6 +27,7 @@ use ringside_lan::{PacketPath, PoolSettings};
 use ringside_model::Threaded;
 use ringside_pmd::lan::port::{MAX_MTU, MTU_MIN};
 use ringside_pmd::lan::{PortSettings, VsiSettings};
+use ringside_spec::lan::limits::{CHECK_BYTES, MAX_FRAME_BYTES, MAX_RING, RING_MIN, RING_MULTIPLE};
 use running::Running;
 use statistics::Shared;
 use std::io::Write;
@@ -57,7 +58,7 @@ that found nothing. Near 0 % the thread is the bottleneck, near 100 % the wire. 
 is one line, of kind interval or total.
 
 Drops follow by queue and cause, where there are any: bad_length, bad_profile, chain_too_long (received, \
-malformed); too_short, too_long, too_many_segments, no_buffers (refused by the transmit queue); unread, unsent (in the rings \
+malformed); too_short, too_long, too_many_segments, outer_tag_alone, no_buffers (refused by the transmit queue); unread, unsent (in the rings \
 when the device failed or forwarding ended; some of unsent may have been sent); mode (not sent in this mode); queue_full (no room in the other port's transmit queue); out_of_service. Then those of \
 the device, as `ringside port -S` names them: rx_dropped is for want of a receive descriptor, \
 or for frames longer than the MTU. A queue that the device stopped as malicious is named.
@@ -83,6 +84,7 @@ pub(crate) struct Options {
     /// Forwarding mode: one for all ports, or one for each
     #[arg(
         long,
+        visible_alias = "forward-mode",
         value_enum,
         value_name = "MODE,...",
         value_delimiter = ',',
@@ -92,6 +94,12 @@ pub(crate) struct Options {
     /// Receive and transmit queues of each port, and threads
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     queues: u8,
+    /// The same in testpmd's word: a port has as many transmit queues
+    #[arg(long, value_name = "COUNT", conflicts_with = "queues", value_parser = clap::value_parser!(u8).range(1..=64))]
+    rxq: Option<u8>,
+    /// The same in testpmd's word: a port has as many receive queues
+    #[arg(long, value_name = "COUNT", conflicts_with = "queues", value_parser = clap::value_parser!(u8).range(1..=64))]
+    txq: Option<u8>,
     /// Packets of a burst
     #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u8).range(1..=64))]
     burst: u8,
@@ -109,10 +117,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH", value_parser = packet_path)]
     packet_path: Option<PacketPath>,
     /// Bytes of a packet that txonly and flowgen send, without frame check sequence
-    #[arg(long, value_name = "BYTES", default_value_t = 60, value_parser = clap::value_parser!(u16).range(60..=9724))]
+    #[arg(long, value_name = "BYTES", default_value_t = 60, value_parser = clap::value_parser!(u16).range(60..=i64::from(MAX_FRAME_BYTES - CHECK_BYTES)))]
     txpkts: u16,
     /// Different flows that flowgen sends
-    #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, visible_alias = "flowgen-flows", value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65536))]
     flows: u32,
     /// Destination of the packets of mac, txonly and flowgen; give it once for each port [default: the paired port's own]
     #[arg(long, value_name = "MAC")]
@@ -151,6 +159,13 @@ pub(crate) struct Options {
     json: bool,
 }
 
+impl Options {
+    /// Queues of each kind.
+    fn queues(&self) -> usize {
+        self.rxq.or(self.txq).unwrap_or(self.queues).into()
+    }
+}
+
 fn packet_path(name: &str) -> Result<PacketPath, String> {
     let path = PacketPath::from_name(name);
     path.ok_or_else(|| "name one of scalar, avx2 and avx512".to_owned())
@@ -187,6 +202,13 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
 /// Refuses impossible settings, before any device is touched.
 fn check(options: &Options, addresses: &[DeviceAddress]) -> Result<Layout, Failure> {
     check_twice(addresses)?;
+    if let (Some(receive), Some(transmit)) = (options.rxq, options.txq)
+        && receive != transmit
+    {
+        return Err(Failure::usage(anyhow!(
+            "--rxq {receive} and --txq {transmit}: each thread has a queue of both kinds; name the same number"
+        )));
+    }
     let ports = addresses.len();
     let modes = options.mode.len();
     if modes > 1 && modes != ports {
@@ -201,9 +223,9 @@ fn check(options: &Options, addresses: &[DeviceAddress]) -> Result<Layout, Failu
         )));
     }
     for (flag, count) in [("--rxd", options.rxd), ("--txd", options.txd)] {
-        if !(64..=8160).contains(&count) || !count.is_multiple_of(32) {
+        if !(RING_MIN..=MAX_RING).contains(&count) || !count.is_multiple_of(RING_MULTIPLE) {
             return Err(Failure::usage(anyhow!(
-                "{flag} {count}: a ring has 64 to 8160 descriptors, a multiple of 32"
+                "{flag} {count}: a ring has {RING_MIN} to {MAX_RING} descriptors, a multiple of {RING_MULTIPLE}"
             )));
         }
     }
@@ -222,7 +244,7 @@ fn check(options: &Options, addresses: &[DeviceAddress]) -> Result<Layout, Failu
         )));
     }
     let devices: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    let layout = Layout::new(&devices, options.queues.into(), &options.vsi);
+    let layout = Layout::new(&devices, options.queues(), &options.vsi);
     layout.map_err(|text| Failure::usage(anyhow!(text)))
 }
 
@@ -314,7 +336,7 @@ fn wanted(options: &Options, layout: &Layout, port: usize) -> Wanted {
     // A promiscuous port receives the packets of its VSIs, too.
     let promiscuous = !options.no_promiscuous && further.is_empty();
     Wanted {
-        own: settings(options.queues.into(), promiscuous),
+        own: settings(options.queues(), promiscuous),
         further,
     }
 }
@@ -341,7 +363,7 @@ fn forward(
         .collect();
     let stations = 0..layout.stations().len();
     let labels: Vec<String> = stations.map(|station| layout.label(station)).collect();
-    let shared = Arc::new(Shared::new(layout, modes));
+    let shared = Arc::new(Shared::new(layout, modes, options.burst));
     let mirror = match &options.mirror {
         Some(path) => Some(MirrorServer::start(path, &labels)?),
         None => None,
@@ -385,10 +407,9 @@ fn workers(
     for _ in 0..layout.threads() {
         let (sender, replacements) = channel();
         senders.push(sender);
-        let (burst, mirror) = (options.burst.into(), mirror.cloned());
         let shared = Arc::clone(shared);
         let stamps = options.device_time;
-        workers.push(Worker::new(shared, burst, mirror, stamps, replacements));
+        workers.push(Worker::new(shared, mirror.cloned(), stamps, replacements));
     }
     let mut by_port: Vec<_> = queues.into_iter().map(Vec::into_iter).collect();
     // Ports come first, then the VSIs of each by place: as the queues do.

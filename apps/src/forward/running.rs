@@ -67,6 +67,11 @@ impl<'a> Running<'a> {
         self.ports.first().map_or(Ok(()), Brought::check_reachable)
     }
 
+    /// Number of ports.
+    pub(super) const fn count(&self) -> usize {
+        self.ports.len()
+    }
+
     #[cfg(test)]
     pub(super) const fn ports(&self) -> &[Brought] {
         self.ports

@@ -36,6 +36,8 @@ pub(super) struct Counters {
     pub(super) pool_empty: AtomicU64,
     /// descriptors of a transmit queue that does not move; 0 if it does
     pub(super) stuck: AtomicU64,
+    /// the queues were stopped by command
+    pub(super) is_stopped: AtomicBool,
     pub(super) stamps: StampCounters,
 }
 
@@ -95,8 +97,13 @@ impl Stamps {
 pub(super) struct Shared {
     pub(super) stop: AtomicBool,
     pub(super) forwarding: AtomicBool,
-    /// times that queues were handed over to the threads
+    /// times that something was changed for the threads: queues were handed over, ports are to be
+    /// stopped or started, the burst has another length
     pub(super) handovers: AtomicU32,
+    /// packets of a burst
+    burst: AtomicU8,
+    /// by port: its queues are to be stopped
+    stopped: Vec<AtomicBool>,
     /// by port
     modes: Vec<AtomicU8>,
     layout: Layout,
@@ -105,13 +112,15 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(layout: Layout, modes: Vec<Mode>) -> Self {
+    pub(super) fn new(layout: Layout, modes: Vec<Mode>, burst: u8) -> Self {
         let of_queues = |count| (0..count).map(|_| Counters::default()).collect();
         let stations = layout.stations().iter();
         Self {
             stop: AtomicBool::new(false),
             forwarding: AtomicBool::new(false),
             handovers: AtomicU32::new(0),
+            burst: AtomicU8::new(burst),
+            stopped: modes.iter().map(|_| AtomicBool::new(false)).collect(),
             modes: modes
                 .into_iter()
                 .map(|mode| AtomicU8::new(mode as u8))
@@ -128,6 +137,41 @@ impl Shared {
     pub(super) fn mode(&self, port: usize) -> Mode {
         let mode = self.modes.get(port);
         Mode::of(mode.map_or(0, |mode| mode.load(Ordering::Relaxed)))
+    }
+
+    /// Packets of a burst.
+    pub(super) fn burst(&self) -> usize {
+        self.burst.load(Ordering::Relaxed).into()
+    }
+
+    /// Sets the packets of a burst, 1 to 64, for all threads.
+    pub(super) fn set_burst(&self, packets: u8) {
+        self.burst.store(packets, Ordering::Relaxed);
+        self.handovers.fetch_add(1, Ordering::Release);
+    }
+
+    /// True if the queues of a port are to be stopped.
+    pub(super) fn is_stopped(&self, port: usize) -> bool {
+        let stopped = self.stopped.get(port);
+        stopped.is_some_and(|stopped| stopped.load(Ordering::Relaxed))
+    }
+
+    /// Asks the threads to stop the queues of a port and of its VSIs, or to start them.
+    pub(super) fn set_stopped(&self, port: usize, stopped: bool) {
+        if let Some(place) = self.stopped.get(port) {
+            place.store(stopped, Ordering::Relaxed);
+        }
+        self.handovers.fetch_add(1, Ordering::Release);
+    }
+
+    /// True if all queues of a port and of its VSIs are stopped, or all started, as was asked.
+    pub(super) fn has_settled(&self, port: usize) -> bool {
+        let wanted = self.is_stopped(port);
+        let stations = self.layout.of_port(port);
+        let mut queues = stations
+            .flat_map(|(station, _)| self.counters.get(station))
+            .flatten();
+        queues.all(|queue| queue.is_stopped.load(Ordering::Acquire) == wanted)
     }
 
     pub(super) fn set_mode(&self, mode: Mode) {

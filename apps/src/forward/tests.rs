@@ -46,7 +46,7 @@ impl Rig {
             options.txpkts = bytes;
         }
         let names = addresses.each_ref().map(ToString::to_string);
-        let layout = Layout::new(&names, options.queues.into(), &options.vsi).unwrap();
+        let layout = Layout::new(&names, options.queues(), &options.vsi).unwrap();
         let (mut ports, mut queues) = (Vec::new(), Vec::new());
         for (port, function) in functions.into_iter().enumerate() {
             let wanted = wanted(&options, &layout, port);
@@ -55,7 +55,7 @@ impl Rig {
             ports.push(opened.0);
             queues.push(opened.1);
         }
-        let shared = Arc::new(Shared::new(layout, options.mode.clone()));
+        let shared = Arc::new(Shared::new(layout, options.mode.clone(), options.burst));
         let (workers, handovers) = workers(&options, &ports, queues, &shared, mirror);
         Self {
             workers,

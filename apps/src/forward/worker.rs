@@ -95,6 +95,20 @@ impl Lane {
         all
     }
 
+    /// Stops its queues, or starts them; returns true if both are stopped then. Queues of a device out of
+    /// service do neither.
+    fn settle(&mut self, stopped: bool) -> bool {
+        let _ = match stopped {
+            true => self.receive.stop().and(self.transmit.stop()),
+            false => self.receive.start().and(self.transmit.start()),
+        };
+        let states = [self.receive.state(), self.transmit.state()];
+        match stopped {
+            true => states == [QueueState::Stopped; 2],
+            false => states != [QueueState::Running; 2],
+        }
+    }
+
     /// Continues with other queues; the counts go on.
     fn replace(&mut self, with: Handover) {
         // The device was reset: packets in the rings count as dropped, and go back to their pool.
@@ -130,15 +144,14 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(
         shared: Arc<Shared>,
-        burst: usize,
         mirror: Option<Arc<Mirror>>,
         stamps: bool,
         replacements: Receiver<Handover>,
     ) -> Self {
         Self {
-            shared,
             lanes: Vec::new(),
-            burst: Burst::with_limit(burst),
+            burst: Burst::with_limit(shared.burst()),
+            shared,
             mirror,
             stamps,
             replacements,
@@ -176,7 +189,8 @@ impl Worker {
         }
     }
 
-    /// Takes queues over that replace those of before.
+    /// Takes queues over that replace those of before, stops or starts queues as asked, and takes the
+    /// length of a burst. Between two rounds the burst is empty.
     pub(super) fn take_over(&mut self) {
         self.handovers = self.shared.handovers.load(Ordering::Acquire);
         while let Ok(with) = self.replacements.try_recv() {
@@ -187,6 +201,17 @@ impl Worker {
                 lane.replace(with);
             }
         }
+        for lane in &mut self.lanes {
+            let wanted = self.shared.is_stopped(lane.place.port);
+            let counters = self.shared.counters(lane.place);
+            let was_stopped = counters.map(|counters| &counters.is_stopped);
+            let Some(was_stopped) = was_stopped.filter(|was| wanted || was.load(Ordering::Relaxed))
+            else {
+                continue;
+            };
+            was_stopped.store(lane.settle(wanted), Ordering::Release);
+        }
+        self.burst = Burst::with_limit(self.shared.burst());
     }
 
     #[cfg(test)]

@@ -85,6 +85,7 @@ fn a_packet_that_is_not_sent_counts_under_its_cause_alone() {
         "too_short",
         "too_long",
         "too_many_segments",
+        "outer_tag_alone",
         "no_buffers",
     ] {
         let packet = match cause {
@@ -92,6 +93,10 @@ fn a_packet_that_is_not_sent_counts_under_its_cause_alone() {
             "too_short" => own.packet_with(&[1; 16]),
             "too_long" => own.packet_with(&[1; 9725]),
             "too_many_segments" => Some(chained(&own, 9)),
+            "outer_tag_alone" => own.packet_with(&[1; 60]).map(|mut packet| {
+                packet.set_outer_vlan(Some(6));
+                packet
+            }),
             _ => {
                 hoard.extend(std::iter::from_fn(|| own.packet()));
                 other.packet_with(&[1; 60])

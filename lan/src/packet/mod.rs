@@ -290,8 +290,7 @@ impl Packet {
 
     /// Copies bytes from `offset` on out; false, and nothing copied, if the packet is shorter.
     ///
-    /// Never makes a slice of the device's memory: for those who do not trust the device to leave
-    /// a packet alone that it has delivered.
+    /// Never makes a slice of the device's memory. Use it if the device might change a delivered packet.
     #[must_use]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
         let fits = offset

@@ -32,7 +32,7 @@ pub struct TransmitRequest {
     pub ip_checksum: bool,
     /// The device computes the TCP, UDP or SCTP checksum.
     pub layer_4_checksum: bool,
-    /// The device cuts the TCP or UDP payload into segments of so many bytes, 64..=9668, and gives
+    /// The device cuts the TCP or UDP payload into segments of this many bytes, 64..=9668, and gives
     /// each the headers of the packet.
     pub segment_bytes: Option<u16>,
 }
@@ -227,8 +227,9 @@ impl Packet {
         self.written.l2tag1.set(tag.unwrap_or(0));
     }
 
-    /// The same for the outer of two tags. The E810 inserts an outer tag in double VLAN mode, or
-    /// beside an inner one.
+    /// The same for the outer of two tags, whose type is 0x88A8. The E810 inserts an outer tag in double
+    /// VLAN mode, or beside an inner one: in single VLAN mode a packet with an outer tag alone is dropped,
+    /// and counted as [`Drops::outer_tag_alone`](crate::Drops::outer_tag_alone).
     pub fn set_outer_vlan(&mut self, tag: Option<u16>) {
         self.own = self.own.with_outer_vlan(tag.is_some());
         self.written.l2tag2_second.set(tag.unwrap_or(0));

@@ -21,7 +21,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Posts buffers into an empty ring, at most so many.
+    /// Posts buffers into an empty ring, at most `most`.
     pub(super) fn fill(&mut self, most: u16) {
         self.post((self.ring.length - TAIL_MULTIPLE).min(most));
     }
@@ -76,7 +76,7 @@ impl ReceiveQueue {
     /// Posts buffers into all descriptors that have none, if there are as many. Not inlined: nearly
     /// all are posted as runs.
     #[inline(never)]
-    fn post(&mut self, missing: u16) {
+    pub(super) fn post(&mut self, missing: u16) {
         let mut left = missing;
         loop {
             let count = left.min(self.ring.length - self.fill);

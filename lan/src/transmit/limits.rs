@@ -5,7 +5,7 @@ use ringside_spec::lan::receive::MAX_FRAME_BYTES;
 use ringside_spec::lan::transmit::{FRAME_BYTES_MIN, MAX_BUFFER_BYTES, MAX_DESCRIPTORS_PER_PACKET};
 
 /// Bytes of the frame check sequence.
-const CHECK_BYTES: u32 = 4;
+const CHECK_BYTES: u32 = ringside_spec::lan::limits::CHECK_BYTES as u32;
 const TAG_BYTES: u32 = 4;
 
 /// Longest packet whose length needs no further check: one tag may be added to it.
@@ -17,6 +17,7 @@ pub(super) enum Refused {
     TooShort,
     TooLong,
     TooManySegments,
+    OuterTagAlone,
     NoBuffers,
     /// it stays in the burst
     RingFull,

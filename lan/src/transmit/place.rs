@@ -123,7 +123,7 @@ impl TransmitQueue {
         Ok(())
     }
 
-    /// Looks for descriptors for a packet of so many segments, offloads included.
+    /// Looks for descriptors for a packet of this many segments, offloads included.
     #[cold]
     pub(super) fn find_room(&self, segments: usize) -> Result<(), Refused> {
         let needed = segments + 1;
@@ -147,6 +147,9 @@ impl TransmitQueue {
     ) -> Result<(), Refused> {
         check(packet)?;
         let flags = packet.own;
+        if flags.outer_vlan() && !flags.vlan() && !self.outer_tag_alone {
+            return Err(Refused::OuterTagAlone);
+        }
         if flags.segmentation() || flags.outer_vlan() {
             let mut context = ContextCommand::ZERO.with_kind(kind::CONTEXT);
             if flags.segmentation() {

@@ -129,18 +129,18 @@ fn damaged_packets_reach_ports_outside_and_no_rdma_engine() {
 #[test]
 fn frames_of_impossible_lengths_are_refused_at_the_edge() {
     let mut switch = Switch::new(2, false);
-    let frame = vec![0xFF; MAX_FRAME_BYTES + 1];
+    let frame = vec![0xFF; MAX_BYTES_ON_PORT + 1];
     for length in [0, 1, 13] {
         let refused = Err(InjectError::TooShort { bytes: length });
         assert_eq!(switch.inject_frame(0, &frame[..length]), refused);
     }
-    let bytes = MAX_FRAME_BYTES + 1;
+    let bytes = MAX_BYTES_ON_PORT + 1;
     assert_eq!(
         switch.inject_frame(0, &frame),
         Err(InjectError::TooLong { bytes })
     );
     assert_eq!(switch.inject_frame(0, &frame[..14]), Ok(()));
-    assert_eq!(switch.inject_frame(0, &frame[..MAX_FRAME_BYTES]), Ok(()));
+    assert_eq!(switch.inject_frame(0, &frame[..MAX_BYTES_ON_PORT]), Ok(()));
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub enum Undo {
     ClearFunctionConfig,
     /// Releases a shared resource.
     ReleaseResource {
-        /// Which.
+        /// The resource.
         resource: u16,
     },
     /// Sets the MAC's largest frame as it was found.

@@ -3,7 +3,7 @@
 use super::Device;
 use crate::bring_up::{Missing, SchedulerTree};
 use crate::lan::port::{self, OpenPort, PortError, PortParts, PortSettings, TreePlace};
-use crate::rdma::event_vectors::{packet_vector, possible};
+use crate::rdma::event_vectors::{packet_vector, possible, receive_vectors};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +34,7 @@ impl Device {
             registry: Arc::clone(&context.ports),
             capabilities: capabilities.clone(),
             vector: packet_vector(vectors, event_queues),
+            receive_vectors: receive_vectors(vectors, event_queues),
             function: facts.function_number()?,
             port: facts.switch()?.port,
             switch_id: facts.switch()?.switch_id,

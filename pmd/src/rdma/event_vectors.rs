@@ -1,9 +1,10 @@
 //! The MSI-X vectors of a function: 0 for events and failures, one for each completion event queue,
-//! and one for the packet queues.
+//! one for the packet queues that are polled, and the rest for receive queues that interrupt.
 
 use super::RdmaError;
 use ringside_bus::DmaBuffer;
 use ringside_cq::EventRing;
+use std::ops::Range;
 
 /// The vector of asynchronous events and other causes.
 pub(crate) const EVENT_VECTOR: u16 = 0;
@@ -26,6 +27,14 @@ pub(crate) fn packet_vector(vectors: u16, event_queues: u16) -> Option<u16> {
     COMPLETION_VECTOR
         .checked_add(event_queues.max(1))
         .filter(|vector| *vector < vectors)
+}
+
+/// The vectors of receive queues that interrupt: those after the one of the packet queues.
+pub(crate) fn receive_vectors(vectors: u16, event_queues: u16) -> Range<u16> {
+    match packet_vector(vectors, event_queues) {
+        Some(packets) => packets + 1..vectors,
+        None => 0..0,
+    }
 }
 
 /// The vector of a completion event queue, of a function with so many. `None`: it has none.
@@ -73,7 +82,7 @@ pub(crate) fn check_event_queue(number: u16, queues: usize) -> Result<(), RdmaEr
 
 #[cfg(test)]
 mod tests {
-    use super::{completion_vector, packet_vector, possible};
+    use super::{completion_vector, packet_vector, possible, receive_vectors};
 
     #[test]
     fn event_queues_are_as_many_as_asked_and_possible() {
@@ -99,8 +108,14 @@ mod tests {
                 assert_eq!(packets.is_some(), vectors > 2, "{vectors} vectors");
                 assert!(packets.is_none() || !taken.contains(&packets));
                 assert!(packets.is_none_or(|vector| vector > 0 && vector < vectors));
+                let mut own = receive_vectors(vectors, queues);
+                assert!(own.all(|vector| {
+                    vector < vectors && Some(vector) != packets && !taken.contains(&Some(vector))
+                }));
             }
         }
         assert_eq!(packet_vector(1024, 1), Some(2));
+        assert_eq!(receive_vectors(1024, 1), 3..1024);
+        assert!(receive_vectors(3, 1).is_empty());
     }
 }

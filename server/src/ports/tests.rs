@@ -103,15 +103,15 @@ fn hostile_datagrams_are_counted_and_harm_nothing() {
         peer.send_to(&vec![0xFF; length], &local).unwrap();
         rig.turn();
     }
-    for length in [MAX_FRAME_BYTES + 1, MAX_FRAME_BYTES + 2, 65_536] {
+    for length in [MAX_BYTES_ON_PORT + 1, MAX_BYTES_ON_PORT + 2, 65_536] {
         peer.send_to(&vec![0xFF; length], &local).unwrap();
         rig.turn();
     }
     assert_eq!(rig.switch.outgoing(rig.other), None);
-    peer.send_to(&frame(MAX_FRAME_BYTES), &local).unwrap();
+    peer.send_to(&frame(MAX_BYTES_ON_PORT), &local).unwrap();
     rig.turn();
     let longest = rig.switch.take_outgoing(rig.other);
-    assert_eq!(longest, Some(frame(MAX_FRAME_BYTES)));
+    assert_eq!(longest, Some(frame(MAX_BYTES_ON_PORT)));
     let mut state = 1u32;
     let garbage: Vec<u8> = std::iter::repeat_with(|| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

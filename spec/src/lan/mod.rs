@@ -10,6 +10,7 @@
 
 pub mod admin;
 pub mod identity;
+pub mod limits;
 pub mod module;
 pub mod package;
 pub mod receive;

@@ -139,17 +139,9 @@ wire! {
 pub const DESCRIPTOR_BYTES: usize = 32;
 /// Hardware sees the tail in steps of this many descriptors.
 pub const TAIL_MULTIPLE: u16 = 8;
-/// A ring has a multiple of this many descriptors.
-pub const RING_MULTIPLE: u16 = 32;
-/// Fewest descriptors of a ring.
-pub const RING_MIN: u16 = 64;
-/// Most descriptors of a ring.
-pub const MAX_RING: u16 = 8160;
-/// A ring begins at a multiple of this many bytes.
-pub const RING_ALIGNMENT: u64 = 128;
 /// Most buffers that one packet takes.
 pub const MAX_BUFFERS_PER_PACKET: u16 = 5;
-pub use super::admin::link::MAX_FRAME_BYTES;
+pub use super::limits::{MAX_FRAME_BYTES, MAX_RING, RING_ALIGNMENT, RING_MIN, RING_MULTIPLE};
 
 /// Descriptor profiles: values of the first byte of a descriptor that was written back, and of
 /// [`DescriptorProfile`](super::registers::queues::DescriptorProfile). Source: ice

@@ -39,14 +39,7 @@ wire! {
 
 /// Bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: usize = 16;
-/// A ring has a multiple of this many descriptors.
-pub const RING_MULTIPLE: u16 = 32;
-/// Fewest descriptors of a ring.
-pub const RING_MIN: u16 = 64;
-/// Most descriptors of a ring.
-pub const MAX_RING: u16 = 8160;
-/// A ring begins at a multiple of this many bytes.
-pub const RING_ALIGNMENT: u64 = 128;
+pub use super::limits::{MAX_RING, RING_ALIGNMENT, RING_MIN, RING_MULTIPLE};
 /// Most bytes of one buffer.
 pub const MAX_BUFFER_BYTES: u64 = 16383;
 /// Most data descriptors of a packet, or of a segment with segmentation.

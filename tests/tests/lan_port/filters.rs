@@ -198,6 +198,53 @@ fn tags_are_kept_taken_and_sent_in_both_modes_of_the_card() {
     }
 }
 
+/// The outer tag is a service tag. It is the one that a VSI removes, in both modes; the inner one stays.
+#[test]
+fn two_tags_are_sent_and_received_in_both_modes_of_the_card() {
+    for double_vlan in [false, true] {
+        let mut world = WorldSettings::with_functions(2);
+        for function in &mut world.functions {
+            function.double_vlan = double_vlan;
+        }
+        let mut rig = Rig::on(&world, &settings(), &settings());
+        let frame = plain_frame(rig.b.mac(), rig.a.mac(), 100, 1);
+        let outer = [0x88, 0xA8, 0x20, 6];
+        let inner = [0x81, 0, 0, 5];
+        for stripping in [VlanStripping::Off, VlanStripping::On] {
+            rig.b.open.port.strip_vlan(stripping).expect("set");
+            let mut packet = rig.a.packet(&frame);
+            packet.set_vlan(Some(5));
+            packet.set_outer_vlan(Some(0x2006));
+            rig.a.send([packet]);
+            let (_, found) = rig.wait_b(1).remove(0);
+            let (tag, kept) = match stripping {
+                VlanStripping::Off => (None, [outer, inner].concat()),
+                VlanStripping::On => (Some(0x2006), inner.to_vec()),
+            };
+            let whole = [&frame[..12], &kept, &frame[12..]].concat();
+            assert_eq!(
+                (found.vlan(), found.to_vec()),
+                (tag, whole),
+                "double: {double_vlan}"
+            );
+            assert_eq!(found.outer_vlan(), None);
+        }
+        // An outer tag alone is one that a card in single VLAN mode does not insert.
+        let mut packet = rig.a.packet(&frame);
+        packet.set_outer_vlan(Some(6));
+        rig.a.send([packet]);
+        let refused = rig.a.open.transmit[0].drops().outer_tag_alone;
+        assert_eq!(refused, u64::from(!double_vlan));
+        if double_vlan {
+            let (_, found) = rig.wait_b(1).remove(0);
+            assert_eq!((found.vlan(), found.to_vec()), (Some(6), frame));
+        } else {
+            rig.silent_b();
+        }
+        rig.finish();
+    }
+}
+
 /// Packets without a tag are always in: the first VLAN must be one that shuts the others out.
 #[test]
 fn vlan_0_is_refused_and_changes_nothing() {

@@ -4,6 +4,7 @@ mod address;
 mod filters;
 mod frames;
 mod hash;
+mod interrupts;
 mod malicious;
 mod media;
 mod offloads;

@@ -2,17 +2,18 @@
 
 use super::PortError;
 use super::shared::PortShared;
+use super::vectors::{WRITE_BACK_UNITS, cause_of, writes_back};
+use crate::admin::commands::VlanMode;
 use crate::admin::pause;
 use ringside_lan::{
-    PacketPool, QueueControl, QueueKind, ReceiveQueue, ReceiveSettings, StopError, TransmitQueue,
-    TransmitSettings,
+    ArmError, PacketPool, QueueControl, QueueKind, ReceiveQueue, ReceiveSettings, StopError,
+    TransmitQueue, TransmitSettings,
 };
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::receive::{ReceiveContext, profile};
 use ringside_spec::lan::registers::interrupts::{
-    CauseControl, INTERRUPT_CONTROL, InterruptControl, RECEIVE_QUEUE_CAUSE, THROTTLE_INTERVAL,
-    THROTTLE_NONE, THROTTLE_RECEIVE, THROTTLE_UNIT_US, TRANSMIT_QUEUE_CAUSE, ThrottleInterval,
-    VECTOR_CONTROL, VectorControl,
+    INTERRUPT_CONTROL, InterruptControl, RECEIVE_QUEUE_CAUSE, THROTTLE_INTERVAL, THROTTLE_RECEIVE,
+    THROTTLE_UNIT_US, TRANSMIT_QUEUE_CAUSE, ThrottleInterval, VECTOR_CONTROL,
 };
 use ringside_spec::lan::registers::queues::{
     DescriptorProfile, RECEIVE_CONTEXT_DWORDS, RECEIVE_QUEUE_CONTEXT, RECEIVE_QUEUE_CONTROL,
@@ -28,9 +29,6 @@ const STEP: Duration = Duration::from_micros(20);
 /// The time that a cause takes to become ineffective. Source: ice `ice_base.c`,
 /// `ice_vsi_stop_tx_ring`.
 const CAUSE_OFF: Duration = Duration::from_nanos(100);
-/// The interval after which descriptors are written back, in units of
-/// [`THROTTLE_UNIT_US`]: that of DPDK's ice, which polls its queues, too (`__vsi_queues_bind_intr`).
-const WRITE_BACK_UNITS: u32 = 2;
 /// A queue that the scheduler's tree has no place for: a bug of this driver.
 const NO_GROUP: &str = "its VSI has no group in the scheduler's tree";
 /// Free descriptors, in 64, below which the device reports a shortage. Source: DPDK ice
@@ -56,13 +54,6 @@ pub(super) struct TransmitControl {
     pub(super) number: u16,
     pub(super) ring: u64,
     pub(super) settings: TransmitSettings,
-}
-
-/// The control of the packet queues' vector: it does not fire, and writes descriptors back.
-fn writes_back() -> VectorControl {
-    VectorControl::ZERO
-        .with_throttle_index(THROTTLE_NONE)
-        .with_write_back_on_interval(true)
 }
 
 fn not_confirmed(kind: QueueKind, number: u16, reason: impl Display) -> StopError {
@@ -102,7 +93,7 @@ impl QueueControl for ReceiveControl {
         for (row, dword) in (0..).zip(context.dwords()) {
             writes.push((RECEIVE_QUEUE_CONTEXT.at(row, queue), dword));
         }
-        writes.extend(self.port.cause(RECEIVE_QUEUE_CAUSE.at(queue)));
+        writes.extend(self.port.receive_cause(self.number));
         self.port.configured().contexts.insert(self.number);
         for (offset, value) in writes {
             registers
@@ -121,6 +112,14 @@ impl QueueControl for ReceiveControl {
 
     fn disable(&self) -> Result<(), StopError> {
         self.port.disable_receive(self.number)
+    }
+
+    fn arm(&self) -> Result<(), ArmError> {
+        self.port.registry.vectors.arm(self.number)
+    }
+
+    fn disarm(&self) -> Result<(), ArmError> {
+        self.port.registry.vectors.disarm(self.number)
     }
 }
 
@@ -177,23 +176,29 @@ impl QueueControl for TransmitControl {
     fn disable(&self) -> Result<(), StopError> {
         self.port.disable_transmit(self.number)
     }
+
+    fn inserts_outer_tag_alone(&self) -> bool {
+        self.port.vlan_mode == VlanMode::Double
+    }
 }
 
 impl PortShared {
-    /// The register that binds a queue's cause to the vector, and its value. The vector never fires;
-    /// bound to it, the device writes descriptors back when its interval ends, not only when a cache
-    /// line is full.
+    /// The register that binds a queue's cause to the vector of polled queues, and its value. That
+    /// vector never fires; bound to it, the device writes descriptors back when its interval ends, not
+    /// only when a cache line is full.
     fn cause(&self, offset: u64) -> Option<(u64, u32)> {
-        let vector = self.vector?;
-        let cause = CauseControl::ZERO
-            .with_vector(vector.into())
-            .with_throttle_index(THROTTLE_RECEIVE)
-            .with_enable(true);
-        Some((offset, cause.0))
+        Some((offset, cause_of(self.vector?).0))
     }
 
-    /// Has the device write descriptors back whenever the vector's interval ends. Interval and unit are
-    /// set, too: they are those of the vector's and the device's last driver.
+    /// The same of a receive queue, which may have a vector of its own that fires.
+    pub(super) fn receive_cause(&self, number: u16) -> Option<(u64, u32)> {
+        let vector = self.registry.vectors.vector_of(number).or(self.vector)?;
+        let offset = RECEIVE_QUEUE_CAUSE.at(number.into());
+        Some((offset, cause_of(vector).0))
+    }
+
+    /// Has the device write descriptors back whenever an interval of the vector of polled queues ends.
+    /// Interval and unit are set, too: they are those of the vector's and the device's last driver.
     pub(super) fn open_vector(&self) -> Result<(), super::PortError> {
         let Some(vector) = self.vector else {
             return Ok(());

@@ -88,10 +88,24 @@ pub enum PortError {
         /// The number of them.
         limit: usize,
     },
+    /// A receive queue has an interrupt already.
+    #[error("receive queue {queue} has an interrupt already: a queue has one; drop that one first")]
+    InterruptTaken {
+        /// The queue, counted from the function's first.
+        queue: u16,
+    },
+    /// The operating system refused an operation.
+    #[error("{operation}: {error}")]
+    System {
+        /// The operation.
+        operation: &'static str,
+        /// Its error.
+        error: String,
+    },
     /// A value out of range.
     #[error("{what} {value}: {remedy}")]
     Invalid {
-        /// Which.
+        /// The setting.
         what: &'static str,
         /// Its value.
         value: String,

@@ -65,6 +65,12 @@ impl Vsi {
         Ok(())
     }
 
+    /// True if both directions of a flow have the same hash ([`Vsi::set_symmetric_hash`]).
+    #[must_use]
+    pub fn has_symmetric_hash(&self) -> bool {
+        self.shared.hashing().is_symmetric
+    }
+
     /// The fields of a kind; `None` on a port of one queue before the first
     /// [`Vsi::set_hash_fields`].
     #[must_use]

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 /// The group of hash profiles that a VSI is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Membership {
-    /// That of all VSIs without profiles.
+    /// The group of VSIs without profiles.
     #[default]
     Default,
-    /// Its own was requested; the end of the VSI takes the request back.
+    /// A group of its own was requested; the end of the VSI takes the request back.
     Requested,
-    /// Its own.
+    /// A group of its own.
     Own,
 }
 

@@ -16,6 +16,7 @@ mod filters;
 mod hash;
 mod hash_table;
 mod hashing;
+mod interrupt;
 mod kinds;
 mod malicious;
 mod media;
@@ -24,6 +25,7 @@ mod restore;
 mod rules;
 mod shared;
 mod sizes;
+mod sleeper;
 mod spread;
 mod stamps;
 mod station;
@@ -33,10 +35,12 @@ mod tables;
 mod tags;
 mod tree;
 mod unfreed;
+mod vectors;
 mod vsi;
 
 pub use error::PortError;
 pub use hash_table::{DEFAULT_KEY, Spreading};
+pub use interrupt::ReceiveInterrupt;
 pub use kinds::{FlowKind, HashField};
 pub use malicious::{Detector, Malicious};
 pub use media::{ErrorCorrection, Module, Pause};
@@ -45,6 +49,7 @@ pub use restore::{PortSetup, VsiSetup};
 pub use rules::{FlowMatch, FlowRule, FlowTarget, RuleKind, RuleNumber};
 pub(crate) use shared::PortParts;
 pub(crate) use sizes::check;
+pub use sleeper::{PacketSleeper, ReceivesPackets};
 pub use statistics::PortStatistic;
 pub use tags::VlanStripping;
 pub(crate) use tree::TreePlace;
@@ -55,14 +60,12 @@ use ringside_lan::{
     PacketPath, PacketPool, PoolSettings, ReceiveQueue, ReceiveSettings, TransmitQueue,
     TransmitSettings,
 };
-use ringside_spec::lan::receive::MAX_FRAME_BYTES;
+use ringside_spec::lan::limits::{self, FRAME_OVERHEAD_BYTES};
 use shared::PortShared;
 use std::sync::Arc;
 
-/// Bytes around the payload that an MTU counts: Ethernet header, two tags, frame check sequence.
-const FRAME_OVERHEAD: u16 = 14 + 2 * 4 + 4;
 /// Largest MTU.
-pub const MAX_MTU: u16 = MAX_FRAME_BYTES - FRAME_OVERHEAD;
+pub const MAX_MTU: u16 = limits::MAX_MTU;
 /// Smallest MTU: that of IPv4.
 pub const MTU_MIN: u16 = 68;
 /// The most queues of one direction.
@@ -188,7 +191,7 @@ impl Queues {
         for number in 0..settings.receive_queues as u16 {
             let sizes = ReceiveSettings {
                 descriptors: settings.receive_descriptors,
-                frame_bytes_max: settings.mtu + FRAME_OVERHEAD,
+                frame_bytes_max: settings.mtu + FRAME_OVERHEAD_BYTES,
                 path: settings.packet_path,
             };
             let mut queue = shared.receive_queue(number, sizes, pool.clone())?;

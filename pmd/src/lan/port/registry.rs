@@ -1,6 +1,7 @@
 //! The open port of a device, its further VSIs, and leftovers of earlier ones.
 
 use super::PortError;
+use super::vectors::ReceiveVectors;
 use crate::admin::AdminError;
 use ringside_lan::{QueueKind, Service};
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ pub(super) trait Registered: std::fmt::Debug + Send + Sync {
     fn service(&self) -> &Arc<Service>;
     /// Takes the queues out of service and retires their doorbells.
     fn cut_off(&self);
-    /// Takes everything back that was configured; once.
+    /// Removes the configuration. Only the first call has an effect.
     fn shut_down(&self);
     /// Reads the device's clock, if the packets have time stamps.
     fn refresh_clock(&self);
@@ -25,6 +26,8 @@ pub(crate) struct PortRegistry {
     ports: Mutex<Ports>,
     /// the function's own address, while a port has put another in its place
     own_address: Mutex<Option<[u8; 6]>>,
+    /// vectors of receive queues that interrupt
+    pub(super) vectors: ReceiveVectors,
 }
 
 #[derive(Debug, Default)]
@@ -211,6 +214,7 @@ impl PortRegistry {
             ports.further.clear();
             std::mem::take(&mut ports.services)
         };
+        self.vectors.release();
         for service in services {
             service.release();
         }

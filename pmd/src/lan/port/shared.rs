@@ -21,6 +21,7 @@ use ringside_spec::lan::admin::link::PhyConfig;
 use ringside_spec::lan::admin::switch::Resource;
 use ringside_spec::lan::admin::vsi::{QUEUES_CONTIGUOUS, VsiProperties, VsiSections, kind};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(crate) struct PortParts {
     pub(crate) filter_groups: BTreeMap<u16, u8>,
     /// the vector of the packet queues, where the function has one left for them
     pub(crate) vector: Option<u16>,
+    /// vectors of receive queues that interrupt
+    pub(crate) receive_vectors: Range<u16>,
     /// the time in which a queue has to stop
     pub(crate) quiesce: Duration,
 }
@@ -117,8 +120,8 @@ pub(super) struct Configured {
     pub(super) vlan_stripping: VlanStripping,
     /// rules of a further VSI for its own address and for broadcast
     pub(super) own_rules: Vec<u16>,
-    /// the key that the device has
-    pub(super) hash_key: Option<[u8; 52]>,
+    /// key and whole table that the device has
+    pub(super) written: Option<Spreading>,
     /// key and table that the caller set
     pub(super) spreading: Option<Spreading>,
     /// settings of the PHY before the port changed them
@@ -162,6 +165,8 @@ pub(crate) struct PortShared {
     pub(super) queues_max: (usize, usize),
     /// vector that has the device write descriptors back in time
     pub(super) vector: Option<u16>,
+    /// vectors of receive queues that interrupt, of all VSIs
+    pub(super) receive_vectors: Range<u16>,
     pub(super) quiesce: Duration,
     /// the timer that packets are stamped from, if they are
     pub(super) clock: OnceLock<PortClock>,
@@ -218,6 +223,7 @@ impl PortShared {
             director: Mutex::default(),
             unfreed: Mutex::default(),
             vector: parts.vector,
+            receive_vectors: parts.receive_vectors,
             quiesce: parts.quiesce,
             clock: OnceLock::new(),
             configured: Mutex::new(configured),
@@ -265,6 +271,7 @@ impl PortShared {
             queues_first: self.queues_first,
             queues_max: self.queues_max,
             vector: self.vector,
+            receive_vectors: self.receive_vectors.clone(),
             quiesce: self.quiesce,
             clock: OnceLock::new(),
             configured: Mutex::new(configured),
@@ -403,6 +410,7 @@ impl Registered for PortShared {
 
     fn cut_off(&self) {
         self.service.fail();
+        self.registry.vectors.end(self.vsi);
         for doorbell in &self.configured().doorbells {
             if let Err(error) = doorbell.retire() {
                 tracing::error!(%error, "a doorbell of a packet queue stays in service");
@@ -425,6 +433,7 @@ impl Registered for PortShared {
         self.remove_rules();
         self.remove_hashes();
         self.free_last();
+        self.registry.vectors.close(self.vsi);
         let running: Vec<_> = self.configured().running.iter().copied().collect();
         let mut quiet = true;
         for (kind, number) in running {

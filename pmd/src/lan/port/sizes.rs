@@ -2,11 +2,13 @@
 
 use super::{MAX_MTU, MAX_QUEUES, MTU_MIN, PortError, PortSettings};
 use ringside_lan::PoolSettings;
+use ringside_spec::lan::limits::{MAX_RING, RING_MIN, RING_MULTIPLE};
 
-/// Descriptors of a ring.
-const DESCRIPTORS_MIN: u16 = 64;
-const DESCRIPTORS_MAX: u16 = 8160;
-const DESCRIPTORS_MULTIPLE: u16 = 32;
+/// Texts for the limits, whose values they name.
+const RING_REMEDY: &str = "choose a multiple of 32, 64 to 8160";
+const MTU_REMEDY: &str = "choose 68 to 9702 bytes";
+const _: () = assert!(RING_MULTIPLE == 32 && RING_MIN == 64 && MAX_RING == 8160);
+const _: () = assert!(MTU_MIN == 68 && MAX_MTU == 9702);
 /// Buffers that the cache of a thread holds.
 const CACHE: u32 = 128;
 /// Buffers of packets that the program holds.
@@ -35,16 +37,16 @@ pub(crate) fn check(settings: &PortSettings) -> Result<(), PortError> {
         ("transmit descriptors", settings.transmit_descriptors),
     ];
     for (what, wanted) in rings {
-        let fits = (DESCRIPTORS_MIN..=DESCRIPTORS_MAX).contains(&wanted);
-        if !fits || !wanted.is_multiple_of(DESCRIPTORS_MULTIPLE) {
-            return invalid(what, wanted, "choose a multiple of 32, 64 to 8160");
+        let fits = (RING_MIN..=MAX_RING).contains(&wanted);
+        if !fits || !wanted.is_multiple_of(RING_MULTIPLE) {
+            return invalid(what, wanted, RING_REMEDY);
         }
     }
     if !(MTU_MIN..=MAX_MTU).contains(&settings.mtu) {
-        return invalid("MTU", settings.mtu, "choose 68 to 9702 bytes");
+        return invalid("MTU", settings.mtu, MTU_REMEDY);
     }
     // The smallest ring of each queue: with fewer, queues receive little or nothing.
-    let needed = in_rings(settings.receive_queues, DESCRIPTORS_MIN);
+    let needed = in_rings(settings.receive_queues, RING_MIN);
     if is_chosen(settings) && settings.pool.buffers < needed {
         return Err(PortError::PoolTooSmall {
             buffers: settings.pool.buffers,

@@ -12,6 +12,12 @@ impl Vsi {
         self.shared.spreading_entries()
     }
 
+    /// Key and table that the device has: of each entry the queue, counted from the VSI's first.
+    #[must_use]
+    pub fn spreading(&self) -> Option<Spreading> {
+        self.shared.configured().written.clone()
+    }
+
     /// Sets key and table.
     ///
     /// Control path. Errors: an empty table or more than [`Vsi::hash_table_entries`], a queue that
@@ -82,11 +88,12 @@ impl PortShared {
             None => table::FUNCTION,
         };
         let Err(refusal) = admin.set_hash_table(self.vsi, kind, &table) else {
-            configured.hash_key = Some(spreading.key);
+            let key = spreading.key;
+            configured.written = Some(Spreading { key, table });
             return Ok(());
         };
-        if let Some(key) = &configured.hash_key
-            && let Err(error) = admin.set_hash_key(self.vsi, key)
+        if let Some(before) = &configured.written
+            && let Err(error) = admin.set_hash_key(self.vsi, &before.key)
         {
             tracing::warn!(%error, "the VSI has a new key and its former table");
         }

@@ -302,8 +302,7 @@ wire! {
 
 /// Bytes of [`LinkStatus`] that the E810 gives, in answers and events.
 pub const LINK_STATUS_BYTES: usize = 32;
-/// Bytes of the longest frame that the MAC takes, with frame check sequence.
-pub const MAX_FRAME_BYTES: u16 = 9728;
+pub use crate::lan::limits::MAX_FRAME_BYTES;
 
 /// Values of [`GetLinkStatus::flags`]. Source: ice `ICE_AQ_LSE_*`.
 pub mod link_events {
