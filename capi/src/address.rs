@@ -7,19 +7,21 @@ use crate::errno;
 use crate::gid::{address_of, gid_of};
 use crate::live::{self, Kind};
 use crate::memory::DomainObject;
+use ringside_cm::gsi::HOP_LIMIT;
 use ringside_pmd::rdma::{AddressHandle, Datagram, Destination, Route};
 use std::ffi::c_int;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-/// Returns the destination of an address vector.
+/// Returns the destination of an address vector. Its hop limit counts for groups; that of other
+/// destinations is the route's, as in Linux: programs name 1 also for peers behind a router.
 ///
 /// Errors: `EINVAL` without a global route, for another port or an unknown GID index;
 /// `EHOSTUNREACH` if the MAC address of the peer is unknown.
 pub(crate) fn destination(port: &Port, attributes: &ibv_ah_attr) -> Result<Destination, c_int> {
     let route = &attributes.grh;
     let local = port.gid(route.sgid_index.into());
-    let Some(local) = local.filter(|_| attributes.is_global == 1) else {
+    let Some(local) = local.filter(|_| attributes.is_global != 0) else {
         return Err(libc::EINVAL);
     };
     let address = address_of(&route.dgid);
@@ -32,10 +34,9 @@ pub(crate) fn destination(port: &Port, attributes: &ibv_ah_attr) -> Result<Desti
         mac,
         local_address: Some(local),
         vlan_tag,
-        hop_limit: if route.hop_limit == 0 {
-            64
-        } else {
-            route.hop_limit
+        hop_limit: match route.hop_limit {
+            limit if address.is_multicast() && limit != 0 => limit,
+            _ => HOP_LIMIT,
         },
         traffic_class: route.traffic_class,
         flow_label: route.flow_label & 0xF_FFFF,
@@ -99,7 +100,7 @@ pub unsafe extern "C" fn ibv_create_ah(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_ah(handle: *mut ibv_ah) -> c_int {
     if let Err(error) = live::expect(handle, &[Kind::AddressHandle]) {
-        return error;
+        return errno::failed(error);
     }
     live::leave(handle);
     // SAFETY: the caller's promise.

@@ -288,10 +288,11 @@ pub unsafe extern "C-unwind" fn ringside_rdma_set_option(
     const REUSE_ADDRESS: c_int = 1;
     const FAMILY_ONLY: c_int = 2;
     const ACK_TIMEOUT: c_int = 3;
-    // SAFETY: the caller's promise; one byte is read where there is one.
-    let (object, byte) = unsafe {
+    // SAFETY: the caller's promise; as many bytes are read as there are.
+    let (object, byte, is_on) = unsafe {
         let first = if length > 0 { *value.cast::<u8>() } else { 0 };
-        (IdObject::of(id), first)
+        let is_on = length == 4 && value.cast::<c_int>().read_unaligned() != 0;
+        (IdObject::of(id), first, is_on)
     };
     let mut private = object.private();
     let result = match (level, option, length) {
@@ -300,16 +301,16 @@ pub unsafe extern "C-unwind" fn ringside_rdma_set_option(
             Ok(())
         }
         (OF_ID, REUSE_ADDRESS, 4)
-            if private.step == Step::Made || private.step != Step::Listening && byte != 0 =>
+            if private.step == Step::Made || private.step != Step::Listening && is_on =>
         {
-            private.shares_port = byte != 0;
+            private.shares_port = is_on;
             drop(private);
-            change_owner(object, |owner| owner.shares = byte != 0)
+            change_owner(object, |owner| owner.shares = is_on)
         }
         (OF_ID, FAMILY_ONLY, 4) if private.step <= Step::Bound => {
-            private.family_only = Some(byte != 0);
+            private.family_only = Some(is_on);
             drop(private);
-            change_owner(object, |owner| owner.family_only = byte != 0)
+            change_owner(object, |owner| owner.family_only = is_on)
         }
         (OF_ID, ACK_TIMEOUT, 1) if object.public.qp_type == kind::RC => {
             private.ack_timeout = Some(byte.min(31));

@@ -237,7 +237,7 @@ pub(super) unsafe fn drop_event(id: *mut rdma_cm_id) {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn ringside_rdma_event_str(kind: c_int) -> *const c_char {
     let _call = Uncancelled::new();
-    const NAMES: [&CStr; 16] = [
+    const NAMES: [&CStr; 18] = [
         c"RDMA_CM_EVENT_ADDR_RESOLVED",
         c"RDMA_CM_EVENT_ADDR_ERROR",
         c"RDMA_CM_EVENT_ROUTE_RESOLVED",
@@ -254,6 +254,8 @@ pub extern "C-unwind" fn ringside_rdma_event_str(kind: c_int) -> *const c_char {
         c"RDMA_CM_EVENT_MULTICAST_ERROR",
         c"RDMA_CM_EVENT_ADDR_CHANGE",
         c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+        c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+        c"RDMA_CM_EVENT_ADDRINFO_ERROR",
     ];
     let name = usize::try_from(kind).ok().and_then(|kind| NAMES.get(kind));
     name.unwrap_or(&c"UNKNOWN EVENT").as_ptr()

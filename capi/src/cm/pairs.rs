@@ -14,7 +14,7 @@ use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channe
 use crate::errno;
 use crate::extended;
 use crate::modify::ibv_modify_qp;
-use crate::queue_pair::{ibv_create_qp, ibv_destroy_qp};
+use crate::queue_pair::{destroy, ibv_create_qp};
 use ringside_cm::Parameters;
 use std::ffi::{c_int, c_uint};
 
@@ -309,7 +309,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_destroy_qp(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise.
     unsafe {
         if !(*id).qp.is_null() {
-            ibv_destroy_qp((*id).qp);
+            destroy((*id).qp);
             (*id).qp = std::ptr::null_mut();
         }
         destroy_queues(id);
