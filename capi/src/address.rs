@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 /// destinations is the route's, as in Linux: programs name 1 also for peers behind a router.
 ///
 /// Errors: `EINVAL` without a global route, for another port or an unknown GID index;
-/// `EHOSTUNREACH` if the MAC address of the peer is unknown.
+/// `ETIMEDOUT` if the peer does not answer, `EHOSTUNREACH` if there is no route to it.
 pub(crate) fn destination(port: &Port, attributes: &ibv_ah_attr) -> Result<Destination, c_int> {
     let route = &attributes.grh;
     let local = port.gid(route.sgid_index.into());
@@ -28,7 +28,7 @@ pub(crate) fn destination(port: &Port, attributes: &ibv_ah_attr) -> Result<Desti
     if address.is_ipv4() != local.is_ipv4() || attributes.port_num != 1 {
         return Err(libc::EINVAL);
     }
-    let (mac, vlan_tag) = port.way(address).ok_or(libc::EHOSTUNREACH)?;
+    let (mac, vlan_tag) = port.way(address)?;
     Ok(Destination {
         address,
         mac,
@@ -109,6 +109,34 @@ pub unsafe extern "C" fn ibv_destroy_ah(handle: *mut ibv_ah) -> c_int {
     let domain = unsafe { DomainObject::of(object.public.pd) };
     domain.users.fetch_sub(1, Ordering::Relaxed);
     0
+}
+
+/// The MAC address and the VLAN of the peer that an address vector names; `0xFFFF` without a VLAN.
+///
+/// Errors: a negative errno value, as for [`ibv_create_ah`].
+///
+/// # Safety
+/// `context` is open, `attributes` are valid, `mac` and `vlan` are places; `vlan` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
+    context: *mut ibv_context,
+    attributes: *const ibv_ah_attr,
+    mac: *mut [u8; 6],
+    vlan: *mut u16,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match destination(&ContextObject::of(context).port, &*attributes) {
+            Ok(found) => {
+                *mac = found.mac;
+                if !vlan.is_null() {
+                    *vlan = found.vlan_tag.unwrap_or(u16::MAX);
+                }
+                0
+            }
+            Err(error) => -errno::failed(error),
+        }
+    }
 }
 
 /// Bytes that programs reserve before a datagram.

@@ -237,6 +237,35 @@ pub unsafe extern "C" fn ibv_query_port(
     }
 }
 
+/// The speed of the port, in units of 100 Mb/s.
+///
+/// # Safety
+/// `context` is open; `speed` is a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_port_speed(
+    context: *mut ibv_context,
+    port_number: u32,
+    speed: *mut u64,
+) -> c_int {
+    if port_number != 1 {
+        return errno::failed(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let port = unsafe { &ContextObject::of(context).port };
+    let report = port
+        .device()
+        .and_then(|device| device.query_port().map_err(|error| errno::of(&error)));
+    match report {
+        Ok(report) => {
+            let megabits = report.megabits_per_second.unwrap_or(0);
+            // SAFETY: the caller's promise.
+            unsafe { *speed = u64::from(megabits / 100) };
+            0
+        }
+        Err(error) => errno::failed(error),
+    }
+}
+
 /// # Safety
 /// `context` is open; `gid` is a place for one.
 #[unsafe(no_mangle)]

@@ -39,7 +39,7 @@ refuse! { *mut c_void, std::ptr::null_mut();
 // Calls that return an errno value.
 refuse! { c_int, libc::EOPNOTSUPP;
     ibv_query_ece, ibv_set_ece,
-    ibv_dealloc_dmah, ibv_query_port_speed, ibv_destroy_comp_cntr,
+    ibv_dealloc_dmah, ibv_destroy_comp_cntr,
     ibv_set_comp_cntr, ibv_inc_comp_cntr, ibv_read_comp_cntr, ibv_set_err_comp_cntr,
     ibv_inc_err_comp_cntr, ibv_read_err_comp_cntr, ibv_qp_attach_comp_cntr,
     _ibv_query_comp_cntr_caps,
@@ -48,7 +48,6 @@ refuse! { c_int, libc::EOPNOTSUPP;
 // Calls that return -1 with an errno value.
 refuse! { c_int, -1;
     ibv_dm_export_dmabuf_fd,
-    ibv_resolve_eth_l2_from_gid,
 }
 
 // Calls that return nothing.
