@@ -8,8 +8,8 @@ use crate::cancel::Uncancelled;
 use crate::context_object::ContextObject;
 use crate::device::{Port, lock, put_text};
 use crate::errno;
-use crate::files;
 use crate::gid::gid_of;
+use crate::interface;
 use crate::live::{self, Kind};
 use ringside_pmd::rdma::PortState;
 use ringside_spec::rdma::commands::MULTICAST_GROUP_MEMBERS;
@@ -331,7 +331,7 @@ fn gid_entry(address: IpAddr, gid_index: u32) -> ibv_gid_entry {
         gid_index,
         port_num: 1,
         gid_type: ROCE_V2,
-        ndev_ifindex: files::interface_index(),
+        ndev_ifindex: interface::index(),
     }
 }
 

@@ -10,10 +10,12 @@
 use crate::context::port_attributes;
 use crate::device::{Port, lock, present};
 use crate::gid::gid_of;
+use crate::interface::INTERFACE;
+pub(crate) use crate::interface::folder;
 use crate::machine::InService;
 use std::io::{Result, Write};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,24 +31,11 @@ const VERBS_ABI: &str = "6";
 /// Version of the interface of `/sys/class/infiniband_mad`, which `ibstat` asks for.
 const MAD_ABI: &str = "5";
 
-/// Index of the interface: the kernel counts its own from 1 and does not come that far.
-const INTERFACE: u32 = 1 << 20;
-
 /// The files are there.
 static IS_WRITTEN: AtomicBool = AtomicBool::new(false);
 
 /// Held by the thread that writes: each file has one temporary name in a process.
 static WRITER: Mutex<()> = Mutex::new(());
-
-/// The folder, if the environment names one.
-pub(crate) fn folder() -> Option<PathBuf> {
-    std::env::var_os("RINGSIDE_FILES").map(PathBuf::from)
-}
-
-/// Index of the interface of the device, or 0 if programs find none.
-pub(crate) fn interface_index() -> u32 {
-    folder().map_or(0, |_| INTERFACE)
-}
 
 /// Writes the files, if a folder is named. A failure is only logged: most programs read none.
 pub(crate) fn write(port: &Port) {

@@ -60,11 +60,20 @@ static void index_of_gids(struct ibv_context *context, unsigned index)
         CHECK(table[i].ndev_ifindex == index);
 }
 
+/* Not in the public headers. */
+int ibv_read_sysfs_file(const char *folder, const char *file, char *into, size_t size);
+const char *ibv_get_sysfs_path(void);
+
 static void rate_is(const char *expected)
 {
+    static const char folder[] = "/sys/class/infiniband/ringside0/ports/1";
     char text[64];
-    CHECK(ibv_read_sysfs_file("/sys/class/infiniband/ringside0/ports/1", "rate", text, sizeof text) > 0);
-    CHECK(!strcmp(text, expected));
+    int length = strlen(expected);
+    CHECK(ibv_read_sysfs_file(folder, "rate", text, sizeof text) == length && !strcmp(text, expected));
+    CHECK(ibv_read_sysfs_file(folder, "rate", text, length + 1) == length);
+    CHECK(ibv_read_sysfs_file(folder, "rate", text, length) == -1);
+    CHECK(ibv_read_sysfs_file(folder, "none", text, sizeof text) == -1);
+    CHECK(!setenv("SYSFS_PATH", "/elsewhere//", 1) && !strcmp(ibv_get_sysfs_path(), "/elsewhere"));
 }
 
 int main(int count, char **words)
