@@ -218,9 +218,12 @@ mod tests {
 
     #[test]
     fn rates_are_those_of_rdma_core() {
-        assert_eq!([2, 9, 19, 24].map(ibv_rate_to_mult), [1, 32, 11, 480]);
+        assert_eq!(
+            [2, 9, 19, 24].map(|rate| ibv_rate_to_mult(rate)),
+            [1, 32, 11, 480]
+        );
         assert!((11..=18).all(|rate| ibv_rate_to_mult(rate) == -1));
-        let megabits = [12, 13, 20, 24, 25].map(ibv_rate_to_mbps);
+        let megabits = [12, 13, 20, 24, 25].map(|rate| ibv_rate_to_mbps(rate));
         assert_eq!(megabits, [56_250, 112_500, 53_125, 1_275_000, -1]);
         for rate in 2..=24 {
             assert_eq!(mbps_to_ibv_rate(ibv_rate_to_mbps(rate)), rate);

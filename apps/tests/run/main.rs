@@ -251,7 +251,8 @@ fn the_interface_of_the_device_has_the_networks_of_the_configuration() {
     let Some(program) = compiled("interface", folder.path()) else {
         return;
     };
-    let others = (1..=20).map(|net| format!(", \"10.21.{net}.1/25\""));
+    // A VLAN has at most eight.
+    let others = (1..=20).map(|net| format!(", \"10.21.{net}.1/25@{}\"", 10 + net / 5));
     let others = others.collect::<String>();
     let config = folder.path().join("networks.toml");
     let text = format!("[network]\naddresses = [\"10.20.0.1/20\"{others}]\n");
