@@ -89,8 +89,8 @@ int main(int count, char **words)
     address_is(ask(SIOCGIFADDR, "ringside0", 0), "10.0.0.4");
     struct ibv_context *context = open_first(&gid);
     address_is(ask(SIOCGIFADDR, "ringside0", 0), "10.0.0.4");
-    address_is(ask(SIOCGIFNETMASK, "ringside0", 0), "255.255.255.0");
-    address_is(ask(SIOCGIFBRDADDR, "ringside0", 0), "10.0.0.255");
+    address_is(ask(SIOCGIFNETMASK, "ringside0", 0), "255.0.0.0");
+    address_is(ask(SIOCGIFBRDADDR, "ringside0", 0), "10.255.255.255");
     CHECK(ask(SIOCGIFFLAGS, "ringside0", 0).ifr_flags & IFF_UP);
     CHECK(ask(SIOCGIFMTU, "ringside0", 0).ifr_mtu >= 1500);
     struct ifreq hardware = ask(SIOCGIFHWADDR, "ringside0", 0);
