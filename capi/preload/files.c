@@ -237,43 +237,64 @@ static void set_six(struct sockaddr_storage *into, const unsigned char *octets)
 	memcpy(&six->sin6_addr, octets, 16);
 }
 
+/* The most GIDs that a port has. */
+enum { GIDS = 64 };
+
+/* Reads the first line of a file about a GID of the port. 0, or -1. By its own name: a program that only lists
+ * interfaces does not have a device opened. */
+static int read_of_gid(const char *kind, int index, char *into, int size)
+{
+	const char *folder = getenv("RINGSIDE_FILES");
+	char path[PATH_MAX];
+	FILE *file;
+	int found;
+
+	if (folder == NULL ||
+	    snprintf(path, sizeof(path), "%s/sys/class/infiniband/ringside0/ports/1/%s/%d", folder, kind,
+		     index) >= PATH_MAX)
+		return -1;
+	file = fopen(path, "r");
+	if (file == NULL)
+		return -1;
+	found = fgets(into, size, file) != NULL ? 0 : -1;
+	fclose(file);
+	into[strcspn(into, "\n")] = 0;
+	return found;
+}
+
+/* Writes a mask of so many bits into octets that are zero. */
+static void set_bits(unsigned char *octets, int most, const char *text)
+{
+	int bits = atoi(text), i;
+
+	for (i = 0; i < bits && i < most; i++)
+		octets[i / 8] |= 0x80 >> i % 8;
+}
+
 /* An entry for an address that a file of GIDs holds; NULL without one. */
 static struct interface *interface_of(int index)
 {
-	static const unsigned char full[16] = {255, 255, 255, 0,   0, 0, 0, 0,
-					       0,   0,   0,   0,   0, 0, 0, 0};
-	static const unsigned char prefix[16] = {255, 255, 255, 255, 255, 255, 255, 255};
 	static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
 	static const unsigned char none[16];
-	const char *folder = getenv("RINGSIDE_FILES");
-	char path[PATH_MAX], text[64];
-	unsigned char gid[16];
+	unsigned char gid[16], mask[16] = {0};
+	char text[64], prefix[8] = "128";
 	struct interface *made;
-	FILE *file;
 
-	/* By its own name: a program that only lists interfaces does not have a device opened. */
-	if (folder == NULL ||
-	    snprintf(path, sizeof(path), "%s/sys/class/infiniband/ringside0/ports/1/gids/%d", folder,
-		     index) >= PATH_MAX)
+	if (read_of_gid("gids", index, text, sizeof(text)) != 0 || inet_pton(AF_INET6, text, gid) != 1 ||
+	    memcmp(gid, none, sizeof(none)) == 0)
 		return NULL;
-	file = fopen(path, "r");
-	if (file == NULL)
-		return NULL;
-	made = fgets(text, sizeof(text), file) != NULL ? calloc(1, sizeof(*made)) : NULL;
-	fclose(file);
+	made = calloc(1, sizeof(*made));
 	if (made == NULL)
 		return NULL;
-	text[strcspn(text, "\n")] = 0;
-	if (inet_pton(AF_INET6, text, gid) != 1 || memcmp(gid, none, sizeof(none)) == 0) {
-		free(made);
-		return NULL;
-	}
+	read_of_gid("prefixes", index, prefix, sizeof(prefix));
 	if (memcmp(gid, mapped, sizeof(mapped)) == 0) {
+		set_bits(mask, 32, prefix);
 		set_four(&made->address, gid + 12);
-		set_four(&made->mask, full);
+		set_four(&made->mask, mask);
 	} else {
+		set_bits(mask, 128, prefix);
 		set_six(&made->address, gid);
-		set_six(&made->mask, prefix);
+		set_six(&made->mask, mask);
 	}
 	strcpy(made->name, INTERFACE);
 	made->entry.ifa_name = made->name;
@@ -292,7 +313,7 @@ EXPORT int getifaddrs(struct ifaddrs **list)
 
 	if (result != 0 || getenv("RINGSIDE_FILES") == NULL)
 		return result;
-	for (index = 0; index < 16; index++) {
+	for (index = 0; index < GIDS; index++) {
 		made = interface_of(index);
 		if (made == NULL)
 			continue;
@@ -360,7 +381,7 @@ static int put_address(unsigned long request, struct sockaddr *into)
 	in_addr_t mask;
 	int index;
 
-	for (index = 0; index < 16; index++) {
+	for (index = 0; index < GIDS; index++) {
 		made = interface_of(index);
 		if (made == NULL)
 			continue;

@@ -7,35 +7,36 @@ use crate::errno;
 use crate::gid::{address_of, gid_of};
 use crate::live::{self, Kind};
 use crate::memory::DomainObject;
+use ringside_cm::gsi::HOP_LIMIT;
 use ringside_pmd::rdma::{AddressHandle, Datagram, Destination, Route};
 use std::ffi::c_int;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-/// Returns the destination of an address vector.
+/// Returns the destination of an address vector. Its hop limit counts for groups; that of other
+/// destinations is the route's, as in Linux: programs name 1 also for peers behind a router.
 ///
 /// Errors: `EINVAL` without a global route, for another port or an unknown GID index;
-/// `EHOSTUNREACH` if the MAC address of the peer is unknown.
+/// `ETIMEDOUT` if the peer does not answer, `EHOSTUNREACH` if there is no route to it.
 pub(crate) fn destination(port: &Port, attributes: &ibv_ah_attr) -> Result<Destination, c_int> {
     let route = &attributes.grh;
     let local = port.gid(route.sgid_index.into());
-    let Some(local) = local.filter(|_| attributes.is_global == 1) else {
+    let Some(local) = local.filter(|_| attributes.is_global != 0) else {
         return Err(libc::EINVAL);
     };
     let address = address_of(&route.dgid);
     if address.is_ipv4() != local.is_ipv4() || attributes.port_num != 1 {
         return Err(libc::EINVAL);
     }
-    let (mac, vlan_tag) = port.way(address).ok_or(libc::EHOSTUNREACH)?;
+    let (mac, vlan_tag) = port.way(address)?;
     Ok(Destination {
         address,
         mac,
         local_address: Some(local),
         vlan_tag,
-        hop_limit: if route.hop_limit == 0 {
-            64
-        } else {
-            route.hop_limit
+        hop_limit: match route.hop_limit {
+            limit if address.is_multicast() && limit != 0 => limit,
+            _ => HOP_LIMIT,
         },
         traffic_class: route.traffic_class,
         flow_label: route.flow_label & 0xF_FFFF,
@@ -99,7 +100,7 @@ pub unsafe extern "C" fn ibv_create_ah(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_ah(handle: *mut ibv_ah) -> c_int {
     if let Err(error) = live::expect(handle, &[Kind::AddressHandle]) {
-        return error;
+        return errno::failed(error);
     }
     live::leave(handle);
     // SAFETY: the caller's promise.
@@ -108,6 +109,34 @@ pub unsafe extern "C" fn ibv_destroy_ah(handle: *mut ibv_ah) -> c_int {
     let domain = unsafe { DomainObject::of(object.public.pd) };
     domain.users.fetch_sub(1, Ordering::Relaxed);
     0
+}
+
+/// The MAC address and the VLAN of the peer that an address vector names; `0xFFFF` without a VLAN.
+///
+/// Errors: a negative errno value, as for [`ibv_create_ah`].
+///
+/// # Safety
+/// `context` is open, `attributes` are valid, `mac` and `vlan` are places; `vlan` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
+    context: *mut ibv_context,
+    attributes: *const ibv_ah_attr,
+    mac: *mut [u8; 6],
+    vlan: *mut u16,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match destination(&ContextObject::of(context).port, &*attributes) {
+            Ok(found) => {
+                *mac = found.mac;
+                if !vlan.is_null() {
+                    *vlan = found.vlan_tag.unwrap_or(u16::MAX);
+                }
+                0
+            }
+            Err(error) => -errno::failed(error),
+        }
+    }
 }
 
 /// Bytes that programs reserve before a datagram.

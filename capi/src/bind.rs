@@ -31,12 +31,18 @@ pub(crate) unsafe fn bind_of(wanted: &ibv_send_wr) -> Result<BindWindow, c_int> 
         return Err(libc::EINVAL);
     }
     // SAFETY: the caller's promise.
-    let (window_type_1, region_key) = unsafe { ((*window).kind == window::TYPE_1, (*region).lkey) };
+    let (window_type_1, window_key, region_key) = unsafe {
+        (
+            (*window).kind == window::TYPE_1,
+            key_of(&*window, key),
+            (*region).lkey,
+        )
+    };
     Ok(BindWindow {
         address,
         length_bytes,
         region_key,
-        window_key: key as u32,
+        window_key,
         remote_read: flags & access::REMOTE_READ != 0,
         remote_write: flags & access::REMOTE_WRITE != 0,
         virtual_address_based: true,
@@ -45,12 +51,20 @@ pub(crate) unsafe fn bind_of(wanted: &ibv_send_wr) -> Result<BindWindow, c_int> 
     .without_rights_if_empty())
 }
 
-/// Notes the key of a bind that was posted: a window of type 2 has the key that the request names.
+/// The key of a window once it is bound: the index is the window's, the request names the low byte.
+const fn key_of(window: &ibv_mw, wanted: u64) -> u32 {
+    window.rkey & !0xFF | wanted as u32 & 0xFF
+}
+
+/// Notes the key of a bind that was posted.
 ///
 /// # Safety
 /// The request was posted: its window is of this library.
 pub(crate) unsafe fn note_bound(wanted: &ibv_send_wr) {
     let [window, key, ..] = wanted.rest;
     // SAFETY: the caller's promise; the public field belongs to the library.
-    unsafe { (*(window as *mut ibv_mw)).rkey = key as u32 };
+    unsafe {
+        let window = window as *mut ibv_mw;
+        (*window).rkey = key_of(&*window, key);
+    }
 }

@@ -380,12 +380,12 @@ unsafe fn end(queue: usize) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
     if let Err(error) = live::expect(queue, &[Kind::CompletionQueue]) {
-        return error;
+        return errno::failed(error);
     }
     // SAFETY: the caller's promise.
     let object = unsafe { CompletionObject::of(queue) };
     if object.users.load(Ordering::Relaxed) > 0 {
-        return libc::EBUSY;
+        return errno::failed(libc::EBUSY);
     }
     // SAFETY: a context outlives its objects.
     let context = unsafe { ContextObject::of(object.public.cq.context) };
@@ -436,7 +436,7 @@ pub unsafe extern "C" fn ibv_resize_cq(queue: *mut ibv_cq, completions: c_int) -
             unsafe { (*queue).cqe = completions };
             0
         }
-        Err(error) => error,
+        Err(error) => errno::failed(error),
     }
 }
 

@@ -61,7 +61,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
         .load(Ordering::Relaxed)
         > 0
     {
-        return libc::EBUSY;
+        return errno::failed(libc::EBUSY);
     }
     // SAFETY: nothing uses it any more.
     drop(unsafe { Box::from_raw(channel.cast::<ChannelObject>()) });

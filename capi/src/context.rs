@@ -9,8 +9,10 @@ use crate::context_object::ContextObject;
 use crate::device::{Port, lock, put_text};
 use crate::errno;
 use crate::gid::gid_of;
+use crate::interface;
 use crate::live::{self, Kind};
 use ringside_pmd::rdma::PortState;
+use ringside_spec::rdma::commands::MULTICAST_GROUP_MEMBERS;
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -32,7 +34,7 @@ pub unsafe extern "C" fn ibv_query_device(
     let (context, attributes) = unsafe { (ContextObject::of(context), &mut *attributes) };
     match fill_device(&context.port, attributes) {
         Ok(()) => 0,
-        Err(error) => error,
+        Err(error) => errno::failed(error),
     }
 }
 
@@ -48,6 +50,7 @@ fn fill_device(port: &Port, attributes: &mut ibv_device_attr) -> Result<(), c_in
     const MEM_WINDOW: u32 = 1 << 17;
     const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
     const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
+    const MEMBERS: u32 = MULTICAST_GROUP_MEMBERS as u32;
     let device = port.device()?;
     let limits = device.rdma_limits().map_err(|error| errno::of(&error))?;
     let usage = device.object_usage().map_err(|error| errno::of(&error))?;
@@ -87,8 +90,8 @@ fn fill_device(port: &Port, attributes: &mut ibv_device_attr) -> Result<(), c_in
     attributes.max_qp_init_rd_atom = count(limits.outbound_reads);
     attributes.max_res_rd_atom = count(limits.inbound_reads);
     attributes.max_mcast_grp = count(usage.multicast_groups.limit);
-    attributes.max_mcast_qp_attach = count(usage.multicast_groups.limit);
-    attributes.max_total_mcast_qp_attach = count(usage.multicast_groups.limit);
+    attributes.max_mcast_qp_attach = count(MEMBERS);
+    attributes.max_total_mcast_qp_attach = count(usage.multicast_groups.limit * MEMBERS);
     attributes.max_ah = count(usage.address_handles.limit);
     attributes.max_srq = count(limits.queue_pairs);
     attributes.max_srq_wr = count(MAX_SHARED_RECEIVES);
@@ -113,12 +116,12 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     // SAFETY: an open context, as the caller promises.
     let port = unsafe { &ContextObject::of(context).port };
     if let Err(error) = fill_device(port, &mut all.orig_attr) {
-        return error;
+        return errno::failed(error);
     }
     all.device_cap_flags_ex = all.orig_attr.device_cap_flags.into();
     all.phys_port_cnt_ex = 1;
     if length < size_of::<ibv_device_attr>() {
-        return libc::EINVAL;
+        return errno::failed(libc::EINVAL);
     }
     let length = length.min(size_of::<ibv_device_attr_ex>());
     // SAFETY: both are at least that long.
@@ -161,7 +164,9 @@ pub(crate) fn port_attributes(port: &Port) -> Result<ibv_port_attr, c_int> {
     const DISABLED: u8 = 3;
     const ETHERNET: u8 = 2;
     const CONNECTION_MANAGEMENT: u32 = 1 << 16;
+    const REINITIALISATION: u32 = 1 << 18;
     const IP_BASED_GIDS: u32 = 1 << 26;
+    const GLOBAL_ROUTE_REQUIRED: u8 = 1;
     let report = port.device()?.query_port();
     let report = report.map_err(|error| errno::of(&error))?;
     let up = report.state == PortState::Active;
@@ -172,7 +177,7 @@ pub(crate) fn port_attributes(port: &Port) -> Result<ibv_port_attr, c_int> {
     attributes.max_mtu = mtu_code(report.most_mtu);
     attributes.active_mtu = mtu_code(report.active_mtu);
     attributes.gid_tbl_len = c_int::try_from(port.gids().len()).unwrap_or(0);
-    attributes.port_cap_flags = CONNECTION_MANAGEMENT | IP_BASED_GIDS;
+    attributes.port_cap_flags = CONNECTION_MANAGEMENT | REINITIALISATION | IP_BASED_GIDS;
     attributes.max_msg_sz = report.message_bytes;
     attributes.pkey_tbl_len = 1;
     attributes.max_vl_num = 1;
@@ -180,6 +185,7 @@ pub(crate) fn port_attributes(port: &Port) -> Result<ibv_port_attr, c_int> {
     attributes.active_speed = active_speed;
     attributes.phys_state = if up { LINK_UP } else { DISABLED };
     attributes.link_layer = ETHERNET;
+    attributes.flags = GLOBAL_ROUTE_REQUIRED;
     Ok(attributes)
 }
 
@@ -194,13 +200,13 @@ pub(crate) unsafe extern "C" fn query_port(
     length: usize,
 ) -> c_int {
     if port_number != 1 {
-        return libc::EINVAL;
+        return errno::failed(libc::EINVAL);
     }
     // SAFETY: an open context, as the caller promises.
     let port = unsafe { &ContextObject::of(context).port };
     let all = match port_attributes(port) {
         Ok(all) => all,
-        Err(error) => return error,
+        Err(error) => return errno::failed(error),
     };
     let length = length.min(size_of::<ibv_port_attr>());
     // SAFETY: both are at least that long.
@@ -228,6 +234,35 @@ pub unsafe extern "C" fn ibv_query_port(
             attributes.cast(),
             OLDEST_PORT_ATTRIBUTES,
         )
+    }
+}
+
+/// The speed of the port, in units of 100 Mb/s.
+///
+/// # Safety
+/// `context` is open; `speed` is a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_port_speed(
+    context: *mut ibv_context,
+    port_number: u32,
+    speed: *mut u64,
+) -> c_int {
+    if port_number != 1 {
+        return errno::failed(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let port = unsafe { &ContextObject::of(context).port };
+    let report = port
+        .device()
+        .and_then(|device| device.query_port().map_err(|error| errno::of(&error)));
+    match report {
+        Ok(report) => {
+            let megabits = report.megabits_per_second.unwrap_or(0);
+            // SAFETY: the caller's promise.
+            unsafe { *speed = u64::from(megabits / 100) };
+            0
+        }
+        Err(error) => errno::failed(error),
     }
 }
 
@@ -273,17 +308,17 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     length: usize,
 ) -> c_int {
     if flags != 0 {
-        return libc::EOPNOTSUPP;
+        return errno::failed(libc::EOPNOTSUPP);
     }
     if port_number != 1 || length < size_of::<ibv_gid_entry>() {
-        return libc::EINVAL;
+        return errno::failed(libc::EINVAL);
     }
     // SAFETY: an open context, as the caller promises.
     let port = unsafe { &ContextObject::of(context).port };
     let address = match port.gids().get(index as usize) {
         Some(Some(address)) => *address,
-        Some(None) => return libc::ENODATA,
-        None => return libc::EINVAL,
+        Some(None) => return errno::failed(libc::ENODATA),
+        None => return errno::failed(libc::EINVAL),
     };
     // SAFETY: long enough by the check.
     unsafe { *entry = gid_entry(address, index) };
@@ -296,7 +331,7 @@ fn gid_entry(address: IpAddr, gid_index: u32) -> ibv_gid_entry {
         gid_index,
         port_num: 1,
         gid_type: ROCE_V2,
-        ndev_ifindex: 0,
+        ndev_ifindex: interface::index(),
     }
 }
 
@@ -311,7 +346,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     length: usize,
 ) -> isize {
     if flags != 0 {
-        return -(libc::EOPNOTSUPP as isize);
+        return -(errno::failed(libc::EOPNOTSUPP) as isize);
     }
     // SAFETY: an open context, as the caller promises.
     let gids = unsafe { ContextObject::of(context) }.port.gids();
@@ -319,7 +354,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     let there = there.filter_map(|(index, gid)| gid.map(|address| (index as u32, address)));
     let count = there.clone().count();
     if most < count || length < size_of::<ibv_gid_entry>() {
-        return -(libc::EINVAL as isize);
+        return -(errno::failed(libc::EINVAL) as isize);
     }
     for (place, (index, address)) in there.enumerate() {
         // SAFETY: in the caller's table by the check above; entries are `length` bytes apart.

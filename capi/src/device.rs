@@ -243,15 +243,25 @@ impl Port {
     }
 
     /// The same, with the VLAN that the neighbour is on; waits for the answer, 3 s at most.
-    pub(crate) fn way(&self, address: IpAddr) -> Option<(MacAddress, Option<u16>)> {
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` if it does not answer, `EHOSTUNREACH` if there is no route.
+    pub(crate) fn way(&self, address: IpAddr) -> Result<(MacAddress, Option<u16>), c_int> {
         if let Some(group) = multicast_mac(address) {
-            return Some((group, None));
+            return Ok((group, None));
         }
         if self.gid_index(address).is_some() {
-            return Some((self.mac, None));
+            return Ok((self.mac, None));
         }
-        let found = self.network.as_ref()?.resolve(address)?;
-        Some((found.mac, found.vlan_tag))
+        let network = self.network.as_ref().ok_or(libc::EHOSTUNREACH)?;
+        let found = network.resolve(address)?;
+        Ok((found.mac, found.vlan_tag))
+    }
+
+    /// The reason why [`Self::lookup`] knows no way to an address, an errno value.
+    pub(crate) fn why_unknown(&self, address: IpAddr) -> c_int {
+        let network = self.network.as_ref();
+        network.map_or(libc::EHOSTUNREACH, |network| network.why_unknown(address))
     }
 }
 

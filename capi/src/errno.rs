@@ -15,6 +15,17 @@ pub(crate) fn minus_one(error: c_int) -> c_int {
     -1
 }
 
+/// Sets `errno`, returns it: the convention of the other calls that control objects.
+pub(crate) fn failed(error: c_int) -> c_int {
+    set(error);
+    error
+}
+
+/// 0, or an errno value that is also in `errno`.
+pub(crate) fn returned(result: Result<(), c_int>) -> c_int {
+    result.map_or_else(failed, |()| 0)
+}
+
 /// 0, or -1 with `errno` set.
 pub(crate) fn answer(result: Result<(), c_int>) -> c_int {
     match result {
@@ -40,7 +51,9 @@ pub(crate) fn of(error: &RdmaError) -> c_int {
         RdmaError::Occupied { .. } | RdmaError::NotDrained { .. } | RdmaError::Draining { .. } => {
             libc::EBUSY
         }
-        RdmaError::Capacity { .. } | RdmaError::Quota { .. } => libc::ENOMEM,
+        RdmaError::Capacity { .. } | RdmaError::Quota { .. } | RdmaError::GroupFull { .. } => {
+            libc::ENOMEM
+        }
         _ => libc::EINVAL,
     }
 }

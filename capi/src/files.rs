@@ -10,10 +10,12 @@
 use crate::context::port_attributes;
 use crate::device::{Port, lock, present};
 use crate::gid::gid_of;
+use crate::interface::INTERFACE;
+pub(crate) use crate::interface::folder;
 use crate::machine::InService;
 use std::io::{Result, Write};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,19 +31,11 @@ const VERBS_ABI: &str = "6";
 /// Version of the interface of `/sys/class/infiniband_mad`, which `ibstat` asks for.
 const MAD_ABI: &str = "5";
 
-/// Index of the interface: the kernel counts its own from 1 and does not come that far.
-const INTERFACE: u32 = 1 << 20;
-
 /// The files are there.
 static IS_WRITTEN: AtomicBool = AtomicBool::new(false);
 
 /// Held by the thread that writes: each file has one temporary name in a process.
 static WRITER: Mutex<()> = Mutex::new(());
-
-/// The folder, if the environment names one.
-pub(crate) fn folder() -> Option<PathBuf> {
-    std::env::var_os("RINGSIDE_FILES").map(PathBuf::from)
-}
 
 /// Writes the files, if a folder is named. A failure is only logged: most programs read none.
 pub(crate) fn write(port: &Port) {
@@ -150,14 +144,13 @@ fn write_port(folder: &Path, port: &Port) -> Result<()> {
         5 => "5: LinkUp",
         _ => "3: Disabled",
     };
-    let report = in_service(port)?
-        .query_port()
-        .map_err(std::io::Error::other)?;
-    let gigabits = report.megabits_per_second.unwrap_or(2500) / 1000;
     let lines = [
         ("state", state.to_owned()),
         ("phys_state", physical.to_owned()),
-        ("rate", format!("{gigabits} Gb/sec")),
+        (
+            "rate",
+            rate(attributes.active_width, attributes.active_speed),
+        ),
         ("link_layer", "Ethernet".to_owned()),
         ("lid", "0x0".to_owned()),
         ("lid_mask_count", "0".to_owned()),
@@ -170,18 +163,49 @@ fn write_port(folder: &Path, port: &Port) -> Result<()> {
         line(&folder.join(name), text)?;
     }
     let gids = port.gids();
+    let table = in_service(port)?.gids().map_err(std::io::Error::other)?;
+    let prefix_of = |own: IpAddr| {
+        let known = table.iter().find(|gid| gid.address.address == own);
+        known.map_or(if own.is_ipv4() { 32 } else { 128 }, |gid| {
+            gid.address.prefix_bits
+        })
+    };
     // Those that another process wrote, whose table was longer, go as well.
     for index in 0..gids.len().max(MOST_GIDS) {
-        write_gid(folder, index, gids.get(index).copied().flatten())?;
+        let address = gids.get(index).copied().flatten();
+        write_gid(folder, index, address.map(|own| (own, prefix_of(own))))?;
     }
     Ok(())
 }
 
-fn write_gid(folder: &Path, index: usize, address: Option<IpAddr>) -> Result<()> {
+/// The rate of a link in the form of the kernel: `100 Gb/sec (4X EDR)`.
+fn rate(width: u8, speed: u8) -> String {
+    let lanes = match width {
+        2 => 4,
+        16 => 2,
+        _ => 1,
+    };
+    let (megabits, name) = match speed {
+        8 => (10_000, "FDR10"),
+        32 => (25_000, "EDR"),
+        64 => (50_000, "HDR"),
+        _ => (2500, "SDR"),
+    };
+    let (gigabits, rest) = (megabits * lanes / 1000, megabits * lanes % 1000);
+    let half = if rest > 0 { ".5" } else { "" };
+    format!("{gigabits}{half} Gb/sec ({lanes}X {name})")
+}
+
+fn write_gid(folder: &Path, index: usize, address: Option<(IpAddr, u8)>) -> Result<()> {
     let gid = folder.join(format!("gids/{index}"));
     let [kind, device] =
         ["types", "ndevs"].map(|of| folder.join(format!("gid_attrs/{of}/{index}")));
-    if let Some(address) = address {
+    if let Some((address, prefix_bits)) = address {
+        // For the netmask of the interface; the kernel has no file of it.
+        line(
+            &folder.join(format!("prefixes/{index}")),
+            &prefix_bits.to_string(),
+        )?;
         line(&gid, &groups(&gid_of(address).raw))?;
         line(&kind, "RoCE v2")?;
         return line(&device, "ringside0");
@@ -236,7 +260,14 @@ pub extern "C" fn ringside_refresh_counters() {
 
 #[cfg(test)]
 mod tests {
-    use super::{groups, local_cpus};
+    use super::{groups, local_cpus, rate};
+
+    #[test]
+    fn rates_name_lanes_and_speed() {
+        assert_eq!(rate(2, 32), "100 Gb/sec (4X EDR)");
+        assert_eq!(rate(16, 32), "50 Gb/sec (2X EDR)");
+        assert_eq!(rate(1, 1), "2.5 Gb/sec (1X SDR)");
+    }
 
     #[test]
     fn gids_are_written_in_groups_of_two_bytes() {

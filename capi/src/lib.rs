@@ -41,6 +41,7 @@ mod files;
 mod fragments;
 mod gid;
 mod guarded;
+mod interface;
 mod live;
 mod machine;
 mod memory;

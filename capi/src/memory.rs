@@ -102,12 +102,12 @@ pub(crate) unsafe fn end_domain(domain: usize) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(domain: *mut ibv_pd) -> c_int {
     if let Err(error) = live::expect(domain, &[Kind::Domain, Kind::ParentDomain]) {
-        return error;
+        return errno::failed(error);
     }
     // SAFETY: the caller's promise.
     let object = unsafe { DomainObject::of(domain) };
     if object.users.load(Ordering::Relaxed) > 0 {
-        return libc::EBUSY;
+        return errno::failed(libc::EBUSY);
     }
     if let Some(joined) = object.parent {
         // SAFETY: what a parent domain joins outlives it.
@@ -320,7 +320,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(region: *mut ibv_mr) -> c_int {
     if let Err(error) = live::expect(region, &[Kind::Region]) {
-        return error;
+        return errno::failed(error);
     }
     // SAFETY: the caller's promise.
     let object = unsafe { &mut *region.cast::<RegionObject>() };
@@ -340,7 +340,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(region: *mut ibv_mr) -> c_int {
             if let Some(reach) = reach {
                 port.reaches.insert(object.public.lkey, reach);
             }
-            return libc::EBUSY;
+            return errno::failed(libc::EBUSY);
         }
     }
     leave(object.public.pd);
@@ -376,6 +376,10 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 ) -> c_int {
     use reregister::{ACCESS, DOMAIN, ERROR_COMMAND, ERROR_INPUT, TRANSLATION};
     let has = |change| changes & change != 0;
+    if changes == 0 {
+        errno::set(libc::EINVAL);
+        return ERROR_COMMAND;
+    }
     let wrong = changes & !(TRANSLATION | DOMAIN | ACCESS) != 0
         || has(TRANSLATION) && (address.is_null() || length == 0)
         || has(DOMAIN) && domain.is_null()

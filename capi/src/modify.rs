@@ -55,7 +55,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
         }
         _ => {}
     }
-    result.err().unwrap_or(0)
+    errno::returned(result)
 }
 
 impl QueuePairObject {

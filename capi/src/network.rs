@@ -7,6 +7,7 @@ use ringside_pmd::lan::PortSettings;
 use ringside_pmd::rdma::Destination;
 use ringside_stack::{ResolveError, Resolver, Stack, StackSettings, StackThread};
 use std::error::Error;
+use std::ffi::c_int;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,6 +19,13 @@ pub(crate) struct Network {
     clock: Arc<dyn Clock>,
     /// the address of a DHCP server that is in the GID table
     leased: Mutex<Option<ringside_config::LocalAddress>>,
+}
+
+fn number_of(error: &ResolveError) -> c_int {
+    match error {
+        ResolveError::NoAnswer { .. } => libc::ETIMEDOUT,
+        _ => libc::EHOSTUNREACH,
+    }
 }
 
 impl Network {
@@ -61,13 +69,23 @@ impl Network {
     }
 
     /// The way to a peer; asks by ARP or neighbour discovery, and waits for the answer, 3 s at most.
-    pub(crate) fn resolve(&self, address: IpAddr) -> Option<Destination> {
-        match self.resolver.resolve(address, &self.clock) {
-            Ok(found) => Some(found),
-            Err(error) => {
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` without an answer, `EHOSTUNREACH` without a route.
+    pub(crate) fn resolve(&self, address: IpAddr) -> Result<Destination, c_int> {
+        self.resolver
+            .resolve(address, &self.clock)
+            .map_err(|error| {
                 tracing::warn!(%error, "no way to a peer");
-                None
-            }
+                number_of(&error)
+            })
+    }
+
+    /// The reason why a look finds no way to a peer, an errno value as from [`Self::resolve`].
+    pub(crate) fn why_unknown(&self, address: IpAddr) -> c_int {
+        match self.resolver.lookup(address, &self.clock) {
+            Ok(_) => libc::ETIMEDOUT,
+            Err(error) => number_of(&error),
         }
     }
 

@@ -222,7 +222,7 @@ pub(crate) fn context_on(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     if let Err(error) = live::expect(context, &[Kind::Context]) {
-        return error;
+        return errno::failed(error);
     }
     // SAFETY: the caller's promise.
     let object = unsafe { ContextObject::of(context) };

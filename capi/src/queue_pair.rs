@@ -263,7 +263,7 @@ pub unsafe extern "C" fn ibv_create_qp(
     let number = made.plain().qp_num;
     let made: *mut ibv_qp = Box::into_raw(made).cast();
     // SAFETY: as for the exported call.
-    let end = |pair| unsafe { ibv_destroy_qp(pair as *mut _) };
+    let end = |pair| unsafe { destroy(pair as *mut _) };
     live::enter(made, Kind::QueuePair, object.public.context, end);
     // SAFETY: a domain's context outlives it.
     let context = unsafe { ContextObject::of(object.public.context) };
@@ -272,12 +272,31 @@ pub unsafe extern "C" fn ibv_create_qp(
     made
 }
 
+/// Destroys a queue pair. Errors: `EBUSY` while it is a member of a multicast group.
+///
 /// # Safety
 /// `pair` came from [`ibv_create_qp`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
     if let Err(error) = live::expect(pair, &[Kind::QueuePair]) {
-        return error;
+        return errno::failed(error);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !QueuePairObject::of(pair).inner().groups.is_empty() {
+            return errno::failed(libc::EBUSY);
+        }
+        destroy(pair)
+    }
+}
+
+/// Destroys a queue pair, which leaves its multicast groups.
+///
+/// # Safety
+/// As for [`ibv_destroy_qp`].
+pub(crate) unsafe fn destroy(pair: *mut ibv_qp) -> c_int {
+    if let Err(error) = live::expect(pair, &[Kind::QueuePair]) {
+        return errno::failed(error);
     }
     // SAFETY: the caller's promise.
     let object = unsafe { QueuePairObject::of(pair) };
@@ -330,7 +349,7 @@ pub unsafe extern "C" fn ibv_query_qp(
                 (all.sq_psn, all.rq_psn) = (report.next_psn, report.expected_psn);
             }
             Err(error) => {
-                return errno::of(&error);
+                return errno::failed(errno::of(&error));
             }
         }
     }
@@ -366,11 +385,11 @@ fn group(pair: *mut ibv_qp, gid: *const ibv_gid, join: bool) -> c_int {
         (Pair::DatagramReady(pair), false) => pair.leave(address),
         _ => {
             tracing::warn!(%address, "refused: only datagram queue pairs are members of groups");
-            return libc::EINVAL;
+            return errno::failed(libc::EINVAL);
         }
     };
     if let Err(error) = result {
-        return errno::of(&error);
+        return errno::failed(errno::of(&error));
     }
     inner.groups.retain(|known| *known != address);
     if join {

@@ -117,12 +117,12 @@ pub unsafe extern "C" fn ibv_create_srq(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(shared: *mut ibv_srq) -> c_int {
     if let Err(error) = live::expect(shared, &[Kind::SharedReceives]) {
-        return error;
+        return errno::failed(error);
     }
     // SAFETY: the caller's promise.
     let object = unsafe { SharedObject::of(shared) };
     if object.users.load(Ordering::Relaxed) > 0 {
-        return libc::EBUSY;
+        return errno::failed(libc::EBUSY);
     }
     // SAFETY: a context and a domain outlive their objects; nothing uses this one any more.
     unsafe {
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
     // SAFETY: the caller's promise.
     let (object, wanted) = unsafe { (SharedObject::of(shared), &*wanted) };
     if given != LIMIT || wanted.srq_limit > object.receives {
-        return libc::EINVAL;
+        return errno::failed(libc::EINVAL);
     }
     let mut receives = object.queue.hold();
     let queue = &mut receives.queue;

@@ -35,8 +35,8 @@ pub extern "C" fn ibv_wc_status_str(status: c_int) -> *const c_char {
         c"fatal error",
         c"response timeout error",
         c"general error",
-        c"tag matching error",
-        c"tag matching rendezvous incomplete",
+        c"TM error",
+        c"TM software rendezvous",
     ];
     pick(&TEXTS, status, c"unknown")
 }
@@ -44,7 +44,7 @@ pub extern "C" fn ibv_wc_status_str(status: c_int) -> *const c_char {
 /// Text of an asynchronous event.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_event_type_str(event: c_int) -> *const c_char {
-    const TEXTS: [&CStr; 20] = [
+    const TEXTS: [&CStr; 21] = [
         c"CQ error",
         c"local work queue catastrophic error",
         c"invalid request local work queue error",
@@ -65,6 +65,7 @@ pub extern "C" fn ibv_event_type_str(event: c_int) -> *const c_char {
         c"client reregistration",
         c"GID table change",
         c"WQ fatal",
+        c"Device link speed change",
     ];
     pick(&TEXTS, event, c"unknown")
 }
@@ -80,18 +81,21 @@ pub extern "C" fn ibv_port_state_str(state: c_int) -> *const c_char {
         c"active",
         c"active defer",
     ];
-    pick(&TEXTS, state, c"invalid state")
+    pick(&TEXTS, state, c"unknown")
 }
 
 /// Text of a node's type.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_node_type_str(kind: c_int) -> *const c_char {
-    const TEXTS: [&CStr; 5] = [
+    const TEXTS: [&CStr; 8] = [
         c"unknown",
         c"InfiniBand channel adapter",
         c"InfiniBand switch",
         c"InfiniBand router",
         c"iWARP NIC",
+        c"usNIC",
+        c"usNIC UDP",
+        c"unspecified",
     ];
     pick(&TEXTS, kind, c"unknown")
 }
@@ -99,75 +103,145 @@ pub extern "C" fn ibv_node_type_str(kind: c_int) -> *const c_char {
 /// Text of a request's opcode.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_wr_opcode_str(opcode: c_int) -> *const c_char {
-    const TEXTS: [&CStr; 11] = [
-        c"IBV_WR_RDMA_WRITE",
-        c"IBV_WR_RDMA_WRITE_WITH_IMM",
-        c"IBV_WR_SEND",
-        c"IBV_WR_SEND_WITH_IMM",
-        c"IBV_WR_RDMA_READ",
-        c"IBV_WR_ATOMIC_CMP_AND_SWP",
-        c"IBV_WR_ATOMIC_FETCH_AND_ADD",
-        c"IBV_WR_LOCAL_INV",
-        c"IBV_WR_BIND_MW",
-        c"IBV_WR_SEND_WITH_INV",
-        c"IBV_WR_TSO",
+    const TEXTS: [&CStr; 16] = [
+        c"rdma-write",
+        c"rdma-write-with-imm",
+        c"send",
+        c"send-with-imm",
+        c"rdma-read",
+        c"atomic-cmp-and-swp",
+        c"atomic-fetch-and-add",
+        c"local-inv",
+        c"bind-mw",
+        c"send-with-inv",
+        c"tso",
+        c"driver1",
+        c"unknown",
+        c"unknown",
+        c"flush",
+        c"atomic-write",
     ];
-    pick(&TEXTS, opcode, c"IBV_WR_UNKNOWN")
+    pick(&TEXTS, opcode, c"unknown")
 }
 
-/// Rates: code, multiple of 2.5 Gb/s, Mb/s. Source: InfiniBand specification, table of rates.
-const RATES: [(c_int, c_int, c_int); 17] = [
-    (2, 1, 2500),
-    (5, 2, 5000),
-    (3, 4, 10_000),
-    (6, 8, 20_000),
-    (4, 12, 30_000),
-    (7, 16, 40_000),
-    (8, 24, 60_000),
-    (9, 32, 80_000),
-    (10, 48, 120_000),
-    (11, 6, 14_062),
-    (12, 45, 112_500),
-    (13, 22, 56_250),
-    (14, 67, 168_750),
-    (15, 10, 25_781),
-    (16, 40, 103_125),
-    (17, 82, 206_250),
-    (18, 124, 309_375),
+/// Rates that are multiples of 2.5 Gb/s: code and multiple, as rdma-core counts them; those of newer
+/// links by their names. Source: `ibv_rate_to_mult` of rdma-core 65.
+const MULTIPLES: [(c_int, c_int); 15] = [
+    (2, 1),
+    (5, 2),
+    (3, 4),
+    (6, 8),
+    (4, 12),
+    (7, 16),
+    (8, 24),
+    (9, 32),
+    (10, 48),
+    (19, 11),
+    (20, 20),
+    (21, 160),
+    (22, 240),
+    (23, 320),
+    (24, 480),
 ];
 
-/// Multiple of 2.5 Gb/s of a rate; -1 if unknown.
+/// Rates: code and Mb/s. Source: InfiniBand specification, table of rates; `enum ibv_rate` and
+/// `ibv_rate_to_mbps` of rdma-core 65.
+const MEGABITS: [(c_int, c_int); 23] = [
+    (2, 2500),
+    (5, 5000),
+    (3, 10_000),
+    (6, 20_000),
+    (4, 30_000),
+    (7, 40_000),
+    (8, 60_000),
+    (9, 80_000),
+    (10, 120_000),
+    (11, 14_062),
+    (12, 56_250),
+    (13, 112_500),
+    (14, 168_750),
+    (15, 25_781),
+    (16, 103_125),
+    (17, 206_250),
+    (18, 309_375),
+    (19, 28_125),
+    (20, 53_125),
+    (21, 425_000),
+    (22, 637_500),
+    (23, 850_000),
+    (24, 1_275_000),
+];
+
+fn value_of(table: &[(c_int, c_int)], rate: c_int) -> c_int {
+    let found = table.iter().find(|(code, _)| *code == rate);
+    found.map_or(-1, |(_, value)| *value)
+}
+
+fn rate_of(table: &[(c_int, c_int)], value: c_int) -> c_int {
+    let found = table.iter().find(|(_, one)| *one == value);
+    found.map_or(0, |(code, _)| *code)
+}
+
+/// Multiple of 2.5 Gb/s of a rate; -1 if it is none, or unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_rate_to_mult(rate: c_int) -> c_int {
-    RATES
-        .iter()
-        .find(|(code, ..)| *code == rate)
-        .map_or(-1, |(_, multiple, _)| *multiple)
+    value_of(&MULTIPLES, rate)
 }
 
 /// Rate of a multiple of 2.5 Gb/s; 0 (the port's current one) if there is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn mult_to_ibv_rate(multiple: c_int) -> c_int {
-    RATES
-        .iter()
-        .find(|(_, one, _)| *one == multiple)
-        .map_or(0, |(code, ..)| *code)
+    rate_of(&MULTIPLES, multiple)
 }
 
 /// Mb/s of a rate; -1 if unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_rate_to_mbps(rate: c_int) -> c_int {
-    RATES
-        .iter()
-        .find(|(code, ..)| *code == rate)
-        .map_or(-1, |(.., megabits)| *megabits)
+    value_of(&MEGABITS, rate)
 }
 
 /// Rate of so many Mb/s; 0 if there is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn mbps_to_ibv_rate(megabits: c_int) -> c_int {
-    RATES
-        .iter()
-        .find(|(.., one)| *one == megabits)
-        .map_or(0, |(code, ..)| *code)
+    rate_of(&MEGABITS, megabits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(given: *const c_char) -> String {
+        // SAFETY: a text of the library.
+        let text = unsafe { CStr::from_ptr(given) };
+        text.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn rates_are_those_of_rdma_core() {
+        assert_eq!(
+            [2, 9, 19, 24].map(|rate| ibv_rate_to_mult(rate)),
+            [1, 32, 11, 480]
+        );
+        assert!((11..=18).all(|rate| ibv_rate_to_mult(rate) == -1));
+        let megabits = [12, 13, 20, 24, 25].map(|rate| ibv_rate_to_mbps(rate));
+        assert_eq!(megabits, [56_250, 112_500, 53_125, 1_275_000, -1]);
+        for rate in 2..=24 {
+            assert_eq!(mbps_to_ibv_rate(ibv_rate_to_mbps(rate)), rate);
+            let multiple = ibv_rate_to_mult(rate);
+            assert!(multiple == -1 || mult_to_ibv_rate(multiple) == rate);
+        }
+        assert_eq!((mult_to_ibv_rate(10), mbps_to_ibv_rate(1)), (0, 0));
+    }
+
+    #[test]
+    fn texts_are_those_of_rdma_core() {
+        assert_eq!(text(ibv_wr_opcode_str(0)), "rdma-write");
+        assert_eq!(text(ibv_wr_opcode_str(15)), "atomic-write");
+        assert_eq!(text(ibv_wr_opcode_str(16)), "unknown");
+        assert_eq!(text(ibv_wc_status_str(22)), "TM error");
+        assert_eq!(text(ibv_wc_status_str(23)), "TM software rendezvous");
+        assert_eq!(text(ibv_node_type_str(7)), "unspecified");
+        assert_eq!(text(ibv_event_type_str(20)), "Device link speed change");
+        assert_eq!(text(ibv_port_state_str(6)), "unknown");
+    }
 }

@@ -37,7 +37,7 @@ pub(crate) unsafe extern "C" fn dealloc_td(thread: *mut ibv_td) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         if (*object).users.load(Ordering::Relaxed) > 0 {
-            return libc::EBUSY;
+            return errno::failed(libc::EBUSY);
         }
         drop(Box::from_raw(object));
     }

@@ -57,7 +57,8 @@ pub(crate) const fn no_attributes(cap: ibv_qp_cap) -> ibv_qp_attr {
 }
 
 /// Attributes that a transition needs, and those that it may change besides. Source: the
-/// transition table of the InfiniBand specification, as the kernel checks it.
+/// transition table of the InfiniBand specification, as the kernel checks it. Alternate paths are not
+/// among them: the kernel refuses them for RoCE.
 fn masks(kind: c_int, from: c_int, to: c_int) -> Option<(c_int, c_int)> {
     use mask::*;
     let reliable = kind == kind::RC;
@@ -70,18 +71,17 @@ fn masks(kind: c_int, from: c_int, to: c_int) -> Option<(c_int, c_int)> {
         (state::INIT, state::INIT) => (0, PKEY_INDEX | PORT | QKEY),
         (state::INIT, state::RTR) if reliable => (
             AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER,
-            ALT_PATH | ACCESS_FLAGS | PKEY_INDEX,
+            ACCESS_FLAGS | PKEY_INDEX,
         ),
         (state::INIT, state::RTR) => (0, PKEY_INDEX | QKEY),
         (state::RTR, state::RTS) if reliable => (
             TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC,
-            CUR_STATE | ALT_PATH | ACCESS_FLAGS | MIN_RNR_TIMER | PATH_MIG_STATE,
+            CUR_STATE | ACCESS_FLAGS | MIN_RNR_TIMER | PATH_MIG_STATE,
         ),
         (state::RTR, state::RTS) => (SQ_PSN, CUR_STATE | QKEY),
-        (state::RTS, state::RTS) if reliable => (
-            0,
-            CUR_STATE | ACCESS_FLAGS | ALT_PATH | PATH_MIG_STATE | MIN_RNR_TIMER,
-        ),
+        (state::RTS, state::RTS) if reliable => {
+            (0, CUR_STATE | ACCESS_FLAGS | PATH_MIG_STATE | MIN_RNR_TIMER)
+        }
         (state::RTS, state::RTS) => (0, CUR_STATE | QKEY),
         (state::RTS, state::SQD) => (0, EN_SQD_ASYNC_NOTIFY),
         (state::SQD, state::SQD) if reliable => (
@@ -92,17 +92,15 @@ fn masks(kind: c_int, from: c_int, to: c_int) -> Option<(c_int, c_int)> {
                 | RNR_RETRY
                 | MAX_QP_RD_ATOMIC
                 | MAX_DEST_RD_ATOMIC
-                | ALT_PATH
                 | ACCESS_FLAGS
                 | PKEY_INDEX
                 | MIN_RNR_TIMER
                 | PATH_MIG_STATE,
         ),
         (state::SQD, state::SQD) => (0, PKEY_INDEX | QKEY),
-        (state::SQD, state::RTS) if reliable => (
-            0,
-            CUR_STATE | ALT_PATH | ACCESS_FLAGS | MIN_RNR_TIMER | PATH_MIG_STATE,
-        ),
+        (state::SQD, state::RTS) if reliable => {
+            (0, CUR_STATE | ACCESS_FLAGS | MIN_RNR_TIMER | PATH_MIG_STATE)
+        }
         (state::SQD, state::RTS) => (0, CUR_STATE | QKEY),
         _ => return None,
     };
@@ -110,7 +108,12 @@ fn masks(kind: c_int, from: c_int, to: c_int) -> Option<(c_int, c_int)> {
 }
 
 /// Checks if a mask fits a transition.
+///
+/// Errors: `EOPNOTSUPP` for bits beyond the standard ones, else `EINVAL`.
 pub(crate) fn check(kind: c_int, from: c_int, to: c_int, given: c_int) -> Result<(), c_int> {
+    if given & !mask::STANDARD != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
     let (needed, allowed) = masks(kind, from, to).ok_or(libc::EINVAL)?;
     let complete = given & needed == needed;
     let nothing_else = given & !(needed | allowed | mask::STATE) == 0;
@@ -156,7 +159,6 @@ pub(crate) fn keep(into: &mut ibv_qp_attr, from: &ibv_qp_attr, given: c_int) {
         RNR_RETRY: rnr_retry;
         RQ_PSN: rq_psn;
         MAX_QP_RD_ATOMIC: max_rd_atomic;
-        ALT_PATH: alt_ah_attr, alt_pkey_index, alt_port_num, alt_timeout;
         MIN_RNR_TIMER: min_rnr_timer;
         SQ_PSN: sq_psn;
         MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
@@ -199,5 +201,15 @@ mod tests {
             Err(libc::EINVAL)
         );
         assert_eq!(check(kind::RC, state::RTS, state::ERR, mask::STATE), Ok(()));
+        let alternate = TO_RTR | mask::ALT_PATH;
+        assert_eq!(
+            check(kind::RC, state::INIT, state::RTR, alternate),
+            Err(libc::EINVAL)
+        );
+        let rate_limit = mask::STATE | 1 << 25;
+        assert_eq!(
+            check(kind::RC, state::RTS, state::ERR, rate_limit),
+            Err(libc::EOPNOTSUPP)
+        );
     }
 }

@@ -1,7 +1,9 @@
 //! Calls that this library refuses, and a few that need no device.
 
 use crate::errno;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::OnceLock;
 
 /// The value of the flag below, which has no effect here.
 static NOTHING: u8 = 0;
@@ -37,7 +39,7 @@ refuse! { *mut c_void, std::ptr::null_mut();
 // Calls that return an errno value.
 refuse! { c_int, libc::EOPNOTSUPP;
     ibv_query_ece, ibv_set_ece,
-    ibv_dealloc_dmah, ibv_query_port_speed, ibv_destroy_comp_cntr,
+    ibv_dealloc_dmah, ibv_destroy_comp_cntr,
     ibv_set_comp_cntr, ibv_inc_comp_cntr, ibv_read_comp_cntr, ibv_set_err_comp_cntr,
     ibv_inc_err_comp_cntr, ibv_read_err_comp_cntr, ibv_qp_attach_comp_cntr,
     _ibv_query_comp_cntr_caps,
@@ -46,7 +48,6 @@ refuse! { c_int, libc::EOPNOTSUPP;
 // Calls that return -1 with an errno value.
 refuse! { c_int, -1;
     ibv_dm_export_dmabuf_fd,
-    ibv_resolve_eth_l2_from_gid,
 }
 
 // Calls that return nothing.
@@ -80,13 +81,22 @@ pub extern "C" fn ibv_dofork_range(_: *mut c_void, _: usize) -> c_int {
     0
 }
 
-/// The path of the kernel's files.
+/// The path of the kernel's files: that of `SYSFS_PATH`, without slashes at its end, or `/sys`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
-    c"/sys".as_ptr()
+    static PATH: OnceLock<CString> = OnceLock::new();
+    let path = PATH.get_or_init(|| {
+        let wanted = std::env::var_os("SYSFS_PATH").map(OsString::into_vec);
+        let mut wanted = wanted.unwrap_or_else(|| b"/sys".to_vec());
+        while wanted.ends_with(b"/") {
+            wanted.pop();
+        }
+        CString::new(wanted).unwrap_or_default()
+    });
+    path.as_ptr()
 }
 
-/// Reads a file without its last line end; -1 if there is none.
+/// Reads a file without its last line end. -1 if there is none, or if its text does not fit.
 ///
 /// # Safety
 /// `directory` and `file` are texts, `into` has `size` bytes.
@@ -99,21 +109,20 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let (directory, file) = unsafe { (CStr::from_ptr(directory), CStr::from_ptr(file)) };
-    let path = format!("{}/{}", directory.to_string_lossy(), file.to_string_lossy());
-    let Ok(text) = std::fs::read(path) else {
+    let path = [directory.to_bytes(), b"/", file.to_bytes()].concat();
+    let Ok(text) = std::fs::read(OsString::from_vec(path)) else {
         return errno::minus_one(libc::ENOENT);
     };
     let text = text.strip_suffix(b"\n").unwrap_or(&text);
-    let length = text.len().min(size.saturating_sub(1));
-    if size == 0 {
-        return errno::minus_one(libc::EINVAL);
+    if text.len() >= size {
+        return errno::minus_one(libc::EOVERFLOW);
     }
-    // SAFETY: `length` and the end fit into `size` bytes.
+    // SAFETY: the text and its end fit into `size` bytes.
     unsafe {
-        std::ptr::copy_nonoverlapping(text.as_ptr(), into.cast(), length);
-        *into.add(length) = 0;
+        std::ptr::copy_nonoverlapping(text.as_ptr(), into.cast(), text.len());
+        *into.add(text.len()) = 0;
     }
-    length as c_int
+    text.len() as c_int
 }
 
 /// Accepts the registration of a vendor's library, and ignores it.

@@ -64,7 +64,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(domain: *mut ibv_pd, kind: c_int) -> *m
 /// `window` came from [`alloc_mw`].
 pub(crate) unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
     if let Err(error) = live::expect(window, &[Kind::Window]) {
-        return error;
+        return errno::failed(error);
     }
     live::leave(window);
     // SAFETY: the caller's promise, and the caller gives the object up.

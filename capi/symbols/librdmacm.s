@@ -343,17 +343,17 @@ rdma_set_local_ece:
     .globl rdma_query_addrinfo
     .type rdma_query_addrinfo, @function
 rdma_query_addrinfo:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rdma_query_addrinfo@PLT
     .size rdma_query_addrinfo, . - rdma_query_addrinfo
     .globl rdma_resolve_addrinfo
     .type rdma_resolve_addrinfo, @function
 rdma_resolve_addrinfo:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rdma_resolve_addrinfo@PLT
     .size rdma_resolve_addrinfo, . - rdma_resolve_addrinfo
     .globl rdma_write_cm_event
     .type rdma_write_cm_event, @function
 rdma_write_cm_event:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rdma_write_cm_event@PLT
     .size rdma_write_cm_event, . - rdma_write_cm_event
     .globl repoll_create
     .type repoll_create, @function

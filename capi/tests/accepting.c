@@ -88,7 +88,7 @@ static void refused(int with_pair, int moved, uint8_t length)
     if (with_pair)
         make_pair(request);
     if (moved)
-        CHECK(!ibv_modify_qp(request->qp, &(struct ibv_qp_attr) { .qp_state = IBV_QPS_RESET }, IBV_QP_STATE));
+        CHECK(!ibv_modify_qp(request->qp, &(struct ibv_qp_attr) { .qp_state = IBV_QPS_ERR }, IBV_QP_STATE));
     errno = 0;
     CHECK(rdma_accept(request, &wanted) == -1 && errno == EINVAL);
     struct rdma_cm_event *event = expect(client, RDMA_CM_EVENT_REJECTED);

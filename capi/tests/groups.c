@@ -59,6 +59,25 @@ static void arrives(struct ibv_qp *qp, const char *text)
     CHECK(!strcmp(memory[1] + ROUTE, memory[0]) && !ibv_destroy_ah(handle));
 }
 
+static void as_many_members_as_promised(void)
+{
+    enum { MOST = 64 };
+    struct ibv_device_attr limits;
+    struct ibv_qp *members[MOST + 1];
+    union ibv_gid group = group_of("::ffff:239.9.9.9");
+    CHECK(!ibv_query_device(context, &limits) && limits.max_mcast_qp_attach > 0 && limits.max_mcast_qp_attach <= MOST);
+    CHECK(limits.max_total_mcast_qp_attach == limits.max_mcast_grp * limits.max_mcast_qp_attach);
+    for (int i = 0; i <= limits.max_mcast_qp_attach; i++) {
+        members[i] = make(IBV_QPT_UD);
+        int error = ibv_attach_mcast(members[i], &group, 0);
+        CHECK(error == (i < limits.max_mcast_qp_attach ? 0 : ENOMEM));
+    }
+    for (int i = 0; i <= limits.max_mcast_qp_attach; i++) {
+        CHECK(i == limits.max_mcast_qp_attach || !ibv_detach_mcast(members[i], &group, 0));
+        CHECK(!ibv_destroy_qp(members[i]));
+    }
+}
+
 int main(void)
 {
     union ibv_gid gid;
@@ -97,7 +116,14 @@ int main(void)
         union ibv_gid group = group_of(groups[i]);
         CHECK(!ibv_detach_mcast(qp, &group, 0) && ibv_detach_mcast(qp, &group, 0) == EINVAL);
     }
+    /* A member stays until it has left its groups. */
+    CHECK(ibv_destroy_qp(qp) == EBUSY && errno == EBUSY);
+    for (int i = 0; i < 2; i++) {
+        union ibv_gid group = group_of(shared[i]);
+        CHECK(!ibv_detach_mcast(qp, &group, 0));
+    }
     CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_qp(connection));
+    as_many_members_as_promised();
     CHECK(!ibv_dereg_mr(mr) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
     puts("ok");
     return 0;

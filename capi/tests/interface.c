@@ -2,6 +2,7 @@
  * kernel knows of other interfaces stays. */
 #include "connect.h"
 #include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -25,16 +26,71 @@ static void address_is(struct ifreq answered, const char *text)
     CHECK(four->sin_family == AF_INET && four->sin_addr.s_addr == inet_addr(text));
 }
 
-int main(void)
+/* The addresses of a configuration, more than 16 of them: each is listed with its own mask. */
+static void networks(void)
+{
+    union ibv_gid gid;
+    struct ifaddrs *list;
+    int small = 0, others = 0;
+    open_first(&gid);
+    CHECK(!getifaddrs(&list));
+    for (struct ifaddrs *one = list; one; one = one->ifa_next) {
+        const struct sockaddr_in *address = (void *)one->ifa_addr, *mask = (void *)one->ifa_netmask;
+        if (strcmp(one->ifa_name, "ringside0") || address->sin_family != AF_INET)
+            continue;
+        int is_small = (address->sin_addr.s_addr & htonl(0xFFFF0000)) == inet_addr("10.20.0.0");
+        CHECK(mask->sin_addr.s_addr == inet_addr(is_small ? "255.255.240.0" : "255.255.255.128"));
+        small += is_small;
+        others += !is_small;
+    }
+    CHECK(small == 1 && others == 20);
+    freeifaddrs(list);
+    address_is(ask(SIOCGIFNETMASK, "ringside0", 0), "255.255.240.0");
+    address_is(ask(SIOCGIFBRDADDR, "ringside0", 0), "10.20.15.255");
+}
+
+/* The index of the interface is that of each GID. */
+static void index_of_gids(struct ibv_context *context, unsigned index)
+{
+    struct ibv_gid_entry entry, table[8];
+    CHECK(!ibv_query_gid_ex(context, 1, GID_INDEX, &entry, 0) && entry.ndev_ifindex == index);
+    ssize_t count = ibv_query_gid_table(context, table, 8, 0);
+    CHECK(count >= 2);
+    for (int i = 0; i < count; i++)
+        CHECK(table[i].ndev_ifindex == index);
+}
+
+/* Not in the public headers. */
+int ibv_read_sysfs_file(const char *folder, const char *file, char *into, size_t size);
+const char *ibv_get_sysfs_path(void);
+
+static void rate_is(const char *expected)
+{
+    static const char folder[] = "/sys/class/infiniband/ringside0/ports/1";
+    char text[64];
+    int length = strlen(expected);
+    CHECK(ibv_read_sysfs_file(folder, "rate", text, sizeof text) == length && !strcmp(text, expected));
+    CHECK(ibv_read_sysfs_file(folder, "rate", text, length + 1) == length);
+    CHECK(ibv_read_sysfs_file(folder, "rate", text, length) == -1);
+    CHECK(ibv_read_sysfs_file(folder, "none", text, sizeof text) == -1);
+    CHECK(!setenv("SYSFS_PATH", "/elsewhere//", 1) && !strcmp(ibv_get_sysfs_path(), "/elsewhere"));
+}
+
+int main(int count, char **words)
 {
     union ibv_gid gid;
     char name[IFNAMSIZ];
+    if (count == 2 && !strcmp(words[1], "networks")) {
+        networks();
+        puts("ok");
+        return 0;
+    }
     /* Before anything of verbs. */
     address_is(ask(SIOCGIFADDR, "ringside0", 0), "10.0.0.4");
-    open_first(&gid);
+    struct ibv_context *context = open_first(&gid);
     address_is(ask(SIOCGIFADDR, "ringside0", 0), "10.0.0.4");
-    address_is(ask(SIOCGIFNETMASK, "ringside0", 0), "255.255.255.0");
-    address_is(ask(SIOCGIFBRDADDR, "ringside0", 0), "10.0.0.255");
+    address_is(ask(SIOCGIFNETMASK, "ringside0", 0), "255.0.0.0");
+    address_is(ask(SIOCGIFBRDADDR, "ringside0", 0), "10.255.255.255");
     CHECK(ask(SIOCGIFFLAGS, "ringside0", 0).ifr_flags & IFF_UP);
     CHECK(ask(SIOCGIFMTU, "ringside0", 0).ifr_mtu >= 1500);
     struct ifreq hardware = ask(SIOCGIFHWADDR, "ringside0", 0);
@@ -48,6 +104,8 @@ int main(void)
     int index = ask(SIOCGIFINDEX, "ringside0", 0).ifr_ifindex;
     CHECK(index > 0 && (unsigned)index == if_nametoindex("ringside0"));
     CHECK(if_indextoname(index, name) == name && !strcmp(name, "ringside0"));
+    index_of_gids(context, index);
+    rate_is("100 Gb/sec (4X EDR)");
     /* The kernel's own, and none's. */
     address_is(ask(SIOCGIFADDR, "lo", 0), "127.0.0.1");
     CHECK(if_nametoindex("lo") == 1);

@@ -400,6 +400,18 @@ fn two_sockets_of_one_process_stream_peek_map_and_end() {
 }
 
 #[test]
+fn requests_and_their_ids_are_as_linux_has_them() {
+    if let Some(program) = compiled("requests") {
+        runs_with_and_without_valgrind(&program, &["192.0.2.1"]);
+    }
+}
+
+#[test]
+fn options_of_sockets_are_those_of_rdma_core() {
+    says_ok("options", &["10.0.0.1"]);
+}
+
+#[test]
 fn peers_that_do_not_answer_do_not_hold_the_program() {
     if let Some(program) = compiled("resolving") {
         runs_with_and_without_valgrind(&program, &["10.0.0.1", "10.0.0.99", "192.0.2.1"]);

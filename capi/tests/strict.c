@@ -46,7 +46,8 @@ static void transitions(void)
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
     CHECK(pd && cq && qp);
     struct ibv_qp_attr failed = { .qp_state = IBV_QPS_ERR };
-    CHECK(ibv_modify_qp(qp, &failed, IBV_QP_STATE) == EINVAL);
+    errno = 0;
+    CHECK(ibv_modify_qp(qp, &failed, IBV_QP_STATE) == EINVAL && errno == EINVAL);
     to_init(qp, 0);
     struct ibv_qp_attr ready = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num,
         .max_dest_rd_atomic = 4, .min_rnr_timer = 1,
@@ -59,6 +60,12 @@ static void transitions(void)
     ready.max_dest_rd_atomic = 200;
     CHECK(ibv_modify_qp(qp, &ready, given) == EINVAL);
     ready.max_dest_rd_atomic = 127;
+    /* RoCE has no alternate paths, whatever they say. */
+    ready.alt_ah_attr = ready.ah_attr;
+    ready.alt_port_num = 1;
+    CHECK(ibv_modify_qp(qp, &ready, given | IBV_QP_ALT_PATH) == EINVAL);
+    CHECK(ibv_modify_qp(qp, &ready, given | IBV_QP_RATE_LIMIT) == EOPNOTSUPP);
+    ready.ah_attr.is_global = 2;
     CHECK(!ibv_modify_qp(qp, &ready, given));
     struct ibv_qp_attr sends = { .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
         .max_rd_atomic = 200 };
@@ -67,6 +74,33 @@ static void transitions(void)
     sends.max_rd_atomic = 127;
     CHECK(!ibv_modify_qp(qp, &sends, given) && !ibv_modify_qp(qp, &failed, IBV_QP_STATE));
     CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
+}
+
+/* Calls that return an errno value leave it in `errno`, too: programs print that with perror(). */
+static void error_numbers(void)
+{
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+    struct ibv_srq_init_attr receives = { .attr = { .max_wr = 4, .max_sge = 1 } };
+    struct ibv_srq *srq = ibv_create_srq(pd, &receives);
+    struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .srq = srq,
+        .cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    struct ibv_port_attr port;
+    struct ibv_gid_entry entry;
+    CHECK(pd && cq && srq && qp);
+#define FAILS(call, number) (errno = 0, (call) == (number) && errno == (number))
+    CHECK(FAILS(ibv_dealloc_pd(pd), EBUSY) && FAILS(ibv_destroy_cq(cq), EBUSY) && FAILS(ibv_destroy_srq(srq), EBUSY));
+    CHECK(FAILS(ibv_query_port(context, 9, &port), EINVAL) && FAILS(ibv_resize_cq(cq, 0), EINVAL));
+    CHECK(FAILS(ibv_query_gid_ex(context, 1, 5000, &entry, 0), EINVAL));
+    CHECK(FAILS(ibv_attach_mcast(qp, &gid, 0), EINVAL) && FAILS(ibv_detach_mcast(qp, &gid, 0), EINVAL));
+    receives.attr.srq_limit = 5000;
+    CHECK(FAILS(ibv_modify_srq(srq, &receives.attr, IBV_SRQ_LIMIT), EINVAL));
+    CHECK(!ibv_query_port(context, 1, &port) && port.flags == IBV_QPF_GRH_REQUIRED);
+    CHECK(port.port_cap_flags & IBV_PORT_REINIT_SUP && port.port_cap_flags & IBV_PORT_CM_SUP);
+    CHECK(!ibv_destroy_qp(qp) && FAILS(ibv_destroy_qp(qp), EINVAL));
+    CHECK(!ibv_destroy_srq(srq) && !ibv_destroy_cq(cq) && FAILS(ibv_destroy_cq(cq), EINVAL));
+    CHECK(!ibv_dealloc_pd(pd) && FAILS(ibv_dealloc_pd(pd), EINVAL));
 }
 
 static void expect(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
@@ -136,6 +170,7 @@ int main(void)
     other = open_first(&gid);
     contexts();
     transitions();
+    error_numbers();
     ids();
     names();
     CHECK(!ibv_close_device(other) && !ibv_close_device(context));

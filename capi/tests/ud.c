@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-enum { PAIRS = 5, MTU = 4096, ROUTE = 40, DEPTH = 24, RECEIVES = 32, SHARED = 64, HANDLES = 10, GROUPS = 3, QUEUES = 2,
+enum { PAIRS = 5, MTU = 4096, ROUTE = 40, ROUTE_HOPS = 64, DEPTH = 24, RECEIVES = 32, SHARED = 64, HANDLES = 10, GROUPS = 3, QUEUES = 2,
     ASKED_INLINE = 150, PLACES = PAIRS * RECEIVES + SHARED, PENDING = 128, ALL = 0xFFFFFF,
     /* a handle that is never one of a group */
     TO_PORT = 0 };
@@ -205,10 +205,10 @@ static void check_route(struct thread *thread, struct ibv_wc *wc, const unsigned
         to = group_of(one->is_group - 1);
     if (one->kind) {
         WANT(thread, at[20] == 0x45 && !memcmp(at + 32, thread->gids[1].raw + 12, 4) && !memcmp(at + 36, to.raw + 12, 4));
-        WANT(thread, at[28] == 9);
+        WANT(thread, at[28] == (one->is_group ? 9 : ROUTE_HOPS));
     } else {
         WANT(thread, at[0] >> 4 == 6 && !memcmp(at + 8, thread->gids[0].raw, 16) && !memcmp(at + 24, to.raw, 16));
-        WANT(thread, at[7] == 9);
+        WANT(thread, at[7] == (one->is_group ? 9 : ROUTE_HOPS));
     }
     WANT(thread, !ibv_init_ah_from_wc(thread->context, 1, wc, (struct ibv_grh *)at, &back));
     WANT(thread, back.grh.sgid_index == one->kind && !memcmp(&back.grh.dgid, &thread->gids[one->kind], 16));
@@ -492,6 +492,16 @@ static void forget_sent(struct pair *pair)
     pair->is_in_error = 0;
 }
 
+/* A queue pair that is a member is not destroyed. */
+static void leave_groups(struct pair *pair)
+{
+    for (int g = 0; g < GROUPS; g++) {
+        union ibv_gid gid = group_of(g);
+        if (pair->is_member[g])
+            WANT(pair->thread, !ibv_detach_mcast(pair->qp, &gid, 0));
+    }
+}
+
 /* A queue pair fails with receives posted; then it begins again, or another one takes its place. */
 static void break_pair(struct pair *pair)
 {
@@ -524,6 +534,7 @@ static void break_pair(struct pair *pair)
         for (int q = 0; q < PAIRS; q++)
             if (p != pair->index && q != pair->index)
                 pass(&thread->pairs[p], &thread->pairs[q]);
+    leave_groups(pair);
     WANT(thread, !ibv_destroy_qp(pair->qp));
     forget_sent(pair);
     for (int p = 0; p < PAIRS; p++)
@@ -606,8 +617,10 @@ static void *run(void *given)
     for (thread->step = 0; has_steps(thread, has_done_enough(thread)); thread->step++)
         step(thread);
     settle(thread);
-    for (int p = 0; p < PAIRS; p++)
+    for (int p = 0; p < PAIRS; p++) {
+        leave_groups(&thread->pairs[p]);
         CHECK(!ibv_destroy_qp(thread->pairs[p].qp));
+    }
     for (int h = 0; h < HANDLES; h++)
         CHECK(!ibv_destroy_ah(thread->handles[h].ah));
     for (int i = 0; i < QUEUES; i++)

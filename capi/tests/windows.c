@@ -77,8 +77,9 @@ static void a_window_of_type_2(struct ibv_qp *one, struct ibv_qp *two, struct ib
     struct ibv_mw *window = ibv_alloc_mw(two->pd, IBV_MW_TYPE_2);
     CHECK(window);
     uint32_t key = ibv_inc_rkey(window->rkey);
+    /* The index is the window's, whatever the request says. */
     struct ibv_send_wr bind = { .wr_id = 2, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED,
-        .bind_mw = { window, key, { mr, (uintptr_t)memory[0], 64, IBV_ACCESS_REMOTE_WRITE } } }, *bad;
+        .bind_mw = { window, key ^ 0x5500, { mr, (uintptr_t)memory[0], 64, IBV_ACCESS_REMOTE_WRITE } } }, *bad;
     CHECK(!ibv_post_send(two, &bind, &bad) && bound() == IBV_WC_BIND_MW && window->rkey == key);
     CHECK(write_to(one, memory[0], key) == IBV_WC_SUCCESS);
     written(memory[0]);
@@ -97,6 +98,8 @@ static void a_window_of_type_2(struct ibv_qp *one, struct ibv_qp *two, struct ib
 static void a_region_again(struct ibv_qp *one, struct ibv_qp *two, struct ibv_mr *mr, struct ibv_pd *other)
 {
     uint32_t key = mr->rkey;
+    errno = 0;
+    CHECK(ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_CMD && errno == EINVAL);
     CHECK(!ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory[1], PAGE, 0));
     CHECK(mr->rkey == key && mr->addr == memory[1] && mr->length == PAGE);
     CHECK(write_to(one, memory[1], key) == IBV_WC_SUCCESS);

@@ -249,6 +249,24 @@ fn the_interface_of_the_device_is_found_by_its_name() {
 }
 
 #[test]
+fn the_interface_of_the_device_has_the_networks_of_the_configuration() {
+    let folder = Folder::new();
+    let Some(program) = compiled("interface", folder.path()) else {
+        return;
+    };
+    // A VLAN has at most eight.
+    let others = (1..=20).map(|net| format!(", \"10.21.{net}.1/25@{}\"", 10 + net / 5));
+    let others = others.collect::<String>();
+    let config = folder.path().join("networks.toml");
+    let text = format!("[network]\naddresses = [\"10.20.0.1/20\"{others}]\n");
+    std::fs::write(&config, text).expect("a file");
+    let variable = format!("RINGSIDE_CONFIG={}", config.display());
+    let words = ["env", &variable, &program, "networks"];
+    let output = start(folder.path(), "3", &words).wait_with_output();
+    assert_eq!(succeeded(&output.expect("the program")), "ok\n");
+}
+
+#[test]
 fn ucx_finds_the_device_and_sends_over_reliable_connections() {
     let server = [
         "env",

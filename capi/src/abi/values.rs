@@ -41,6 +41,7 @@ pub mod mask {
     pub const MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
     pub const PATH_MIG_STATE: c_int = 1 << 18;
     pub const DEST_QPN: c_int = 1 << 20;
+    pub const STANDARD: c_int = (1 << 21) - 1;
 }
 
 /// `ibv_send_flags`.

@@ -109,6 +109,7 @@ pub struct rdma_ud_param {
 pub union event_param {
     pub conn: rdma_conn_param,
     pub ud: rdma_ud_param,
+    pub arg: u64,
 }
 
 #[repr(C)]
@@ -162,6 +163,8 @@ pub mod event {
     pub const DEVICE_REMOVAL: c_int = 11;
     pub const MULTICAST_JOIN: c_int = 12;
     pub const TIMEWAIT_EXIT: c_int = 15;
+    pub const ADDRINFO_RESOLVED: c_int = 16;
+    pub const USER: c_int = 18;
 }
 
 /// Port spaces.
@@ -170,6 +173,7 @@ pub mod space {
     pub const IPOIB: c_int = 0x0002;
     pub const TCP: c_int = 0x0106;
     pub const UDP: c_int = 0x0111;
+    pub const IB: c_int = 0x013F;
 }
 
 /// Marks "as many as the device has" in responder resources and initiator depth.

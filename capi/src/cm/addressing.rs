@@ -49,28 +49,48 @@ pub unsafe extern "C-unwind" fn ringside_rdma_create_id(
     port_space: c_int,
 ) -> c_int {
     let _call = Uncancelled::new();
-    let pair = match port_space {
+    let kind = match port_space {
+        space::UDP | space::IPOIB => kind::UD,
+        _ => kind::RC,
+    };
+    match create(channel, port_space, kind) {
+        Ok(id) => {
+            // SAFETY: just made; the caller's place.
+            unsafe {
+                (*id).context = context;
+                *into = id;
+            }
+            0
+        }
+        Err(error) => errno::minus_one(error),
+    }
+}
+
+/// Makes an id for queue pairs of a kind, which only `RDMA_PS_IB` leaves to the program. Errors:
+/// `EINVAL` for an unknown port space, `ENODEV` without a device.
+pub(super) fn create(
+    channel: *mut rdma_event_channel,
+    port_space: c_int,
+    kind: c_int,
+) -> Result<*mut rdma_cm_id, c_int> {
+    let kind = match port_space {
         space::TCP => kind::RC,
         space::UDP | space::IPOIB => kind::UD,
-        _ => return errno::minus_one(libc::EINVAL),
+        space::IB => kind,
+        _ => return Err(libc::EINVAL),
     };
-    let own = match (node(), channel.is_null()) {
-        (Err(error), _) => return errno::minus_one(error),
-        (Ok(_), false) => channel,
-        (Ok(_), true) => match ChannelObject::make() {
-            Ok(own) => own,
-            Err(error) => return errno::minus_one(error),
-        },
+    node()?;
+    let own = match channel.is_null() {
+        true => ChannelObject::make()?,
+        false => channel,
     };
-    let id = IdObject::make(port_space, pair);
-    // SAFETY: just made; the caller's place.
+    let id = IdObject::make(port_space, kind);
+    // SAFETY: just made.
     unsafe {
         (*id).channel = own;
-        (*id).context = context;
         IdObject::of(id).private().is_synchronous = channel.is_null();
-        *into = id;
     }
-    0
+    Ok(id)
 }
 
 /// Destroys an id: notifies the peer, discards unread events, and waits until those that were read
@@ -219,6 +239,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_bind_addr(
 }
 
 /// Moves an id and its unread events to another channel; without one, its calls wait from now on.
+/// Errors: `EINVAL` without one if they do so already.
 ///
 /// # Safety
 /// `id` is an id of this library; `channel` is null or one of this library.
@@ -228,6 +249,11 @@ pub unsafe extern "C-unwind" fn ringside_rdma_migrate_id(
     channel: *mut rdma_event_channel,
 ) -> c_int {
     let _call = Uncancelled::new();
+    // SAFETY: the caller's promise.
+    let object = unsafe { IdObject::of(id) };
+    if channel.is_null() && object.private().is_synchronous {
+        return errno::minus_one(libc::EINVAL);
+    }
     let (node, target) = match (node(), channel.is_null()) {
         (Err(error), _) => return errno::minus_one(error),
         (Ok(node), false) => (node, channel),
@@ -238,17 +264,9 @@ pub unsafe extern "C-unwind" fn ringside_rdma_migrate_id(
     };
     // SAFETY: the caller's promise.
     unsafe {
-        let object = IdObject::of(id);
         let old = (*id).channel;
         let was_synchronous = node.with(|_, _| {
-            let mine = |notice: &Notice| notice.counted() == id as usize;
-            let unread = ChannelObject::of(old).notices.withdraw(mine);
-            (*id).channel = target;
-            for notice in unread {
-                // The id of an unread request follows its listener.
-                (*(notice.id as *mut rdma_cm_id)).channel = target;
-                ChannelObject::of(target).notices.push(notice);
-            }
+            IdObject::move_to(id, target);
             std::mem::replace(&mut object.private().is_synchronous, channel.is_null())
         });
         if was_synchronous {
@@ -288,10 +306,11 @@ pub unsafe extern "C-unwind" fn ringside_rdma_set_option(
     const REUSE_ADDRESS: c_int = 1;
     const FAMILY_ONLY: c_int = 2;
     const ACK_TIMEOUT: c_int = 3;
-    // SAFETY: the caller's promise; one byte is read where there is one.
-    let (object, byte) = unsafe {
+    // SAFETY: the caller's promise; as many bytes are read as there are.
+    let (object, byte, is_on) = unsafe {
         let first = if length > 0 { *value.cast::<u8>() } else { 0 };
-        (IdObject::of(id), first)
+        let is_on = length == 4 && value.cast::<c_int>().read_unaligned() != 0;
+        (IdObject::of(id), first, is_on)
     };
     let mut private = object.private();
     let result = match (level, option, length) {
@@ -300,16 +319,16 @@ pub unsafe extern "C-unwind" fn ringside_rdma_set_option(
             Ok(())
         }
         (OF_ID, REUSE_ADDRESS, 4)
-            if private.step == Step::Made || private.step != Step::Listening && byte != 0 =>
+            if private.step == Step::Made || private.step != Step::Listening && is_on =>
         {
-            private.shares_port = byte != 0;
+            private.shares_port = is_on;
             drop(private);
-            change_owner(object, |owner| owner.shares = byte != 0)
+            change_owner(object, |owner| owner.shares = is_on)
         }
         (OF_ID, FAMILY_ONLY, 4) if private.step <= Step::Bound => {
-            private.family_only = Some(byte != 0);
+            private.family_only = Some(is_on);
             drop(private);
-            change_owner(object, |owner| owner.family_only = byte != 0)
+            change_owner(object, |owner| owner.family_only = is_on)
         }
         (OF_ID, ACK_TIMEOUT, 1) if object.public.qp_type == kind::RC => {
             private.ack_timeout = Some(byte.min(31));

@@ -11,7 +11,7 @@ use crate::cancel::Uncancelled;
 use crate::errno::{self, answer};
 use ringside_cm::{
     Accept, Connect, ConnectionId, ListenAt, ListenError, Reason, Refused, RequestError, Resolve,
-    ServiceAnswer, ServiceId, ServiceStatus,
+    ServiceAnswer, ServiceId, ServiceStatus, StateName,
 };
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -203,7 +203,9 @@ unsafe fn connect(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result
         ack_timeout,
         private_data,
     };
-    begin(node, id, |manager, now| manager.connect(now, &request))
+    begin(node, id, |manager, now| manager.connect(now, &request))?;
+    object.private().offered_resources = request.responder_resources;
+    Ok(())
 }
 
 /// Starts a request of the manager, and records its id.
@@ -266,16 +268,18 @@ unsafe fn reply(
     let mut private = object.private();
     let parameters = private.parameters.as_mut().ok_or(libc::EINVAL)?;
     let choose = |asked: u8, requested: u8, most: u8| match asked {
-        MAX_RESOURCES => requested.min(most),
-        asked => asked.min(most),
+        MAX_RESOURCES => Ok(requested.min(most)),
+        asked if asked > most => Err(libc::EINVAL),
+        asked => Ok(asked),
     };
-    parameters.responder_resources = choose(
+    let responder_resources = choose(
         wanted.responder_resources,
         parameters.responder_resources,
         inbound,
-    );
+    )?;
     parameters.initiator_depth =
-        choose(wanted.initiator_depth, parameters.initiator_depth, outbound);
+        choose(wanted.initiator_depth, parameters.initiator_depth, outbound)?;
+    parameters.responder_resources = responder_resources;
     Ok(Accept {
         queue_pair: number,
         shared_receive_queue: shared,
@@ -315,7 +319,9 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
             // SAFETY: the caller's promise.
             unsafe { node.check_device(state, id) }?;
             let answered = state.manager.answer(connection, &found);
-            answered.map_err(|error| refused(&error))
+            answered.map_err(|error| refused(&error))?;
+            object.private().step = Step::Connecting;
+            Ok(())
         });
         return answered.inspect_err(|_| {
             // A question that was answered before, or is gone, stays so.
@@ -340,7 +346,9 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
                 // SAFETY: the caller's promise.
                 unsafe { node.check_device(state, id) }?;
                 let accepted = state.manager.accept(now, connection, &reply);
-                accepted.map_err(|error| refused(&error))
+                accepted.map_err(|error| refused(&error))?;
+                object.private().step = Step::Connecting;
+                Ok(())
             })
         });
     if accepted.is_err() {
@@ -456,7 +464,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_establish(id: *mut rdma_cm_id) -> 
 }
 
 /// An asynchronous event of the program's queue pair: the first packet of a peer whose last message
-/// is late.
+/// is late. Errors: `EISCONN` if the connection stands, else `EINVAL`.
 ///
 /// # Safety
 /// `id` is an id of this library.
@@ -470,8 +478,14 @@ pub unsafe extern "C-unwind" fn ringside_rdma_notify(id: *mut rdma_cm_id, event:
     else {
         return errno::minus_one(libc::EINVAL);
     };
-    node.with(|state, _| state.manager.packet_arrived(connection));
-    0
+    answer(node.with(|state, _| match state.manager.state(connection) {
+        Some(StateName::ReplySent | StateName::ReplyAcknowledged) => {
+            state.manager.packet_arrived(connection);
+            Ok(())
+        }
+        Some(StateName::Established) => Err(libc::EISCONN),
+        _ => Err(libc::EINVAL),
+    }))
 }
 
 /// Ends a connection, or confirms that the peer ended it. The queue pair goes to the error state

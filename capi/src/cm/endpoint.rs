@@ -1,12 +1,9 @@
 //! Addresses by name, and endpoints: ids with address, route and queue pair in one call.
 
 use super::abi::{event, rdma_addrinfo, rdma_cm_id, space};
-use super::addressing::{
-    ringside_rdma_bind_addr, ringside_rdma_create_id, ringside_rdma_destroy_id,
-    ringside_rdma_migrate_id,
-};
+use super::addressing::{create, ringside_rdma_bind_addr, ringside_rdma_destroy_id};
 use super::events::{drop_event, ringside_rdma_ack_cm_event, ringside_rdma_get_cm_event};
-use super::id::IdObject;
+use super::id::{AddressList, IdObject};
 use super::node::node;
 use super::pairs::{ringside_rdma_create_qp, ringside_rdma_destroy_qp};
 use super::resolving::{ringside_rdma_resolve_addr, ringside_rdma_resolve_route};
@@ -166,15 +163,8 @@ unsafe fn look_up(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ringside_rdma_freeaddrinfo(list: *mut rdma_addrinfo) {
     let _call = Uncancelled::new();
-    if list.is_null() {
-        return;
-    }
     // SAFETY: the caller's promise.
-    unsafe {
-        let list = Box::from_raw(list);
-        libc::free(list.ai_src_addr.cast());
-        libc::free(list.ai_dst_addr.cast());
-    }
+    drop(unsafe { AddressList::own(list) });
 }
 
 /// Does the steps of an endpoint; -1 with an errno value if one fails.
@@ -227,11 +217,11 @@ pub unsafe extern "C-unwind" fn ringside_rdma_create_ep(
     // SAFETY: the caller's promise.
     unsafe {
         let information = &*information;
-        let mut id = std::ptr::null_mut();
-        let none = std::ptr::null_mut();
-        if ringside_rdma_create_id(none, &raw mut id, none.cast(), information.ai_port_space) != 0 {
-            return -1;
-        }
+        let (space, kind) = (information.ai_port_space, information.ai_qp_type);
+        let id = match create(std::ptr::null_mut(), space, kind) {
+            Ok(id) => id,
+            Err(error) => return errno::minus_one(error),
+        };
         let result = prepare(id, information, domain, init);
         if result != 0 {
             let error = crate::channel::last_error();
@@ -289,8 +279,8 @@ pub unsafe extern "C-unwind" fn ringside_rdma_get_request(
             return errno::minus_one(error);
         }
         let id = (*read).id;
-        let mut result = ringside_rdma_migrate_id(id, std::ptr::null_mut());
-        if let (0, Some(mut init)) = (result, template) {
+        let mut result = 0;
+        if let Some(mut init) = template {
             init.qp_type = (*id).qp_type;
             result = ringside_rdma_create_qp(id, (*listener).pd, &raw mut init);
         }

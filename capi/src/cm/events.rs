@@ -91,6 +91,7 @@ fn parameters(detail: &Detail, data: &[u8]) -> event_param {
                 ..*shown
             };
         }
+        Detail::Argument(argument) => all.arg = *argument,
         // Both forms begin with the private data.
         Detail::None => {
             all.conn.private_data = private_data;
@@ -109,11 +110,36 @@ unsafe fn count(notice: &Notice) {
     unsafe { IdObject::of(notice.counted() as *mut rdma_cm_id) }.count_read();
 }
 
-/// Processes an event that was counted, and makes the event that the program reads.
+/// Gives the id of a request a channel of its own, as its listener has one: its calls wait. Errors: an
+/// errno value; the request was refused, and its event acknowledged.
+///
+/// # Safety
+/// The ids exist; the request was counted, and no program has seen it.
+unsafe fn give_channel(request: *mut rdma_cm_id, listener: *mut rdma_cm_id) -> Result<(), c_int> {
+    let (node, channel) = (node()?, ChannelObject::make());
+    // SAFETY: the caller's promise.
+    unsafe {
+        match channel {
+            Ok(channel) => node.with(|_, _| {
+                IdObject::move_to(request, channel);
+                IdObject::of(request).private().is_synchronous = true;
+                Ok(())
+            }),
+            Err(error) => {
+                node.with(|state, now| state.discard_request(now, request as usize));
+                IdObject::of(listener).acknowledge();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Processes an event that was counted, and makes the event that the program reads. Errors: those of
+/// [`give_channel`].
 ///
 /// # Safety
 /// The ids that the notice names exist.
-unsafe fn made(notice: Notice) -> *mut rdma_cm_event {
+unsafe fn made(notice: Notice) -> Result<*mut rdma_cm_event, c_int> {
     let id = notice.id as *mut rdma_cm_id;
     let (mut kind, mut status) = (notice.event, notice.status);
     // SAFETY: the caller's promise.
@@ -130,8 +156,12 @@ unsafe fn made(notice: Notice) -> *mut rdma_cm_event {
             if let (Ok(node), Some(connection)) = (node(), connection) {
                 node.with(|state, _| state.manager.request_read(connection));
             }
+            let listener = notice.listener as *mut rdma_cm_id;
             // As in the kernel: the listener's context at the time of reading.
-            (*id).context = (*(notice.listener as *mut rdma_cm_id)).context;
+            (*id).context = (*listener).context;
+            if IdObject::of(listener).private().is_synchronous {
+                give_channel(id, listener)?;
+            }
         }
         let mut made = Box::new(EventObject {
             public: rdma_cm_event {
@@ -147,7 +177,7 @@ unsafe fn made(notice: Notice) -> *mut rdma_cm_event {
             data: notice.data,
         });
         made.public.param = parameters(&notice.detail, &made.data);
-        Box::into_raw(made).cast()
+        Ok(Box::into_raw(made).cast())
     }
 }
 
@@ -167,12 +197,19 @@ pub unsafe extern "C-unwind" fn ringside_rdma_get_cm_event(
     // SAFETY: the caller's promise; ids take their events back before they go.
     unsafe {
         let notices = &ChannelObject::of(channel).notices;
-        match notices.take(|notice| count(notice)) {
-            Ok(notice) => {
-                *into = made(notice);
-                0
+        loop {
+            let read = match notices.take(|notice| count(notice)) {
+                Ok(notice) => made(notice),
+                Err(error) => return errno::minus_one(error),
+            };
+            match read {
+                Ok(read) => {
+                    *into = read;
+                    return 0;
+                }
+                // As rdma-core does: the next event.
+                Err(error) => tracing::warn!(errno = error, "a request is refused"),
             }
-            Err(error) => errno::minus_one(error),
         }
     }
 }
@@ -237,7 +274,7 @@ pub(super) unsafe fn drop_event(id: *mut rdma_cm_id) {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn ringside_rdma_event_str(kind: c_int) -> *const c_char {
     let _call = Uncancelled::new();
-    const NAMES: [&CStr; 16] = [
+    const NAMES: [&CStr; 18] = [
         c"RDMA_CM_EVENT_ADDR_RESOLVED",
         c"RDMA_CM_EVENT_ADDR_ERROR",
         c"RDMA_CM_EVENT_ROUTE_RESOLVED",
@@ -254,6 +291,8 @@ pub extern "C-unwind" fn ringside_rdma_event_str(kind: c_int) -> *const c_char {
         c"RDMA_CM_EVENT_MULTICAST_ERROR",
         c"RDMA_CM_EVENT_ADDR_CHANGE",
         c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+        c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+        c"RDMA_CM_EVENT_ADDRINFO_ERROR",
     ];
     let name = usize::try_from(kind).ok().and_then(|kind| NAMES.get(kind));
     name.unwrap_or(&c"UNKNOWN EVENT").as_ptr()

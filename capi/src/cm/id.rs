@@ -1,6 +1,6 @@
 //! Ids and event channels, as the library keeps them.
 
-use super::abi::{ibv_sa_path_rec, rdma_cm_id, rdma_conn_param, rdma_event_channel};
+use super::abi::{ibv_sa_path_rec, rdma_addrinfo, rdma_cm_id, rdma_conn_param, rdma_event_channel};
 use crate::abi::{ibv_ah_attr, ibv_qp_init_attr};
 use crate::channel::EventQueue;
 use crate::device::lock;
@@ -85,6 +85,8 @@ pub(super) enum Detail {
         /// the value that the program gave when it joined a group, else 0
         context: usize,
     },
+    /// of the program's own event
+    Argument(u64),
 }
 
 /// An event that no program has read.
@@ -123,6 +125,36 @@ impl Notice {
             self.listener
         } else {
             self.id
+        }
+    }
+}
+
+/// Addresses that were looked up and not fetched.
+pub(super) struct AddressList(*mut rdma_addrinfo);
+
+impl AddressList {
+    /// # Safety
+    /// The list came from `rdma_getaddrinfo`, and is this owner's.
+    pub(super) const unsafe fn own(list: *mut rdma_addrinfo) -> Self {
+        Self(list)
+    }
+
+    /// Gives the list up.
+    pub(super) fn release(self) -> *mut rdma_addrinfo {
+        std::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for AddressList {
+    fn drop(&mut self) {
+        if self.0.is_null() {
+            return;
+        }
+        // SAFETY: the owner's list, which `rdma_getaddrinfo` made in one piece but its addresses.
+        unsafe {
+            let list = Box::from_raw(self.0);
+            libc::free(list.ai_src_addr.cast());
+            libc::free(list.ai_dst_addr.cast());
         }
     }
 }
@@ -183,6 +215,10 @@ pub(super) struct Private {
     pub(super) groups: Vec<Group>,
     /// the queue pair's completion queues were made with it
     pub(super) made_queues: [bool; 2],
+    /// reads that the program lets its peer have outstanding, once it has asked for a connection
+    pub(super) offered_resources: u8,
+    /// for `rdma_query_addrinfo`
+    pub(super) addresses: Option<AddressList>,
 }
 
 /// An id.
@@ -225,6 +261,8 @@ impl IdObject {
                 template: None,
                 groups: Vec::new(),
                 made_queues: [false; 2],
+                offered_resources: 0,
+                addresses: None,
             }),
             unacknowledged: Mutex::default(),
             acknowledged: Condvar::new(),
@@ -255,6 +293,24 @@ impl IdObject {
 
     pub(super) fn private(&self) -> MutexGuard<'_, Private> {
         lock(&self.private)
+    }
+
+    /// Moves an id and its unread events to another channel. The connection manager is locked.
+    ///
+    /// # Safety
+    /// As for [`Self::of`]; `target` is a channel of this library.
+    pub(super) unsafe fn move_to(id: *mut rdma_cm_id, target: *mut rdma_event_channel) {
+        let mine = |notice: &Notice| notice.counted() == id as usize;
+        // SAFETY: the caller's promise; ids of unread events exist.
+        unsafe {
+            let unread = ChannelObject::of((*id).channel).notices.withdraw(mine);
+            (*id).channel = target;
+            for notice in unread {
+                // The id of an unread request follows its listener.
+                (*(notice.id as *mut rdma_cm_id)).channel = target;
+                ChannelObject::of(target).notices.push(notice);
+            }
+        }
     }
 
     /// The place of its path.

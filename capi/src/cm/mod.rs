@@ -12,6 +12,7 @@ mod events;
 mod farewells;
 mod id;
 mod lives;
+mod looked_up;
 mod multicast;
 mod node;
 mod pairs;

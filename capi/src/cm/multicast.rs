@@ -100,6 +100,9 @@ pub unsafe extern "C-unwind" fn ringside_rdma_join_multicast_ex(
     const ADDRESS_AND_FLAGS: u32 = 3;
     // SAFETY: the caller's promise.
     unsafe {
+        if (*wanted).comp_mask > ADDRESS_AND_FLAGS {
+            return errno::minus_one(libc::ENOTSUP);
+        }
         if (*wanted).comp_mask != ADDRESS_AND_FLAGS || (*wanted).join_flags > 1 {
             return errno::minus_one(libc::EINVAL);
         }

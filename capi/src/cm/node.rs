@@ -241,13 +241,26 @@ impl State {
         if channel.notices.withdraw(of_request).is_empty() {
             return false;
         }
-        if let Some(connection) = object.private().connection {
+        // SAFETY: no program has seen it.
+        unsafe { self.discard_request(now, id) };
+        true
+    }
+
+    /// Discards the id of a request and its connection; the peer is told.
+    ///
+    /// # Safety
+    /// The id was made for this request, and no program has seen it.
+    pub(super) unsafe fn discard_request(&mut self, now: Duration, id: usize) {
+        // SAFETY: the caller's promise.
+        let connection = unsafe { IdObject::of(id as *mut rdma_cm_id) }
+            .private()
+            .connection;
+        if let Some(connection) = connection {
             self.connections.remove(&connection);
             self.manager.destroy(now, connection);
         }
-        // SAFETY: made for this request; no program has seen it, and no table names it any more.
+        // SAFETY: the caller's promise, and no table names it any more.
         unsafe { IdObject::free(id as *mut rdma_cm_id) };
-        true
     }
 
     /// Gives the manager the addresses that the port has got since, by DHCP for instance, and takes
@@ -318,6 +331,8 @@ impl State {
             // The id was told already.
             (EventKind::DeviceFailed, _) => None,
             (_, Some(id)) if self.discard_unread(node.began.elapsed(), id) => None,
+            // As from Linux: a program learns the end of a request when it accepts it.
+            (_, Some(id)) if is_request(id) => None,
             (kind, Some(id)) => Some(notice_of(node, id, kind)),
             (_, None) => None,
         };
@@ -375,6 +390,14 @@ impl State {
             ..Notice::new(id as usize, event::CONNECT_REQUEST, 0)
         })
     }
+}
+
+/// True for the id of a request that the program has not accepted.
+fn is_request(id: usize) -> bool {
+    // SAFETY: an id leaves the tables before it is destroyed.
+    let object = unsafe { IdObject::of(id as *mut rdma_cm_id) };
+    let step = object.private().step;
+    step == Step::Requested
 }
 
 /// Puts an event into the channel of its id, or of its listener.

@@ -14,7 +14,7 @@ use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channe
 use crate::errno;
 use crate::extended;
 use crate::modify::ibv_modify_qp;
-use crate::queue_pair::{ibv_create_qp, ibv_destroy_qp};
+use crate::queue_pair::{destroy, ibv_create_qp};
 use ringside_cm::Parameters;
 use std::ffi::{c_int, c_uint};
 
@@ -157,6 +157,10 @@ unsafe fn start(id: *mut rdma_cm_id) -> Result<(), c_int> {
 pub(super) unsafe fn change(id: *mut rdma_cm_id, to: c_int) -> Result<(), c_int> {
     // SAFETY: the caller's promise.
     unsafe {
+        if to == state::RTR && (*id).qp_type != kind::UD {
+            // The rights follow from the request and its answer.
+            change(id, state::INIT)?;
+        }
         let (mut attributes, given) = attributes(id, to)?;
         match ibv_modify_qp((*id).qp, &raw mut attributes, given) {
             0 => Ok(()),
@@ -202,7 +206,7 @@ unsafe fn attributes(id: *mut rdma_cm_id, to: c_int) -> Result<(ibv_qp_attr, c_i
             let last = if is_datagram {
                 mask::QKEY
             } else {
-                wanted.qp_access_flags = (access::REMOTE_WRITE | access::REMOTE_READ) as c_uint;
+                wanted.qp_access_flags = rights(object) as c_uint;
                 mask::ACCESS_FLAGS
             };
             mask::STATE | mask::PKEY_INDEX | mask::PORT | last
@@ -231,6 +235,20 @@ unsafe fn attributes(id: *mut rdma_cm_id, to: c_int) -> Result<(ibv_qp_attr, c_i
         _ => return Err(libc::EINVAL),
     };
     Ok((wanted, given))
+}
+
+/// The rights of the peer: none before there is one, and reads only if the program answers some.
+/// Source: `cma_ib_init_qp_attr` and `cm_init_qp_init_attr` of Linux 6.12.
+fn rights(object: &IdObject) -> c_int {
+    let private = object.private();
+    if private.connection.is_none() {
+        return 0;
+    }
+    let offered = private.parameters.map(|all| all.responder_resources);
+    match offered.unwrap_or(private.offered_resources) {
+        0 => access::REMOTE_WRITE,
+        _ => access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC,
+    }
 }
 
 fn set_receiving(wanted: &mut ibv_qp_attr, parameters: &Parameters) -> Result<c_int, c_int> {
@@ -309,7 +327,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_destroy_qp(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise.
     unsafe {
         if !(*id).qp.is_null() {
-            ibv_destroy_qp((*id).qp);
+            destroy((*id).qp);
             (*id).qp = std::ptr::null_mut();
         }
         destroy_queues(id);

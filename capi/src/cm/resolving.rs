@@ -12,7 +12,7 @@ use crate::cancel::Uncancelled;
 use crate::errno;
 use ringside_connect::Lookup;
 use std::ffi::c_int;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// The address of this device that a peer is reached from: of the peer's network, or of its family.
@@ -40,6 +40,13 @@ fn own_for_none(node: &Node, remote: SocketAddr) -> SocketAddr {
     }
 }
 
+/// The family of a socket address as the program wrote it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Four,
+    Six,
+}
+
 /// Begins to resolve, or is done at once. Returns before the neighbour has answered: the result is
 /// an event. Errors: an errno value, for ids that cannot resolve now.
 ///
@@ -49,15 +56,19 @@ unsafe fn resolve(
     node: &Node,
     id: *mut rdma_cm_id,
     source: Option<SocketAddr>,
-    remote: SocketAddr,
+    (family, remote): (Family, SocketAddr),
     limit: Duration,
 ) -> Result<(), c_int> {
     // SAFETY: the caller's promise.
     let object = unsafe { IdObject::of(id) };
     let found = local_for(node, remote.ip()).filter(|_| !remote.ip().is_loopback());
     if object.private().step == Step::Made {
-        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let source = source.unwrap_or_else(|| SocketAddr::new(found.unwrap_or(any), 0));
+        // The path decides the address: a failure leaves the id without one.
+        let any: IpAddr = match family {
+            Family::Four => Ipv4Addr::UNSPECIFIED.into(),
+            Family::Six => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let source = source.unwrap_or_else(|| SocketAddr::new(any, 0));
         // SAFETY: the caller's promise.
         unsafe { bind(node, id, source) }?;
     }
@@ -67,6 +78,10 @@ unsafe fn resolve(
             return Err(libc::EINVAL);
         }
         let bound = private.local.ok_or(libc::EINVAL)?;
+        // An IPv4 address in the form of IPv6 is of either family.
+        if bound.is_ipv4() != remote.is_ipv4() && bound.is_ipv4() != (family == Family::Four) {
+            return Err(libc::EINVAL);
+        }
         let own = Some(bound.ip()).filter(|ip| !ip.is_unspecified());
         let Some(ip) = own.or(found) else {
             push(Notice::new(id as usize, event::ADDR_ERROR, -libc::ENODEV));
@@ -117,7 +132,7 @@ unsafe fn is_resolved(
     unsafe {
         match node.port().lookup(wanted.remote.ip()) {
             Lookup::Found(_) => succeed(node, id, wanted),
-            Lookup::Unknown => fail(id, libc::EHOSTUNREACH),
+            Lookup::Unknown => fail(id, node.port().why_unknown(wanted.remote.ip())),
             Lookup::Asked if now >= wanted.until => fail(id, libc::ETIMEDOUT),
             Lookup::Asked => return false,
         }
@@ -153,8 +168,8 @@ unsafe fn fail(id: *mut rdma_cm_id, error: c_int) {
 }
 
 /// Begins to resolve the address of a peer. The result is `RDMA_CM_EVENT_ADDR_RESOLVED`, or
-/// `RDMA_CM_EVENT_ADDR_ERROR` with `-ETIMEDOUT` after the milliseconds, or with `-EHOSTUNREACH` if
-/// there is no route or the neighbour does not answer.
+/// `RDMA_CM_EVENT_ADDR_ERROR` with `-ETIMEDOUT` after the milliseconds or if the neighbour does not
+/// answer, or with `-EHOSTUNREACH` if there is no route. Errors: `EINVAL` for addresses of two families.
 ///
 /// # Safety
 /// `id` is an id of this library; the addresses are null or socket addresses.
@@ -173,9 +188,13 @@ pub unsafe extern "C-unwind" fn ringside_rdma_resolve_addr(
             return errno::minus_one(libc::EINVAL);
         };
         let source = socket_address::read(source);
+        let family = match c_int::from((*destination).sa_family) {
+            libc::AF_INET => Family::Four,
+            _ => Family::Six,
+        };
         let begun = node_in_service().and_then(|node| {
             let remote = own_for_none(node, remote);
-            resolve(node, id, source, remote, limit)
+            resolve(node, id, source, (family, remote), limit)
         });
         match begun {
             Ok(()) => finish(id),

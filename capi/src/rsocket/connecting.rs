@@ -63,13 +63,13 @@ impl Socket {
             _ => return Err(libc::EINVAL),
         }
         // SAFETY: the socket's id.
-        checked(unsafe { ringside_rdma_listen(self.id, backlog.max(1)) })?;
+        checked(unsafe { ringside_rdma_listen(self.id, backlog) })?;
         core.phase = Phase::Listening;
         Ok(())
     }
 
     /// Begins to connect, and waits until that is done unless the socket does not wait: then
-    /// `EINPROGRESS`.
+    /// `EINPROGRESS`. A further call asks whether it is done.
     ///
     /// # Safety
     /// `address` is a socket address.
@@ -77,8 +77,12 @@ impl Socket {
         let mut core = self.core();
         match core.phase {
             Phase::Made => {}
-            Phase::Connecting | Phase::Accepting => return Err(libc::EALREADY),
-            Phase::Connected { .. } => return Err(libc::EISCONN),
+            Phase::Connecting | Phase::Accepting => {
+                let waits = !core.options.is_nonblocking;
+                drop(core);
+                return self.has_connected(waits);
+            }
+            Phase::Connected { .. } => return Ok(()),
             Phase::Listening => return Err(libc::EINVAL),
             Phase::Ended | Phase::Failed(_) => return Err(libc::ENOTCONN),
         }
@@ -95,6 +99,11 @@ impl Socket {
             return Err(error);
         }
         drop(core);
+        self.has_connected(waits)
+    }
+
+    /// Errors: `EINPROGRESS` if that is not decided yet, else why it is not connected.
+    fn has_connected(&self, waits: bool) -> Result<(), c_int> {
         match self.connected(waits).map(|core| core.phase) {
             Ok(Phase::Failed(error)) => Err(error),
             Ok(_) => Ok(()),

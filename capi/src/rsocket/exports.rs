@@ -32,7 +32,7 @@ pub extern "C-unwind" fn ringside_rsocket(family: c_int, kind: c_int, protocol: 
     let is_known = [libc::AF_INET, libc::AF_INET6].contains(&family);
     let made = match (kind & !flags, protocol) {
         (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) if is_known => {
-            Socket::make(options).map(|made| Entry::Stream(Arc::new(made)))
+            Socket::make(family, options).map(|made| Entry::Stream(Arc::new(made)))
         }
         (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) if is_known => {
             Datagram::make(family, options).map(Entry::Datagram)
@@ -327,22 +327,8 @@ pub unsafe extern "C-unwind" fn ringside_rgetsockopt(
         Entry::Stream(stream) => stream.option(level, name),
         Entry::Datagram(datagram) => datagram.option(level, name),
     });
-    let bytes = size_of::<c_int>();
     // SAFETY: the caller's promise.
-    answer(found.and_then(|found| unsafe {
-        if (*length as usize) < bytes {
-            return Err(libc::EINVAL);
-        }
-        value.cast::<c_int>().write_unaligned(found);
-        // A linger has a time behind its switch: none.
-        if (*length as usize) >= 2 * bytes && (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) {
-            value.cast::<c_int>().add(1).write_unaligned(0);
-            *length = 2 * bytes as libc::socklen_t;
-        } else {
-            *length = bytes as libc::socklen_t;
-        }
-        Ok(())
-    }))
+    answer(found.and_then(|found| unsafe { found.write(value, length) }))
 }
 
 /// Flags of a socket. In C the argument is variadic, which on x86-64 is passed as any other.

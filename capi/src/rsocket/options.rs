@@ -1,8 +1,9 @@
 //! Options of sockets.
 
 use super::link::Sizes;
-use super::socket::{Options, Phase, Socket};
+use super::socket::{Core, Options, Phase, Socket};
 use super::wire::{scaled, unscaled};
+use crate::channel::last_error;
 use crate::cm::ringside_rdma_set_option;
 use std::ffi::{c_int, c_void};
 
@@ -59,11 +60,14 @@ impl Options {
             },
             keep_alive_seconds: KEEP_ALIVE_SECONDS,
             type_of_service: 0,
-            on: Vec::new(),
+            receive_wait: None,
+            send_wait: None,
+            // A close waits for what was sent, unless the program asks for something else.
+            on: vec![(libc::SOL_SOCKET, libc::SO_LINGER)],
         }
     }
 
-    fn switch(&mut self, option: (c_int, c_int), is_on: bool) {
+    pub(super) fn switch(&mut self, option: (c_int, c_int), is_on: bool) {
         self.on.retain(|known| *known != option);
         if is_on {
             self.on.push(option);
@@ -126,13 +130,10 @@ impl Options {
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if number <= 0 => return Err(libc::EINVAL),
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => self.keep_alive_seconds = size,
             // Accepted without effect: a reliable connection has its own values.
-            (
-                libc::IPPROTO_TCP,
-                libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL | libc::TCP_MAXSEG | libc::TCP_CONGESTION,
-            ) => {}
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL) => {}
             (libc::IPPROTO_IP, libc::IP_TOS) => self.type_of_service = number,
             (RDMA, _) => self.set_size(phase, name, size)?,
-            _ => return Err(libc::ENOPROTOOPT),
+            _ => return Err(libc::ENOTSUP),
         }
         Ok(())
     }
@@ -145,18 +146,24 @@ impl Options {
             (libc::SOL_SOCKET, libc::SO_SNDBUF) => sizes.send_bytes,
             (
                 libc::SOL_SOCKET,
-                libc::SO_REUSEADDR | libc::SO_KEEPALIVE | libc::SO_LINGER | libc::SO_OOBINLINE,
+                libc::SO_REUSEADDR
+                | libc::SO_KEEPALIVE
+                | libc::SO_LINGER
+                | libc::SO_OOBINLINE
+                | libc::SO_BROADCAST,
             )
             | (libc::IPPROTO_TCP, libc::TCP_NODELAY)
             | (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => u32::from(self.is_on((level, name))),
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => self.keep_alive_seconds,
-            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL) => 1,
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL | libc::TCP_CONGESTION) => {
+                1
+            }
             (libc::IPPROTO_IP, libc::IP_TOS) => return Ok(self.type_of_service),
             (RDMA, SEND_REQUESTS) => sizes.send_requests.into(),
             (RDMA, RECEIVES) => sizes.receives.into(),
             (RDMA, INLINE) => sizes.inline_bytes,
             (RDMA, MAPPINGS) => sizes.mappings.into(),
-            _ => return Err(libc::ENOPROTOOPT),
+            _ => return Err(libc::ENOTSUP),
         };
         Ok(found as c_int)
     }
@@ -191,6 +198,59 @@ impl Options {
     }
 }
 
+/// Bytes of `struct tcp_info` in the C library's headers. The kernel's has more at its end.
+const TCP_INFORMATION: usize = 104;
+/// The state of the connection in it, and its values.
+const TCP_STATE: usize = 0;
+const TCP_ESTABLISHED: u8 = 1;
+const TCP_CLOSE: u8 = 7;
+/// The window of what may be sent.
+const TCP_WINDOW: usize = 80;
+
+/// The value of an option, as a program reads it.
+pub(super) enum Value {
+    Number(c_int),
+    /// a switch; the time behind it is none
+    Linger(c_int),
+    TcpInformation([u8; TCP_INFORMATION]),
+}
+
+impl Value {
+    pub(super) fn of(level: c_int, name: c_int, number: c_int) -> Self {
+        match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_LINGER) => Self::Linger(number),
+            _ => Self::Number(number),
+        }
+    }
+
+    /// Writes the value to a place of the program, and how long it is. Errors: `EINVAL` for a place
+    /// too short for a number; a longer value is cut.
+    ///
+    /// # Safety
+    /// `value` and `length` are a place of that length.
+    pub(super) unsafe fn write(
+        &self,
+        value: *mut c_void,
+        length: *mut libc::socklen_t,
+    ) -> Result<(), c_int> {
+        let bytes = match self {
+            Self::Number(number) => number.to_ne_bytes().to_vec(),
+            Self::Linger(number) => [number.to_ne_bytes(), [0; 4]].concat(),
+            Self::TcpInformation(bytes) => bytes.to_vec(),
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            if (*length as usize) < size_of::<c_int>() {
+                return Err(libc::EINVAL);
+            }
+            let cut = bytes.len().min(*length as usize);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), cut);
+            *length = cut as libc::socklen_t;
+        }
+        Ok(())
+    }
+}
+
 /// A value of the program as a number; `EINVAL` if it is shorter.
 ///
 /// # Safety
@@ -203,6 +263,45 @@ pub(super) unsafe fn number(value: *const c_void, length: libc::socklen_t) -> Re
     Ok(unsafe { value.cast::<c_int>().read_unaligned() })
 }
 
+/// The number behind a value of one byte or of four.
+///
+/// # Safety
+/// `value` has `length` bytes.
+pub(super) unsafe fn byte_or_number(
+    value: *const c_void,
+    length: libc::socklen_t,
+) -> Result<c_int, c_int> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match length {
+            1..4 if !value.is_null() => Ok((*value.cast::<u8>()).into()),
+            _ => number(value, length),
+        }
+    }
+}
+
+/// Options of ids.
+const TYPE_OF_SERVICE: c_int = 0;
+const REUSE_ADDRESS: c_int = 1;
+const FAMILY_ONLY: c_int = 2;
+
+/// What is known of a connection: the rest is zero.
+fn information(core: &Core) -> Value {
+    let mut bytes = [0; TCP_INFORMATION];
+    let state = match core.phase {
+        Phase::Connected { .. } => TCP_ESTABLISHED,
+        _ => TCP_CLOSE,
+    };
+    let window = u32::from(core.options.sizes.send_requests).to_ne_bytes();
+    if let Some(place) = bytes.get_mut(TCP_STATE) {
+        *place = state;
+    }
+    if let Some(place) = bytes.get_mut(TCP_WINDOW..TCP_WINDOW + window.len()) {
+        place.copy_from_slice(&window);
+    }
+    Value::TcpInformation(bytes)
+}
+
 impl Socket {
     /// # Safety
     /// `value` has `length` bytes.
@@ -213,33 +312,51 @@ impl Socket {
         value: *const c_void,
         length: libc::socklen_t,
     ) -> Result<(), c_int> {
-        // SAFETY: the caller's promise. A linger begins with its switch.
-        let number = unsafe { number(value, length) }?;
+        let number = match (level, name) {
+            // A name or a segment that is not looked at.
+            (libc::IPPROTO_TCP, libc::TCP_CONGESTION | libc::TCP_MAXSEG) => return Ok(()),
+            // SAFETY: the caller's promise.
+            (libc::IPPROTO_IP, libc::IP_TOS) => unsafe { byte_or_number(value, length) }?,
+            // SAFETY: the caller's promise. A linger begins with its switch.
+            _ => unsafe { number(value, length) }?,
+        };
         let mut core = self.core();
         let phase = core.phase;
+        let before = core.options.clone();
         core.options.set(phase, level, name, number)?;
-        if (level, name) == (libc::IPPROTO_IP, libc::IP_TOS) {
-            let class = number as u8;
-            drop(core);
-            // SAFETY: the socket's id; a live byte.
-            unsafe { ringside_rdma_set_option(self.id, 0, 0, (&raw const class).cast(), 1) };
+        drop(core);
+        let class = number as u8;
+        let (of_id, value, bytes): (c_int, *const c_void, usize) = match (level, name) {
+            (libc::IPPROTO_IP, libc::IP_TOS) => (TYPE_OF_SERVICE, (&raw const class).cast(), 1),
+            (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
+                (REUSE_ADDRESS, (&raw const number).cast(), 4)
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => (FAMILY_ONLY, (&raw const number).cast(), 4),
+            _ => return Ok(()),
+        };
+        // SAFETY: the socket's id; a live value of that length.
+        let result = unsafe { ringside_rdma_set_option(self.id, 0, of_id, value, bytes) };
+        // A port that the socket has stays as it is, and programs set that option late.
+        if result != 0 && of_id == FAMILY_ONLY {
+            self.core().options.on = before.on;
+            return Err(last_error());
         }
         Ok(())
     }
 
-    /// Returns the value of an option; the second number is that of a linger.
-    pub(super) fn option(&self, level: c_int, name: c_int) -> Result<c_int, c_int> {
+    /// Returns the value of an option.
+    pub(super) fn option(&self, level: c_int, name: c_int) -> Result<Value, c_int> {
         let mut core = self.core();
         self.progress(&mut core);
-        match (level, name) {
-            (libc::SOL_SOCKET, libc::SO_ERROR) => Ok(std::mem::take(&mut core.error)),
-            (libc::SOL_SOCKET, libc::SO_TYPE) => Ok(libc::SOCK_STREAM),
-            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => {
-                Ok(c_int::from(core.phase == Phase::Listening))
-            }
-            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Ok(self.segment() as c_int),
-            _ => core.options.value(level, name),
-        }
+        let number = match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_ERROR) => std::mem::take(&mut core.error),
+            (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM,
+            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => c_int::from(core.phase == Phase::Listening),
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => self.segment() as c_int,
+            (libc::IPPROTO_TCP, libc::TCP_INFO) => return Ok(information(&core)),
+            _ => core.options.value(level, name)?,
+        };
+        Ok(Value::of(level, name, number))
     }
 
     /// Bytes of a packet of the path.

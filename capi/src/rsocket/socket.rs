@@ -33,6 +33,9 @@ pub(super) struct Options {
     pub(super) sizes: Sizes,
     pub(super) keep_alive_seconds: u32,
     pub(super) type_of_service: c_int,
+    /// longest wait of a receive, and of a send
+    pub(super) receive_wait: Option<Duration>,
+    pub(super) send_wait: Option<Duration>,
     /// level and number of options that are on
     pub(super) on: Vec<(c_int, c_int)>,
 }
@@ -95,7 +98,7 @@ unsafe impl Send for Core {}
 
 impl Socket {
     /// A socket without address. Errors: an errno value.
-    pub(super) fn make(options: Options) -> Result<Self, c_int> {
+    pub(super) fn make(family: c_int, options: Options) -> Result<Self, c_int> {
         let channel = ringside_rdma_create_event_channel();
         if channel.is_null() {
             return Err(last_error());
@@ -110,6 +113,8 @@ impl Socket {
             unsafe { ringside_rdma_destroy_event_channel(channel) };
             return Err(error);
         }
+        // SAFETY: just made; an own name without address has the socket's family.
+        unsafe { (*id).route.addr.src_storage.ss_family = family as libc::sa_family_t };
         Ok(Self::of(channel, id, Phase::Made, options))
     }
 

@@ -83,6 +83,8 @@ pub(super) enum State {
     TimeWait {
         until: Duration,
         answer: Option<Box<[u8; MAD_BYTES]>>,
+        /// the program knows that the connection ended, and gets the end of timewait too
+        is_told: bool,
     },
     ServiceSent {
         repeat: Repeat,

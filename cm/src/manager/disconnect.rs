@@ -66,13 +66,27 @@ impl Manager {
     /// Waits until packets of the connection can no longer arrive. From now on the peer may use its
     /// queue pair and id for another connection.
     pub(super) fn time_wait(&mut self, now: Duration, id: u32, answer: Option<[u8; MAD_BYTES]>) {
+        self.wait_for_silence(now, id, answer, true);
+    }
+
+    fn wait_for_silence(
+        &mut self,
+        now: Duration,
+        id: u32,
+        answer: Option<[u8; MAD_BYTES]>,
+        is_told: bool,
+    ) {
         let Some(one) = self.connections.get(&id) else {
             return;
         };
         let until = one.quiet_at(now);
         self.forget_peer(id);
-        let answer = answer.map(Box::new);
-        self.set_state(id, State::TimeWait { until, answer });
+        let state = State::TimeWait {
+            until,
+            answer: answer.map(Box::new),
+            is_told,
+        };
+        self.set_state(id, state);
     }
 
     pub(super) fn on_disconnect(
@@ -159,7 +173,7 @@ impl Manager {
             | State::ReplySent { .. }
             | State::ReplyReceived
             | State::Established { .. }
-            | State::DisconnectSent { .. } => self.time_wait(now, id, None),
+            | State::DisconnectSent { .. } => self.wait_for_silence(now, id, None, false),
             _ => return,
         }
         let length = usize::from(rejection.rejected_info_length).min(72);

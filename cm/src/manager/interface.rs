@@ -166,7 +166,7 @@ pub enum EventKind {
     /// [`Manager::lose_device`](crate::Manager::lose_device).
     DeviceFailed,
     /// Packets of the former connection can no longer arrive: the queue pair number may be used
-    /// again.
+    /// again. Follows [`EventKind::Disconnected`], and no rejection.
     TimeWaitOver,
     /// A peer requests the queue pair of a service: answer with
     /// [`Manager::answer`](crate::Manager::answer).

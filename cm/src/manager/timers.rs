@@ -29,9 +29,12 @@ impl Manager {
             State::DisconnectSent { repeat } => {
                 (repeat, EventKind::Disconnected { by_peer: false })
             }
-            State::TimeWait { .. } => {
+            State::TimeWait { is_told, .. } => {
+                let is_told = *is_told;
                 self.idle(id);
-                self.event(id, EventKind::TimeWaitOver);
+                if is_told {
+                    self.event(id, EventKind::TimeWaitOver);
+                }
                 return;
             }
             _ => return,

@@ -28,6 +28,14 @@ use std::time::{Duration, Instant};
 /// Longest wait of a close for what was sent to leave.
 const FLUSH: Duration = Duration::from_secs(3);
 
+/// The time for which a call may wait.
+#[derive(Clone, Copy)]
+enum Waits {
+    Not,
+    For(Duration),
+    ForEver,
+}
+
 /// Port, queue pair and peers of a socket that has an address.
 struct Open {
     // The first field goes first: peers are not told of a queue pair that goes.
@@ -266,12 +274,12 @@ impl Datagram {
         }
     }
 
-    /// Waits until `is_ready` gives a result. Errors: `EAGAIN` without waiting, `EBADF` once the
-    /// socket is closed, `EINTR` after a handler without `SA_RESTART`, and the failure of the device.
+    /// Waits until `is_ready` gives a result, for as long as the call may. Errors: `EAGAIN` after
+    /// that, `EBADF` once the socket is closed, `EINTR` after a handler without `SA_RESTART`, and the failure of the device.
     fn wait<'a, T>(
         &'a self,
         mut core: MutexGuard<'a, Core>,
-        waits: bool,
+        waits: Waits,
         mut is_ready: impl FnMut(&mut Core) -> Option<Result<T, c_int>>,
     ) -> Result<T, c_int> {
         let began = Instant::now();
@@ -288,7 +296,12 @@ impl Datagram {
             if let Some(error) = core.failed {
                 return Err(error);
             }
-            if !waits {
+            let longest = match waits {
+                Waits::Not => return Err(libc::EAGAIN),
+                Waits::For(limit) => limit.saturating_sub(began.elapsed()),
+                Waits::ForEver => LOOK,
+            };
+            if longest.is_zero() {
                 return Err(libc::EAGAIN);
             }
             if is_interrupted {
@@ -303,7 +316,10 @@ impl Datagram {
             self.sources(&core, &mut sources);
             drop(core);
             // The queue stays while a call uses the socket.
-            is_interrupted = held.get_or_insert_with(Held::new).sleep(&mut sources, LOOK);
+            let pause = longest.min(LOOK);
+            is_interrupted = held
+                .get_or_insert_with(Held::new)
+                .sleep(&mut sources, pause);
             core = self.core();
             self.wake_up(&mut core);
         }
@@ -363,7 +379,7 @@ impl Datagram {
             (is_done || Instant::now() > limit).then_some(Ok(()))
         };
         let closed = loop {
-            match self.wait(self.core(), true, sent) {
+            match self.wait(self.core(), Waits::ForEver, sent) {
                 Err(libc::EINTR) => {}
                 result => break result,
             }

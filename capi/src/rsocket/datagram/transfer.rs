@@ -1,12 +1,12 @@
 //! Sending and receiving datagrams.
 
 use super::peers::Room;
-use super::{Core, Datagram, check_peer, worker};
+use super::{Core, Datagram, Waits, check_peer, worker};
 use crate::cm::datagrams;
 use crate::rsocket::transfer::Piece;
 use std::ffi::c_int;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A datagram that was read.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +31,12 @@ unsafe fn gathered(pieces: &[Piece]) -> Vec<u8> {
 }
 
 impl Datagram {
-    fn waits(core: &Core, flags: c_int) -> bool {
-        flags & libc::MSG_DONTWAIT == 0 && !core.options.is_nonblocking
+    fn waits(core: &Core, flags: c_int, limit: Option<Duration>) -> Waits {
+        match limit {
+            _ if flags & libc::MSG_DONTWAIT != 0 || core.options.is_nonblocking => Waits::Not,
+            Some(limit) => Waits::For(limit),
+            None => Waits::ForEver,
+        }
     }
 
     /// Sends the pieces as one datagram. Returns its length.
@@ -64,7 +68,7 @@ impl Datagram {
         if length > self.opened(&mut core)?.pair.longest as usize {
             return Err(libc::EMSGSIZE);
         }
-        let waits = Self::waits(&core, flags);
+        let waits = Self::waits(&core, flags, core.options.send_wait);
         self.wait(core, waits, |core| {
             // SAFETY: the caller's promise.
             let sent = unsafe { self.try_send(core, pieces, length as u32, to) };
@@ -128,7 +132,7 @@ impl Datagram {
         }
         let mut core = self.core();
         self.opened(&mut core)?;
-        let waits = Self::waits(&core, flags);
+        let waits = Self::waits(&core, flags, core.options.receive_wait);
         self.wait(core, waits, |core| {
             let Some(first) = core.arrived.front().copied() else {
                 let nothing = Received {

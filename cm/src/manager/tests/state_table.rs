@@ -248,6 +248,37 @@ fn establish_and(one: &mut Manager, id: ConnectionId, state: StateName) {
     }
 }
 
+#[test]
+fn a_connection_that_is_rejected_ends_without_news_of_its_timewait() {
+    let long = Duration::from_secs(1000);
+    for (ends_by, expected) in [
+        ("REJ", vec!["Rejected"]),
+        ("DREQ", vec!["Disconnected", "TimeWaitOver"]),
+    ] {
+        let (mut one, id) = in_state(StateName::Established);
+        let own = id.number();
+        match ends_by {
+            "REJ" => give(
+                &mut one,
+                START,
+                PEER,
+                OWN,
+                &rejection(own, 2, Reason::CONSUMER),
+            ),
+            _ => {
+                give(&mut one, START, PEER, OWN, &disconnect_request(own, OWN_QP));
+                one.disconnect(START, id).expect("confirm");
+            }
+        }
+        assert_eq!(one.state(id), Some(StateName::TimeWait));
+        one.tick(START + long);
+        let (_, told) = actions(&mut one);
+        let told: Vec<_> = told.iter().map(|(_, kind)| event_name(kind)).collect();
+        assert_eq!(told, expected, "{ends_by}");
+        assert_eq!(one.state(id), Some(StateName::Idle));
+    }
+}
+
 /// Applies a stimulus; says whether the program's call was refused.
 fn apply(one: &mut Manager, id: ConnectionId, stimulus: &str) -> Result<(), RequestError> {
     let own = id.number();

@@ -1,0 +1,210 @@
+/* Options of sockets over RDMA, their backlog, and a second rconnect: as rdma-core has them.
+ *
+ *   options ADDRESS   an IPv4 address of the device
+ */
+#include "check.h"
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <rdma/rsocket.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PORT 7431
+#define CLIENTS 3
+
+static struct sockaddr_in four(const char *text, int port)
+{
+    struct sockaddr_in all = { .sin_family = AF_INET, .sin_port = htons(port) };
+    CHECK(inet_pton(AF_INET, text, &all.sin_addr) == 1);
+    return all;
+}
+
+static struct sockaddr_in6 any_six(int port)
+{
+    struct sockaddr_in6 all = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+    return all;
+}
+
+static int is_set(int fd, int level, int option, int number)
+{
+    return rsetsockopt(fd, level, option, &number, sizeof number);
+}
+
+static int value(int fd, int level, int option)
+{
+    int number = -5;
+    socklen_t length = sizeof number;
+    CHECK(rgetsockopt(fd, level, option, &number, &length) == 0 && length == sizeof number);
+    return number;
+}
+
+/* One socket for each family listens at one port, as servers do that serve both. */
+static void two_families(void)
+{
+    struct sockaddr_in own = four("0.0.0.0", PORT);
+    struct sockaddr_in6 own_six = any_six(PORT);
+    int six = rsocket(AF_INET6, SOCK_STREAM, 0), both = rsocket(AF_INET, SOCK_STREAM, 0);
+    CHECK(six >= 0 && both >= 0);
+    CHECK(is_set(six, IPPROTO_IPV6, IPV6_V6ONLY, 1) == 0 && value(six, IPPROTO_IPV6, IPV6_V6ONLY) == 1);
+    CHECK(rbind(six, (struct sockaddr *)&own_six, sizeof own_six) == 0);
+    CHECK(rbind(both, (struct sockaddr *)&own, sizeof own) == 0);
+    CHECK(rlisten(six, 0) == 0 && rlisten(both, 0) == 0);
+    /* Too late: it listens. */
+    CHECK(is_set(six, IPPROTO_IPV6, IPV6_V6ONLY, 0) == -1 && errno == EINVAL);
+    CHECK(value(six, IPPROTO_IPV6, IPV6_V6ONLY) == 1);
+    CHECK(rclose(six) == 0 && rclose(both) == 0);
+    /* Without the option the first one has the port for both. */
+    six = rsocket(AF_INET6, SOCK_STREAM, 0);
+    both = rsocket(AF_INET, SOCK_STREAM, 0);
+    CHECK(rbind(six, (struct sockaddr *)&own_six, sizeof own_six) == 0);
+    CHECK(rbind(both, (struct sockaddr *)&own, sizeof own) == -1 && errno == EADDRNOTAVAIL);
+    CHECK(rclose(six) == 0 && rclose(both) == 0);
+}
+
+/* Two sockets have a port if both ask for that; once there is a port the option is only kept. */
+static void shared_port(const char *text)
+{
+    struct sockaddr_in own = four(text, PORT + 1);
+    int first = rsocket(AF_INET, SOCK_STREAM, 0), second = rsocket(AF_INET, SOCK_STREAM, 0);
+    CHECK(is_set(first, SOL_SOCKET, SO_REUSEADDR, 1) == 0 && is_set(second, SOL_SOCKET, SO_REUSEADDR, 256) == 0);
+    CHECK(rbind(first, (struct sockaddr *)&own, sizeof own) == 0);
+    CHECK(rbind(second, (struct sockaddr *)&own, sizeof own) == 0);
+    CHECK(is_set(first, SOL_SOCKET, SO_REUSEADDR, 0) == 0 && value(first, SOL_SOCKET, SO_REUSEADDR) == 0);
+    CHECK(rclose(first) == 0 && rclose(second) == 0);
+}
+
+/* A backlog of 0, or less, is the largest: several clients wait for the first raccept. */
+static void backlog(const char *text, int length, int port)
+{
+    struct sockaddr_in own = four(text, port), shown;
+    struct pollfd one = { .events = POLLIN };
+    struct tcp_info info;
+    socklen_t bytes = sizeof shown;
+    int clients[CLIENTS], served[CLIENTS], listener = rsocket(AF_INET, SOCK_STREAM, 0);
+    CHECK(rgetsockname(listener, (struct sockaddr *)&shown, &bytes) == 0);
+    CHECK(bytes == sizeof shown && shown.sin_family == AF_INET && !shown.sin_port);
+    CHECK(rbind(listener, (struct sockaddr *)&own, sizeof own) == 0 && rlisten(listener, length) == 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        CHECK((clients[i] = rsocket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0)) >= 0);
+        CHECK(rconnect(clients[i], (struct sockaddr *)&own, sizeof own) == -1 && errno == EINPROGRESS);
+        CHECK(rconnect(clients[i], (struct sockaddr *)&own, sizeof own) == -1 && errno == EINPROGRESS);
+    }
+    /* A socket goes on when it is looked at: all have sent their requests then. Those that a listener forgets come
+     * again after 4.6 s. */
+    for (int turn = 0; turn < 30; turn++) {
+        struct timespec pause = { .tv_nsec = 10000000 };
+        for (int i = 0; i < CLIENTS; i++)
+            CHECK(rconnect(clients[i], (struct sockaddr *)&own, sizeof own) == -1 && errno == EINPROGRESS);
+        nanosleep(&pause, NULL);
+    }
+    one.fd = listener;
+    for (int i = 0; i < CLIENTS; i++) {
+        CHECK(rpoll(&one, 1, 2500) == 1);
+        CHECK((served[i] = raccept(listener, NULL, NULL)) >= 0);
+    }
+    one.events = POLLOUT;
+    for (int i = 0; i < CLIENTS; i++) {
+        one.fd = clients[i];
+        CHECK(rpoll(&one, 1, 20000) == 1 && one.revents == POLLOUT);
+        CHECK(rconnect(clients[i], (struct sockaddr *)&own, sizeof own) == 0);
+    }
+    bytes = sizeof info;
+    CHECK(rgetsockopt(clients[0], IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 && bytes == sizeof info);
+    CHECK(info.tcpi_state == TCP_ESTABLISHED && (int)info.tcpi_snd_cwnd == value(clients[0], SOL_RDMA, RDMA_SQSIZE));
+    for (int i = 0; i < CLIENTS; i++)
+        CHECK(rclose(clients[i]) == 0 && rclose(served[i]) == 0);
+    CHECK(rclose(listener) == 0);
+}
+
+static void of_streams(void)
+{
+    struct linger linger = { .l_onoff = 0, .l_linger = 7 };
+    struct tcp_info info;
+    socklen_t bytes = sizeof linger;
+    int fd = rsocket(AF_INET, SOCK_STREAM, 0), number = 0;
+    unsigned char class = 0x20;
+    CHECK(rgetsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &bytes) == 0 && bytes == sizeof linger);
+    CHECK(linger.l_onoff == 1 && linger.l_linger == 0);
+    linger.l_onoff = 0;
+    CHECK(rsetsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0);
+    CHECK(rgetsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &bytes) == 0 && linger.l_onoff == 0);
+    CHECK(rsetsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "bbr", 3) == 0);
+    CHECK(rsetsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, NULL, 0) == 0);
+    CHECK(value(fd, IPPROTO_TCP, TCP_CONGESTION) == 1);
+    CHECK(value(fd, SOL_SOCKET, SO_BROADCAST) == 0);
+    CHECK(rsetsockopt(fd, IPPROTO_IP, IP_TOS, &class, 1) == 0 && value(fd, IPPROTO_IP, IP_TOS) == 0x20);
+    memset(&info, 0xEE, sizeof info);
+    bytes = sizeof info;
+    CHECK(rgetsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 && bytes == sizeof info);
+    CHECK(info.tcpi_state == TCP_CLOSE && info.tcpi_rtt == 0);
+    bytes = 8;
+    memset(&info, 0xEE, sizeof info);
+    CHECK(rgetsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 && bytes == 8);
+    CHECK(info.tcpi_state == TCP_CLOSE && info.tcpi_rto == 0xEEEEEEEE);
+    bytes = sizeof number;
+    CHECK(rgetsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &number, &bytes) == -1 && errno == ENOTSUP);
+    CHECK(rgetsockopt(fd, IPPROTO_IP, IP_TTL, &number, &bytes) == -1 && errno == ENOTSUP);
+    CHECK(rgetsockopt(fd, IPPROTO_UDP, 1, &number, &bytes) == -1 && errno == ENOTSUP);
+    CHECK(is_set(fd, SOL_SOCKET, SO_RCVTIMEO, 1) == -1 && errno == ENOTSUP);
+    CHECK(rclose(fd) == 0);
+}
+
+static long milliseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void of_datagrams(void)
+{
+    struct timeval limit = { .tv_usec = 150000 };
+    int fd = rsocket(AF_INET, SOCK_DGRAM, 0);
+    char word[8];
+    CHECK(value(fd, SOL_SOCKET, SO_BROADCAST) == 0);
+    CHECK(is_set(fd, SOL_SOCKET, SO_BROADCAST, 1) == 0 && value(fd, SOL_SOCKET, SO_BROADCAST) == 1);
+    CHECK(is_set(fd, IPPROTO_IP, IP_TTL, 3) == 0 && is_set(fd, IPPROTO_IP, IP_TTL, -1) == 0);
+    CHECK(is_set(fd, IPPROTO_IP, IP_TTL, 0) == -1 && errno == EINVAL);
+    CHECK(is_set(fd, IPPROTO_IP, IP_TTL, 256) == -1 && errno == EINVAL);
+    CHECK(is_set(fd, IPPROTO_TCP, TCP_NODELAY, 1) == -1 && errno == ENOPROTOOPT);
+    CHECK(is_set(fd, SOL_SOCKET, SO_SNDTIMEO, 1) == -1 && errno == EINVAL);
+    CHECK(rsetsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0);
+    CHECK(rsetsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+    long before = milliseconds();
+    CHECK(rrecv(fd, word, sizeof word, 0) == -1 && errno == EAGAIN);
+    CHECK(milliseconds() - before >= 150);
+    limit = (struct timeval) { .tv_usec = 1000000 };
+    CHECK(rsetsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == -1 && errno == EDOM);
+    CHECK(rclose(fd) == 0);
+}
+
+/* A connect that failed: the second call says only that. */
+static void refused(const char *text)
+{
+    struct sockaddr_in none = four(text, PORT + 9);
+    int fd = rsocket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    struct pollfd one = { .fd = fd, .events = POLLOUT };
+    CHECK(rconnect(fd, (struct sockaddr *)&none, sizeof none) == -1 && errno == EINPROGRESS);
+    CHECK(rpoll(&one, 1, 20000) == 1 && one.revents & POLLERR);
+    CHECK(rconnect(fd, (struct sockaddr *)&none, sizeof none) == -1 && errno == ENOTCONN);
+    CHECK(value(fd, SOL_SOCKET, SO_ERROR) == ECONNREFUSED);
+    CHECK(rclose(fd) == 0);
+}
+
+int main(int count, char **words)
+{
+    CHECK(count == 2);
+    two_families();
+    shared_port(words[1]);
+    backlog(words[1], 0, PORT + 2);
+    backlog(words[1], -1, PORT + 3);
+    of_streams();
+    of_datagrams();
+    refused(words[1]);
+    puts("ok");
+    return 0;
+}
