@@ -81,7 +81,7 @@ impl Hmc {
     pub(super) fn limits(&self) -> FpmQuery {
         FpmQuery {
             first_segment: self.first_segment,
-            ..capacity().clone()
+            ..*capacity()
         }
     }
 
