@@ -1,9 +1,8 @@
 //! A completion, in the terms of verbs.
 
-use ringside_qp::state::{SendRecordInfo, Tracker};
+use ringside_qp::state::{QueuePairNote, SendRecordInfo, Tracker};
 use ringside_spec::verbs::completion::{
-    CompletionHeader, GLOBAL_ROUTE_BYTES, PACKET_DATAGRAM, PACKET_DATAGRAM_IMMEDIATE,
-    PACKET_WRITE_LAST_IMMEDIATE, PACKET_WRITE_ONLY_IMMEDIATE,
+    CompletionHeader, GLOBAL_ROUTE_BYTES, PACKET_WRITE_LAST_IMMEDIATE, PACKET_WRITE_ONLY_IMMEDIATE,
 };
 use ringside_spec::verbs::status::FLUSH_MAJOR;
 use ringside_spec::verbs::{FlushCode, SendOpcode};
@@ -149,6 +148,8 @@ ringside_spec::words! {
         queue_pair: [23:0],
         /// invalidated key, or source queue pair of a datagram
         key_or_source: [55:24],
+        /// a queue pair of datagrams
+        is_datagram: [63],
     }
 
     /// The queue pair of a datagram's completion, and the datagram's origin.
@@ -157,8 +158,10 @@ ringside_spec::words! {
         queue_pair: [23:0],
         /// queue pair that sent it
         source: [47:24],
-        /// VLAN tag, if `vlan_known` of the note is set
-        vlan_tag: [63:48],
+        /// low bits of the VLAN tag, if `vlan_known` of the note is set
+        vlan_low: [62:48],
+        /// as in [`Origin`]
+        is_datagram: [63],
     }
 
     /// Values that software keeps in header bits that the device leaves clear. For a datagram, its
@@ -174,6 +177,8 @@ ringside_spec::words! {
         vlan_known: [48],
         /// the device skipped this receive
         unreported: [49],
+        /// highest bit of the VLAN tag: replaces a bit that belongs to sends
+        vlan_high: [51],
         /// the queue pair of this receive has been destroyed
         outlived: [52],
     }
@@ -184,18 +189,52 @@ const _: () = assert!(
     "completions of receives have such bits cleared"
 );
 
+const _: () = assert!(
+    QueuePairNote::NUMBER_MASK == Origin::QUEUE_PAIR_MASK
+        && QueuePairNote::IS_DATAGRAM_MASK == Origin::IS_DATAGRAM_MASK
+        && QueuePairNote::DEFINED & Origin::KEY_OR_SOURCE_MASK == 0,
+    "the note of a queue pair stands in the origin"
+);
+
 /// The group bit of a MAC address that is held as a number.
 const MAC_GROUP: u64 = 1 << 40;
 
+/// Bits of a VLAN tag that the origin of a datagram holds.
+const VLAN_LOW_BITS: u32 = 15;
+
 impl Origin {
-    /// Returns the origin for a queue pair. The tracker ensures that its number has 24 bits.
+    /// Returns the origin for a queue pair.
     #[inline(always)]
     pub(crate) fn of(tracker: &Tracker) -> Self {
-        Self(u64::from(tracker.number()))
+        Self(tracker.note_of_queue_pair().0)
+    }
+
+    /// Returns the origin with the key or the source that a completion names; it had none.
+    #[inline(always)]
+    pub(crate) const fn naming(self, key_or_source: u32) -> Self {
+        Self(self.0 | Self::ZERO.with_key_or_source(key_or_source as u64).0)
     }
 }
 
 impl SoftwareNote {
+    /// Returns a completion's header and origin with the VLAN tag noted.
+    pub(crate) const fn of_vlan(
+        header: CompletionHeader,
+        origin: Origin,
+        tag: u16,
+    ) -> (CompletionHeader, Origin) {
+        let note = Self(header.0)
+            .with_vlan_known(true)
+            .with_vlan_high(tag >> VLAN_LOW_BITS != 0);
+        let low = tag as u64 % (1 << VLAN_LOW_BITS);
+        let origin = DatagramOrigin(origin.0).with_vlan_low(low);
+        (CompletionHeader(note.0), Origin(origin.0))
+    }
+
+    const fn vlan_tag(self, origin: DatagramOrigin) -> u16 {
+        (self.vlan_high() as u16) << VLAN_LOW_BITS | origin.vlan_low() as u16
+    }
+
     /// Returns the header without codes and index, with the source MAC address noted. A group
     /// address is not noted.
     pub(crate) const fn of_source(header: CompletionHeader, mac: u64) -> CompletionHeader {
@@ -370,6 +409,9 @@ impl Completion {
     /// report.
     #[must_use]
     pub const fn operation(&self) -> Operation {
+        if self.is_datagram() {
+            return Operation::Receive;
+        }
         if !self.is_send() {
             return match self.header.operation() as u8 {
                 PACKET_WRITE_LAST_IMMEDIATE | PACKET_WRITE_ONLY_IMMEDIATE
@@ -415,9 +457,11 @@ impl Completion {
         }
     }
 
+    /// True for a receive of a datagram queue pair. The operation that the device reports does not
+    /// matter: no driver judges by it.
+    /// Source: irdma `verbs.c`, irdma_process_cqe; rdma-core `uverbs.c`, irdma_process_cqe.
     const fn is_datagram(&self) -> bool {
-        let operation = self.header.operation() as u8;
-        !self.is_send() && matches!(operation, PACKET_DATAGRAM | PACKET_DATAGRAM_IMMEDIATE)
+        !self.is_send() && self.origin.is_datagram()
     }
 
     /// The source of a datagram; `None` for other messages and for failed receives.
@@ -437,7 +481,7 @@ impl Completion {
                 None
             },
             vlan_tag: if note.vlan_known() {
-                Some(origin.vlan_tag() as u16)
+                Some(note.vlan_tag(origin))
             } else {
                 None
             },
@@ -450,7 +494,7 @@ impl Completion {
     #[inline]
     #[must_use]
     pub const fn invalidated_key(&self) -> Option<u32> {
-        if self.header.invalidated_or_ipv4() && !self.is_datagram() {
+        if self.header.invalidated_or_ipv4() && !self.is_send() && !self.origin.is_datagram() {
             Some(self.origin.key_or_source() as u32)
         } else {
             None

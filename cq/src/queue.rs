@@ -12,8 +12,13 @@
 //! missed sends succeeded.
 //!
 //! # Errors
-//! After a failure the device writes one completion for each queue: the oldest request, with the
-//! reason. From then on software completes all posted requests, present and future, as flushed.
+//! After a failure the device writes one completion for each queue, with the reason. It is that of
+//! the oldest outstanding request, whichever index it has: with an index that the device chose
+//! otherwise, sends that it never carried out would count as successes. A send without completion
+//! that the device had done gets the reason therefore, if no later request has retired it. From
+//! then on software completes all posted requests, present and future, as flushed. A receive that
+//! failed otherwise is also the oldest one; the index counts for successes and for other errors of
+//! sends.
 //! Source: irdma `uk.c`, irdma_uk_cq_poll_cmpl; `verbs.c`, irdma_generate_flush_completions.
 
 mod attend;
@@ -66,7 +71,8 @@ pub struct Anomalies {
     pub unknown_context: u64,
     /// Completions of a queue that does not report to this completion queue.
     pub wrong_queue: u64,
-    /// Completions whose index is not that of an outstanding request, including repeated ones.
+    /// Completions whose index is not that of an outstanding request, including repeated ones, and
+    /// failures of a queue without an outstanding request.
     pub bad_index: u64,
     /// Requests that the device passed over, and that software reported.
     pub passed_over: u64,
@@ -529,17 +535,18 @@ impl CompletionQueue {
         let Some(state) = self.table.find(side, context) else {
             return Step::Skipped;
         };
-        let flush = raw.header.error() && raw.header.major() as u16 == FLUSH_MAJOR;
-        let found = find(state, raw);
-        let oldest = oldest(state, side);
-        let Some(named) = found.or(oldest.filter(|_| flush)) else {
+        let error = raw.header.error();
+        let flush = error && raw.header.major() as u16 == FLUSH_MAJOR;
+        let named = if flush || (error && side == QueueSide::Receive) {
+            oldest(state, side)
+        } else {
+            find(state, raw)
+        };
+        let Some(named) = named else {
             self.anomalies.bad_index += 1;
             return Step::Skipped;
         };
-        if flush && found.is_none() {
-            self.anomalies.bad_index += 1;
-        }
-        if !raw.header.error() && named.info.silent() {
+        if !error && named.info.silent() {
             self.anomalies.unasked += 1;
             let drain = Drain {
                 context,
@@ -550,7 +557,7 @@ impl CompletionQueue {
             };
             return Step::Drain(drain);
         }
-        let completion = raw.completion(state.number(), named.id, named.info);
+        let completion = raw.completion(tracker(state, side), named.id, named.info);
         if flush {
             self.flush(CompletionContext(context), side);
         }

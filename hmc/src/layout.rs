@@ -156,7 +156,7 @@ impl Layout {
 
     fn check_places(&self) -> Result<(), CommitError> {
         let max_segments = self.plan.limits().max_segments();
-        let limit = FpmAddress(u64::from(max_segments) * SEGMENT_BYTES);
+        let limit = FpmAddress(u64::from(self.plan.limits().segments_end()) * SEGMENT_BYTES);
         let mut used: Vec<_> = self
             .placements
             .iter()
@@ -226,7 +226,7 @@ impl Layout {
             .map(|(_, placement)| placement.end().0)
             .max()
             .unwrap_or(0);
-        // At most `max_segments`, as checked when the layout was made.
+        // At most `segments_end`, as checked when the layout was made.
         end.div_ceil(SEGMENT_BYTES) as u32
     }
 
@@ -265,7 +265,8 @@ impl fmt::Display for Layout {
                 base: Some(placement.base),
                 bytes: extent_bytes(limits, object, u64::from(placement.count)),
             });
-        table::write(f, rows, self.segments(), limits.max_segments())
+        let used = self.segments().saturating_sub(limits.first_segment());
+        table::write(f, rows, used, limits.max_segments())
     }
 }
 

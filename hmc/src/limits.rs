@@ -26,6 +26,7 @@ const FLOORS: [(ObjectType, u32); 5] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceLimits {
     objects: PerObject<ObjectLimit>,
+    first_segment: u32,
     max_segments: u32,
     max_completion_event_queues: u16,
     hash_multiplier: u32,
@@ -104,7 +105,9 @@ impl DeviceLimits {
         *completion_queues = COMPLETION_QUEUES.min(*completion_queues);
         let limits = Self {
             objects,
-            max_segments: u32::from(query.max_segments).min(NAMEABLE_SEGMENTS),
+            first_segment: query.first_segment.into(),
+            max_segments: u32::from(query.max_segments)
+                .min(NAMEABLE_SEGMENTS.saturating_sub(query.first_segment.into())),
             max_completion_event_queues: query.max_ceqs,
             hash_multiplier: u32::from(query.hash_multiplier),
             timer_bucket: u32::from(query.timer_bucket),
@@ -186,6 +189,19 @@ impl DeviceLimits {
     #[must_use]
     pub fn max_segments(&self) -> u32 {
         self.max_segments
+    }
+
+    /// The first segment of the function; those before it are others'.
+    #[must_use]
+    pub fn first_segment(&self) -> u32 {
+        self.first_segment
+    }
+
+    /// The end of the segments that the function may map, at most 4096.
+    /// Source: irdma `ctrl.c`, irdma_sc_parse_fpm_query_buf (`sd_cnt`).
+    #[must_use]
+    pub fn segments_end(&self) -> u32 {
+        self.first_segment + self.max_segments
     }
 
     /// Completion event queues, at least 1.

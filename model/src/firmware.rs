@@ -283,13 +283,18 @@ impl Firmware {
     /// The tables that decide the destination of frames of the LAN engine.
     pub(crate) fn switch_tables(&self) -> Tables {
         let mut tables = forwarding::tables(&self.vsis, &self.rules, &self.rss);
-        if self.settings.double_vlan {
+        if self.has_double_vlan() {
             for (number, properties) in self.vsis.with_properties() {
                 forwarding::look_at_outer_tag(&mut tables, number, properties);
             }
         }
         tables.filter_room = self.resources.entries().room();
         tables
+    }
+
+    /// True if the card is in double VLAN mode.
+    pub(crate) const fn has_double_vlan(&self) -> bool {
+        self.settings.double_vlan
     }
 
     /// Entries of the flow director that the function has.

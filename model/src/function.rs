@@ -302,7 +302,13 @@ impl FunctionModel {
         self.link_up = self.firmware.link_up() && !cut && !self.looped;
         self.rdma.set_receive_enabled(self.filter.any_rdma());
         let mut tables = self.firmware.switch_tables();
-        profiles::add(&mut tables, self.firmware.profiles(), &self.registers);
+        let double_vlan = self.firmware.has_double_vlan();
+        profiles::add(
+            &mut tables,
+            self.firmware.profiles(),
+            &self.registers,
+            double_vlan,
+        );
         for vsi in self.firmware.take_freed_vsis() {
             self.lan.check_freed(vsi, &mut self.ledger);
         }

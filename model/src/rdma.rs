@@ -86,7 +86,7 @@ impl RdmaEngine {
             page: None,
             control: None,
             queue_pairs: Vec::new(),
-            objects: Objects::new(),
+            objects: Objects::new(settings.first_segment),
             scheduler_nodes: BTreeMap::new(),
             multicast_groups: BTreeMap::new(),
             schedule: Schedule::default(),
@@ -114,21 +114,18 @@ impl RdmaEngine {
         self.multicast_groups.clear();
         self.foretold.clear();
         self.destroy_objects();
-        self.objects.hmc = hmc::Hmc::new();
+        self.objects.hmc = hmc::Hmc::new(self.objects.hmc.first_segment());
         self.objects.counters = counters::Counters::default();
     }
 
     /// Every queue and tag goes; segments stay until they are cleared.
     fn destroy_objects(&mut self) {
-        let hmc = std::mem::replace(&mut self.objects.hmc, hmc::Hmc::new());
-        let counters = self.objects.counters;
+        let fresh = Objects::new(self.objects.hmc.first_segment());
         self.queue_pairs.clear();
         self.schedule = Schedule::default();
-        self.objects = Objects {
-            hmc,
-            counters,
-            ..Objects::new()
-        };
+        let former = std::mem::replace(&mut self.objects, fresh);
+        self.objects.hmc = former.hmc;
+        self.objects.counters = former.counters;
         self.scheduler_nodes.clear();
         self.multicast_groups.clear();
     }

@@ -31,6 +31,14 @@ ringside_spec::words! {
         generation: [63:32],
     }
 
+    /// The queue pair of a tracker, at the bits where completions have it.
+    pub struct QueuePairNote: u64 {
+        /// number of the queue pair
+        number: [23:0],
+        /// a queue pair of datagrams
+        is_datagram: [63],
+    }
+
     /// The properties of a request besides the caller's number.
     pub struct SendRecordInfo: u64 {
         /// quanta of the element besides the first: 0 needs no instruction
@@ -122,7 +130,7 @@ pub struct Tracker {
     records: Records<RECORD_WORDS>,
     context: u64,
     tail: AtomicU64,
-    number: u32,
+    note: QueuePairNote,
     element_shift: u32,
 }
 
@@ -137,7 +145,7 @@ impl Tracker {
             records: Records::new(quanta as usize, SendRecordInfo::NONE.0),
             context: context.0,
             tail: AtomicU64::new(0),
-            number,
+            note: QueuePairNote::ZERO.with_number(u64::from(number % QUEUE_PAIR_NUMBERS)),
             element_shift,
         }
     }
@@ -153,7 +161,14 @@ impl Tracker {
     #[inline(always)]
     #[must_use]
     pub fn number(&self) -> u32 {
-        self.number
+        self.note.number() as u32
+    }
+
+    /// The queue pair as completions note it: one word, so that a poll need not gather it.
+    #[inline(always)]
+    #[must_use]
+    pub fn note_of_queue_pair(&self) -> QueuePairNote {
+        self.note
     }
 
     /// Quanta of a receive element, as a power of two; 0 for sends.
@@ -343,7 +358,6 @@ pub struct QueuePairState {
     /// Outstanding receives.
     pub receive: Tracker,
     keeps_receives: AtomicBool,
-    is_datagram: bool,
     flushed_in_former_rings: AtomicU64,
     /// position before which the device has reported that no send is pending
     settled_sends: AtomicU64,
@@ -372,24 +386,26 @@ impl QueuePairState {
             send: Tracker::new(context, send_quanta, number, 0),
             receive: Tracker::new(context, receive_quanta, number, receive_shift),
             keeps_receives: AtomicBool::new(false),
-            is_datagram: false,
             flushed_in_former_rings: AtomicU64::new(0),
             settled_sends: AtomicU64::new(0),
         }
     }
 
-    /// Makes it the state of a datagram queue pair: an error completion of a send that is only a
-    /// notice ([`is_notice`](ringside_spec::verbs::status::is_notice)) is a success then.
+    /// Makes it the state of a datagram queue pair: its receives are datagrams, and an error
+    /// completion of a send that is only a notice
+    /// ([`is_notice`](ringside_spec::verbs::status::is_notice)) is a success.
     #[must_use]
     pub fn of_datagrams(mut self, is_datagram: bool) -> Self {
-        self.is_datagram = is_datagram;
+        for tracker in [&mut self.send, &mut self.receive] {
+            tracker.note = tracker.note.with_is_datagram(is_datagram);
+        }
         self
     }
 
     /// True for the state of a datagram queue pair.
     #[must_use]
     pub fn is_datagram(&self) -> bool {
-        self.is_datagram
+        self.send.note.is_datagram()
     }
 
     /// Notes that the device has completed all sends before position `end`: its flush found none
@@ -407,7 +423,7 @@ impl QueuePairState {
     /// The queue pair's number, below 2^24.
     #[must_use]
     pub fn number(&self) -> u32 {
-        self.send.number
+        self.send.number()
     }
 
     /// True if a completion queue delivers receives that messages have used, and that it has taken

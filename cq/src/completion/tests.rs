@@ -114,22 +114,22 @@ fn the_last_packet_of_a_write_has_an_immediate_only_with_the_extended_bit() {
 }
 
 /// The completion of a datagram of 100 bytes from queue pair 0xABCDEF.
-fn datagram(header: CompletionHeader, vlan: u64) -> Completion {
+fn datagram(header: CompletionHeader) -> Completion {
     let origin = DatagramOrigin::ZERO
         .with_queue_pair(5)
         .with_source(0xAB_CDEF)
-        .with_vlan_tag(vlan);
+        .with_is_datagram(true);
     Completion {
         id: 1,
         detail: ReceiveDetail::ZERO.with_payload_bytes(140).0,
-        header: header.with_operation(u64::from(PACKET_DATAGRAM)),
+        header,
         origin: Origin(origin.0),
     }
 }
 
 #[test]
 fn a_datagram_names_its_source_and_what_is_known_of_its_frame() {
-    let plain = datagram(CompletionHeader::ZERO, 0);
+    let plain = datagram(CompletionHeader::ZERO);
     let mut wanted = Datagram {
         source_queue_pair: 0xAB_CDEF,
         source_mac: None,
@@ -145,32 +145,64 @@ fn a_datagram_names_its_source_and_what_is_known_of_its_frame() {
 
     let mac = 0xFCDE_BA98_7654;
     let header = SoftwareNote::of_source(CompletionHeader::ZERO, mac);
-    let note = SoftwareNote(header.0).with_vlan_known(true);
-    let header = CompletionHeader(note.0).with_invalidated_or_ipv4(true);
     wanted.source_mac = Some([0xFC, 0xDE, 0xBA, 0x98, 0x76, 0x54]);
-    wanted.vlan_tag = Some(0x6123);
     wanted.ipv4 = true;
-    let tagged = datagram(header, 0x6123);
-    assert_eq!(tagged.datagram(), Some(wanted));
-    // Over IPv4, not a key that was invalidated.
-    assert_eq!(tagged.invalidated_key(), None);
+    // Bit 51 of a receive means nothing, whatever a device writes there.
+    for (tag, dropped) in [(0x6123, true), (0xE123, false), (0, true), (0xFFFF, false)] {
+        let header = header
+            .with_invalidated_or_ipv4(true)
+            .with_push_dropped(dropped);
+        let (header, origin) = SoftwareNote::of_vlan(header, plain.origin, tag);
+        let tagged = Completion {
+            header,
+            origin,
+            ..plain
+        };
+        wanted.vlan_tag = Some(tag);
+        assert_eq!(tagged.datagram(), Some(wanted));
+        // Over IPv4, not a key that was invalidated.
+        assert_eq!(tagged.invalidated_key(), None);
+    }
+}
 
-    let immediate = Completion {
-        header: tagged
-            .header
-            .with_operation(u64::from(PACKET_DATAGRAM_IMMEDIATE)),
-        ..tagged
-    };
-    assert_eq!(immediate.datagram(), Some(wanted));
+#[test]
+fn a_datagram_is_one_with_any_operation_of_the_device() {
+    for operation in 0..64 {
+        let header = CompletionHeader::ZERO
+            .with_operation(operation)
+            .with_invalidated_or_ipv4(true)
+            .with_extended(true);
+        let completion = datagram(header);
+        assert!(completion.datagram().is_some(), "{operation:#x}");
+        assert_eq!(completion.operation(), Operation::Receive, "{operation:#x}");
+        assert_eq!(completion.invalidated_key(), None, "{operation:#x}");
+        let connected = Completion {
+            origin: Origin::ZERO.with_key_or_source(77),
+            ..completion
+        };
+        assert_eq!(connected.datagram(), None, "{operation:#x}");
+        assert_eq!(connected.invalidated_key(), Some(77), "{operation:#x}");
+    }
 }
 
 #[test]
 fn messages_of_connections_sends_and_failures_are_no_datagrams() {
-    let good = datagram(CompletionHeader::ZERO, 0);
+    let good = datagram(CompletionHeader::ZERO);
+    assert!(good.datagram().is_some());
     let of = |header| Completion { header, ..good };
     assert_eq!(of(good.header.with_error(true)).datagram(), None);
     assert_eq!(of(good.header.with_send_queue(true)).datagram(), None);
-    assert_eq!(of(CompletionHeader::ZERO).datagram(), None);
+    let connected = Completion {
+        origin: Origin(good.origin.0).with_is_datagram(false),
+        ..good
+    };
+    assert_eq!(connected.datagram(), None);
+    // A send invalidates no key of its own side.
+    let send = good.header.with_send_queue(true);
+    assert_eq!(
+        of(send.with_invalidated_or_ipv4(true)).invalidated_key(),
+        None
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Reads one slot, finds the request that it names, and makes the completion of both.
 
 use super::ring_words::{header_of, word};
-use crate::completion::{Completion, DatagramOrigin, Origin, ReceiveDetail, SoftwareNote};
+use crate::completion::{Completion, Origin, ReceiveDetail, SoftwareNote};
 use crate::inbox::NOTHING_IS_PLAIN;
 use crate::table::{View, look_up, tracker};
 use ringside_qp::QueuePairState;
@@ -67,7 +67,7 @@ impl Raw {
     /// Returns the completion of `request`: bits without a meaning are cleared, and `extended` now
     /// means that there is an immediate.
     #[inline(always)]
-    pub(super) fn completion(&self, queue_pair: u32, id: u64, info: SendRecordInfo) -> Completion {
+    pub(super) fn completion(&self, queue: &Tracker, id: u64, info: SendRecordInfo) -> Completion {
         let detail = if self.header.send_queue() {
             info.0
         } else {
@@ -81,9 +81,7 @@ impl Raw {
             id,
             detail,
             header: defined.with_extended(self.extension.immediate.is_some()),
-            origin: Origin::ZERO
-                .with_queue_pair(u64::from(queue_pair))
-                .with_key_or_source(u64::from(self.key_or_source)),
+            origin: Origin::of(queue).naming(self.key_or_source),
         };
         if !self.header.error() && !self.header.send_queue() {
             self.note_source(&mut completion);
@@ -98,10 +96,8 @@ impl Raw {
             completion.header = SoftwareNote::of_source(completion.header, mac);
         }
         if let Some(tag) = self.extension.vlan_tag {
-            let note = SoftwareNote(completion.header.0).with_vlan_known(true);
-            completion.header = CompletionHeader(note.0);
-            let origin = DatagramOrigin(completion.origin.0).with_vlan_tag(tag.into());
-            completion.origin = Origin(origin.0);
+            (completion.header, completion.origin) =
+                SoftwareNote::of_vlan(completion.header, completion.origin, tag);
         }
     }
 }
@@ -152,7 +148,7 @@ pub(super) fn take_plain<const SEND: bool>(
         }
     } else {
         let raw = Raw::read(slot, header, CompletionExtension::NONE);
-        raw.completion(queue.number(), id, info)
+        raw.completion(queue, id, info)
     };
     true
 }
@@ -163,7 +159,7 @@ pub(super) fn deliver(queue: &Tracker, place: &mut Completion, raw: &Raw) -> Opt
     let index = raw.header.element_index() as u16;
     let taken = queue.take_next(raw.header.0 & CompletionHeader::ELEMENT_INDEX_MASK, 0);
     let (id, info) = taken.or_else(|| queue.take_behind_silent(index))?;
-    *place = raw.completion(queue.number(), id, info);
+    *place = raw.completion(queue, id, info);
     Some(())
 }
 

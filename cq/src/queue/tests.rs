@@ -239,23 +239,23 @@ fn padding_is_no_request_even_if_the_device_completes_it() {
 
 #[test]
 fn one_flush_completion_becomes_one_for_each_request_with_the_reason_first() {
-    for limit in [1, 2, 5, 64] {
+    for (limit, named) in [(1, 1), (2, 2), (5, 9), (64, 0x7FFF)] {
         let mut bench = bench(16);
         for id in 0..10 {
             bench.post(id, if id % 3 == 0 { SIGNALLED } else { SILENT });
         }
         bench.complete_send(0);
-        // Names the oldest request that the device had not done: 0 and 1 were successes.
-        bench.fail(QueueSide::Send, 2, 3);
+        // Any index: the reason goes to the oldest request, though it asked for no completion.
+        bench.fail(QueueSide::Send, named, 3);
         let mut found = Vec::new();
         let mut batch = [Completion::EMPTY; 64];
         for _ in 0..40 {
             let count = bench.queue.poll(&mut batch[..limit]);
             found.extend_from_slice(&batch[..count]);
         }
-        assert_eq!(ids(&found), [0, 2, 3, 4, 5, 6, 7, 8, 9], "batch {limit}");
+        assert_eq!(ids(&found), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], "batch {limit}");
         let mut wanted = vec![Status::Success, Status::RemoteAccess];
-        wanted.extend([Status::Flushed; 7]);
+        wanted.extend([Status::Flushed; 8]);
         assert_eq!(statuses(&found), wanted);
         assert!(
             found[1..]
@@ -345,7 +345,98 @@ fn a_flush_that_names_no_outstanding_request_begins_at_the_oldest() {
     let found = bench.poll();
     assert_eq!(ids(&found), [1, 2]);
     assert_eq!(statuses(&found), [Status::LocalProtection, Status::Flushed]);
-    assert_eq!(bench.queue.anomalies().bad_index, 1);
+    assert_eq!(bench.queue.anomalies(), Anomalies::default());
+}
+
+#[test]
+fn a_flush_that_names_the_last_element_makes_no_success_of_older_ones() {
+    let wanted = [Status::RemoteAccess, Status::Flushed, Status::Flushed];
+    for side in [QueueSide::Send, QueueSide::Receive] {
+        let mut bench = bench(16);
+        for id in 0..3 {
+            bench.post(id, SIGNALLED);
+            bench.receive.post(id, &[]).unwrap();
+        }
+        bench.fail(side, 2, 3);
+        let found = bench.poll();
+        assert_eq!(ids(&found), [0, 1, 2], "{side:?}");
+        assert_eq!(statuses(&found), wanted, "{side:?}");
+        assert_eq!(bench.queue.anomalies(), Anomalies::default());
+    }
+}
+
+#[test]
+fn a_receive_that_failed_is_the_oldest_one_for_any_index() {
+    for index in [0, 1, 2, 60, 0x7FFF] {
+        let mut bench = bench(16);
+        for id in 0..3 {
+            bench.receive.post(id, &[]).unwrap();
+        }
+        let failed = CompletionElement {
+            error: true,
+            major: 0xA5C3,
+            minor: 7,
+            ..bench.success(QueueSide::Receive, index)
+        };
+        bench.complete(failed);
+        bench.complete(bench.success(QueueSide::Receive, 1));
+        let unknown = Status::Unknown {
+            major: 0xA5C3,
+            minor: 7,
+        };
+        let found = bench.poll();
+        assert_eq!(ids(&found), [0, 1], "index {index}");
+        assert_eq!(statuses(&found), [unknown, Status::Success]);
+        assert_eq!(bench.queue.anomalies(), Anomalies::default());
+    }
+}
+
+#[test]
+fn a_datagram_is_told_from_a_message_by_its_queue_pair() {
+    for is_datagram in [false, true] {
+        let mut bench = bench_of(16, CompletionContext::new(3, 9), 0, is_datagram);
+        // Operations that no other driver reads, with and without a second slot.
+        for (index, (operation, extended)) in [
+            (4, false),
+            (0x24, false),
+            (0, true),
+            (0x25, true),
+            (0x0B, true),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            bench.receive.post(index as u64, &[]).unwrap();
+            bench.complete(CompletionElement {
+                payload_bytes: 140,
+                operation,
+                extended,
+                invalidated_or_ipv4: true,
+                invalidated_or_source: 0xAB_CDEF,
+                ..bench.success(QueueSide::Receive, index as u16)
+            });
+            if extended {
+                let extension = CompletionExtension {
+                    source_mac: Some(0x0200_0000_0007),
+                    vlan_tag: Some(0xE123),
+                    immediate: None,
+                };
+                bench.put(|polarity| extension.encode(polarity));
+            }
+            let found = bench.poll();
+            assert_eq!(ids(&found), [index as u64]);
+            let datagram = found[0].datagram();
+            let source = datagram.map(|found| (found.source_queue_pair, found.payload_bytes));
+            assert_eq!(source, is_datagram.then_some((0xAB_CDEF, 100)));
+            let key = (!is_datagram && !extended).then_some(0xAB_CDEF);
+            assert!(extended || found[0].invalidated_key() == key);
+            if let (Some(datagram), true) = (datagram, extended) {
+                assert_eq!(datagram.vlan_tag, Some(0xE123));
+                assert_eq!(datagram.source_mac, Some([2, 0, 0, 0, 0, 7]));
+            }
+            assert_eq!(found[0].queue_pair(), 42);
+        }
+    }
 }
 
 #[test]

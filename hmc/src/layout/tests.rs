@@ -125,6 +125,36 @@ fn objects_past_the_last_segment_are_refused() {
 }
 
 #[test]
+fn segments_of_a_function_are_counted_from_its_first_one() {
+    let first = 60;
+    let limits = limits(|query| query.first_segment = first);
+    assert_eq!((limits.max_segments(), limits.segments_end()), (64, 124));
+    let plan = Plan::new(&limits, &wanted()).expect("as many segments as from 0 on");
+    let offset = u32::from(first) * (SEGMENT_BYTES / 512) as u32;
+    let of = |pbles: Option<u32>| {
+        let mut answer = commit(&plan);
+        for object in ObjectType::ALL {
+            answer.0[object].base_by_512 += offset;
+        }
+        if let Some(base) = pbles {
+            answer.0[ObjectType::PageBufferList].base_by_512 = base;
+        }
+        Layout::from_commit(plan.clone(), &answer)
+    };
+    let layout = of(None).expect("sound");
+    assert_eq!(layout.segments(), u32::from(first) + plan.segments());
+    let text = layout.to_string();
+    let used = format!("{} of 64 segments", plan.segments());
+    assert!(text.contains(&used), "{text}");
+    let last = offset + 64 * (SEGMENT_BYTES / 512) as u32 - 65_536 * 8 / 512;
+    of(Some(last)).expect("just inside");
+    assert!(matches!(
+        of(Some(last + 1)),
+        Err(CommitError::OutOfSegments { .. })
+    ));
+}
+
+#[test]
 fn places_of_absent_objects_do_not_matter() {
     let layout = answered(|grants| grants[ObjectType::OutOfOrder].base_by_512 = u32::MAX);
     assert_eq!(

@@ -97,6 +97,11 @@ fn numbers_beyond_what_commands_can_name_are_not_used() {
         query.objects[ObjectType::CompletionQueue].max_count = u32::MAX;
     });
     assert_eq!(limits.max_segments(), 4096);
+    let late = crate::example::limits(|query| {
+        query.max_segments = 0x3FFF;
+        query.first_segment = 96;
+    });
+    assert_eq!((late.max_segments(), late.segments_end()), (4000, 4096));
     assert_eq!(limits.maximum(ObjectType::QueuePair), 1 << 18);
     assert_eq!(limits.maximum(ObjectType::CompletionQueue), 1 << 19);
 }

@@ -15,6 +15,8 @@ pub struct FunctionSettings {
     pub timer: TimerAccess,
     /// The driver of another function of the card loaded the package and chose double VLAN mode.
     pub double_vlan: bool,
+    /// The first segment of function private memory; those before it are other functions'.
+    pub first_segment: u16,
 }
 
 /// A function's access to the device's timer.
@@ -52,6 +54,7 @@ impl FunctionSettings {
             serial_number: 0x00E8_1000_0000_0000 | u64::from(index),
             timer: TimerAccess::Absent,
             double_vlan: false,
+            first_segment: 0,
         }
     }
 }

@@ -11,6 +11,9 @@ use ringside_spec::lan::registers::filters::{
 };
 use ringside_spec::lan::{RegisterArray, RegisterGrid};
 
+/// A word that the parser finds in no packet: the header of number 0.
+const UNFILLED_WORD: Word = (0, 0);
+
 /// Registers of masks.
 const MASKS: u32 = 32;
 
@@ -28,15 +31,30 @@ pub(super) fn is_of_profiles(offset: u64) -> bool {
         || grids.iter().any(|grid| grid.position_of(offset).is_some())
 }
 
+/// Number of the header of an outer tag in vectors. Only the parser of double VLAN mode fills it.
+/// Source: ice `ice_switch.c`, ice_prot_id_tbl and ice_change_proto_id_to_dvm.
+const OUTER_TAG: u8 = 16;
+
 /// Sets the profiles of each VSI.
-pub(super) fn add(tables: &mut Tables, profiles: &Profiles, registers: &RegisterFile) {
+pub(super) fn add(
+    tables: &mut Tables,
+    profiles: &Profiles,
+    registers: &RegisterFile,
+    double_vlan: bool,
+) {
+    let filled = |words: &[Word; VECTOR_WORDS]| {
+        words.map(|word| match word {
+            (OUTER_TAG, _) if !double_vlan => UNFILLED_WORD,
+            known => known,
+        })
+    };
     for vsi in &mut tables.vsis {
         let number = vsi.number;
         if profiles.hash.knows(number) {
             vsi.hashed = Some(hashed(vsi, &profiles.hash, registers));
         }
         vsi.filters = ByType::of(&profiles.flow_director, number, |profile, words| {
-            filter_profile(profile, words, registers)
+            filter_profile(profile, &filled(words), registers)
         });
     }
 }

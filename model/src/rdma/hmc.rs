@@ -12,7 +12,7 @@ pub(super) use capacity::capacity;
 pub(super) use layout::lay_out;
 
 use ringside_bus::{DmaFault, DmaSpace, Iova};
-use ringside_spec::rdma::fpm::{FpmCommit, ObjectType};
+use ringside_spec::rdma::fpm::{FpmCommit, FpmQuery, ObjectType};
 use ringside_spec::rdma::segments::{
     FpmLocation, PAGES_PER_SEGMENT, PBLE_BYTES, PageDescriptor, SEGMENT_BYTES, SegmentData,
 };
@@ -54,23 +54,39 @@ struct Segment {
 /// Sizes and places of the objects, and the segments behind them.
 pub(super) struct Hmc {
     segments: Vec<Segment>,
+    first_segment: u16,
     grant: Option<FpmCommit>,
     generation: u64,
     pub(super) static_pages_allocated: bool,
 }
 
 impl Hmc {
-    pub(super) fn new() -> Self {
+    /// Those of a function whose first segment has this number.
+    pub(super) fn new(first_segment: u16) -> Self {
         let segment = || Segment {
             data: SegmentData::ZERO,
             pages: None,
         };
+        let end = first_segment.saturating_add(capacity().max_segments);
         Self {
-            segments: (0..capacity().max_segments).map(|_| segment()).collect(),
+            segments: (0..end).map(|_| segment()).collect(),
+            first_segment,
             grant: None,
             generation: 1,
             static_pages_allocated: false,
         }
+    }
+
+    /// The function's limits, as QUERY_FPM reports them.
+    pub(super) fn limits(&self) -> FpmQuery {
+        FpmQuery {
+            first_segment: self.first_segment,
+            ..*capacity()
+        }
+    }
+
+    pub(super) const fn first_segment(&self) -> u16 {
+        self.first_segment
     }
 
     /// Changes whenever an object's memory may have moved.
@@ -93,10 +109,11 @@ impl Hmc {
 
     /// Writes a segment descriptor; false if there is no such segment.
     pub(super) fn set_segment(&mut self, index: u64, data: SegmentData) -> bool {
+        let own = index >= self.first_segment.into();
         let found = usize::try_from(index)
             .ok()
             .and_then(|index| self.segments.get_mut(index));
-        let Some(segment) = found else {
+        let Some(segment) = found.filter(|_| own) else {
             return false;
         };
         *segment = Segment { data, pages: None };

@@ -54,9 +54,10 @@ pub(super) struct Element {
 }
 
 impl Objects {
-    pub(super) fn new() -> Self {
+    /// None yet, in segments from `first_segment` on.
+    pub(super) fn new(first_segment: u16) -> Self {
         Self {
-            hmc: Hmc::new(),
+            hmc: Hmc::new(first_segment),
             regions: RegionTable::new(0),
             completion_queues: Vec::new(),
             late_acknowledgements: LateAcknowledgements::default(),

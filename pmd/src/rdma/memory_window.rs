@@ -80,8 +80,6 @@ impl ProtectionDomain {
             protection_domain: self.number(),
             stag_index: tag.index(),
             type_1: kind == WindowKind::One,
-            remote_access: true,
-            bind_without_key_check: kind == WindowKind::One,
             ..AllocateStag::ZERO
         };
         let record = RegionRecord {

@@ -27,14 +27,14 @@ const LIST_BYTES: usize = MULTICAST_GROUP_MEMBERS * 8;
 const VLAN_NUMBERS: u16 = 1 << 12;
 
 impl MulticastRecord {
-    /// Writes the list that the device reads at the next command.
-    fn write_list(&self, function: u8) {
+    /// Writes the list that the device reads at the next command. Members name no function: that is
+    /// the one of the command. Source: irdma `uda.c`, irdma_create_mg_ctx.
+    fn write_list(&self) {
         let words = self.list.words();
         for place in 0..MULTICAST_GROUP_MEMBERS {
             let word = self.members.get(place).map_or(0, |number| {
                 let member = MulticastMember {
                     qp_number: *number,
-                    pf_number: function,
                     valid: true,
                     ..MulticastMember::ZERO
                 };
@@ -113,7 +113,6 @@ impl Session<'_> {
         if multicast_mac(address).is_none() {
             return Err(RdmaError::NotMulticast { address });
         }
-        let function = engine.facts.function_index;
         let known = self.group_of(key);
         let Some(number) = known else {
             return self.create_group(engine, key, queue_pair);
@@ -129,12 +128,12 @@ impl Session<'_> {
             });
         }
         group.members.push(queue_pair);
-        group.write_list(function);
+        group.write_list();
         let modification = group.modification();
         if let Err(error) = self.execute(modification) {
             let group = self.objects.multicast_groups.must_mut(number)?;
             group.members.retain(|member| *member != queue_pair);
-            group.write_list(function);
+            group.write_list();
             return Err(error.into());
         }
         Ok(())
@@ -171,7 +170,7 @@ impl Session<'_> {
             list,
             members: vec![queue_pair],
         };
-        group.write_list(engine.facts.function_index);
+        group.write_list();
         making.finish(command, group)?;
         Ok(())
     }
@@ -199,7 +198,6 @@ impl Session<'_> {
             return Err(missing);
         };
         let group = self.objects.multicast_groups.must_mut(number)?;
-        let function = group.command.hmc_function_index;
         if !group.members.contains(&queue_pair) {
             return Err(missing);
         }
@@ -207,13 +205,13 @@ impl Session<'_> {
             return self.destroy_group(number);
         }
         group.members.retain(|member| *member != queue_pair);
-        group.write_list(function);
+        group.write_list();
         let modification = group.modification();
         if let Err(error) = self.execute(modification) {
             // The device still sends to it: it stays a member until the device agrees.
             let group = self.objects.multicast_groups.must_mut(number)?;
             group.members.push(queue_pair);
-            group.write_list(function);
+            group.write_list();
             return Err(error.into());
         }
         Ok(())

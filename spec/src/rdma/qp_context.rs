@@ -146,6 +146,9 @@ layout! {
 
 /// UDP destination port of RoCEv2.
 pub const ROCE_UDP_PORT: u16 = 4791;
+/// UDP source port of a queue pair without a path: the lowest that RoCEv2 uses. Queue pairs of
+/// datagrams keep it. Source: irdma `verbs.c`, irdma_roce_fill_and_set_qpctx_info.
+pub const SOURCE_PORT_WITHOUT_PATH: u16 = 0xC000;
 /// `ack_credits` that drivers set.
 pub const ACK_CREDITS: u8 = 0x1E;
 /// `lsn` that drivers set.

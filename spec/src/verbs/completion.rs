@@ -42,7 +42,7 @@ crate::words! {
         /// the request failed (IRDMA_CQ_ERROR)
         error: [55],
         /// send side: operation of the request; receive side: low bits of the packet's
-        /// operation (IRDMACQ_OP)
+        /// operation (IRDMACQ_OP). No driver reads it for a received datagram.
         operation: [61:56],
         /// of the send queue; else of the receive queue (IRDMA_CQ_SQ)
         send_queue: [62],
@@ -84,14 +84,6 @@ pub const PACKET_WRITE_LAST_IMMEDIATE: u8 = 0x09;
 
 /// Packet operation in a receive completion: RDMA write only with immediate.
 pub const PACKET_WRITE_ONLY_IMMEDIATE: u8 = 0x0B;
-
-/// Packet operation in a receive completion: datagram (UD send only), low six bits of 0x64.
-///
-/// Source: IBA 9.2, table 38; irdma gives the low bits of the packet's operation.
-pub const PACKET_DATAGRAM: u8 = 0x24;
-
-/// Packet operation in a receive completion: datagram with immediate, low six bits of 0x65.
-pub const PACKET_DATAGRAM_IMMEDIATE: u8 = 0x25;
 
 /// Bytes before the payload in the buffer of a received datagram: a global route header, or 20
 /// unused bytes and an IPv4 header. Source: IBA annex A17.

@@ -30,6 +30,7 @@ const SOME: &[&str] = &[
     "rq_address",
     "shadow_address",
     "source_ip",
+    "source_port",
     "sq_address",
     "buffer_address",
     "member_list_address",
@@ -57,7 +58,6 @@ const DRAWN: &[&str] = &[
     "psn_unacknowledged",
     "queues_virtual",
     "ring_virtual",
-    "source_port",
     "stag_index",
     "stag_key",
 ];

@@ -257,6 +257,20 @@ fn types_of_ethernet_payload_and_vlans_are_steered() {
         assert_eq!(arrives(&mut rig, &bytes, None).0, hashed(&rig, flow));
     }
     assert_eq!(arrives(&mut rig, &plain, Some(100)).0, 3);
+    // Where a tag would have its VLAN, a packet of IPv4 begins with 0x4500.
+    for number in [0x500, 0] {
+        let untagged = port.add_rule(&to_queue(vlan(number), 3)).expect("a VLAN");
+        let flow = Flow {
+            v6: false,
+            protocol: 17,
+            ports: (1, 3),
+        };
+        let bytes = frame(&rig, flow);
+        assert_ne!(hashed(&rig, flow), 3);
+        assert_eq!(arrives(&mut rig, &bytes, None).0, hashed(&rig, flow));
+        assert_eq!(arrives(&mut rig, &bytes, Some(number)).0, 3);
+        assert_eq!(port.remove_rule(untagged), Ok(true));
+    }
     drop(port);
     rig.finish();
 }

@@ -4,7 +4,7 @@ use ringside_model::Stepped;
 use ringside_model::WorldSettings;
 use ringside_pmd::rdma::{Flags, PostError, RdmaError, Status};
 use ringside_pmd::{BringUpOptions, Device};
-use ringside_testkit::{End, Pair, bring_up, config};
+use ringside_testkit::{Bed, End, Pair, bring_up, config};
 
 #[test]
 fn a_device_that_comes_up_and_goes_down_is_as_it_was_found() {
@@ -17,6 +17,53 @@ fn a_device_that_comes_up_and_goes_down_is_as_it_was_found() {
     assert_eq!(before, after);
     let breaches = world.with(|world| world.breaches(0));
     assert!(breaches.is_empty(), "{breaches:#?}");
+}
+
+/// Source: irdma `ws.c`, irdma_remove_leaf. The model takes both orders, as irdma uses the other one
+/// after a failure.
+#[test]
+fn the_leaf_of_the_scheduler_goes_before_its_queue_set() {
+    let world = Stepped::new(&WorldSettings::with_functions(1));
+    let device = bring_up(&world, 0, &config());
+    let undos: Vec<_> = device.undos().map(ToString::to_string).collect();
+    let position = |start: &str| {
+        let found = undos.iter().enumerate();
+        let found: Vec<_> = found.filter(|(_, undo)| undo.starts_with(start)).collect();
+        assert_eq!(found.len(), 1, "{start}: {undos:#?}");
+        found[0].0
+    };
+    let [leaf, set, above] = [
+        "delete work scheduler node 2",
+        "remove RDMA queue set",
+        "delete work scheduler node 1",
+    ]
+    .map(position);
+    assert!(leaf < set && set < above, "{undos:#?}");
+    assert!(device.shutdown().failures.is_empty());
+}
+
+#[test]
+fn a_function_whose_segments_begin_behind_those_of_others_works() {
+    let mut settings = WorldSettings::with_functions(2);
+    for (function, first) in settings.functions.iter_mut().zip([100, 3]) {
+        function.first_segment = first;
+    }
+    let world = Bed::Stepped(Stepped::new(&settings));
+    let [a, b] = [0, 1].map(|index| End::new(&world, index, &config()));
+    let mut pair = Pair { world, a, b };
+    let (from, to) = (pair.a.region(4096), pair.b.region(4096));
+    let (mut qp, peer) = pair.connect(|config| config);
+    assert!(from.write(0, &[0xA5; 4096]));
+    let fragment = from.slice(0..4096).unwrap();
+    qp.write(1, &[fragment], to.remote().at(0), Flags::SIGNALLED)
+        .unwrap();
+    qp.ring();
+    assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+    let mut found = [0; 4096];
+    assert!(to.read(0, &mut found));
+    assert_eq!(found, [0xA5; 4096]);
+    drop((qp, peer, from, to));
+    pair.finish();
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl RdmaEngine {
         if !good {
             return Err(REFUSED);
         }
-        let words = capacity().encode();
+        let words = self.objects.hmc.limits().encode();
         let written = context.memory.write_words(Iova(address), &words);
         reached(context, "FPM buffer", written).ok_or(REFUSED)?;
         DONE
@@ -75,7 +75,7 @@ impl RdmaEngine {
         let words = context.memory.read_words(address);
         let words: [u64; BUFFER_WORDS] = reached(context, "FPM buffer", words).ok_or(REFUSED)?;
         let wanted = fpm::FpmCommit::decode(&words);
-        let Some((granted, cut)) = lay_out(&wanted) else {
+        let Some((granted, cut)) = lay_out(&wanted, self.objects.hmc.first_segment()) else {
             return Self::refuse(
                 context,
                 "COMMIT_FPM asks for more than the segments hold",

@@ -128,6 +128,14 @@ impl RdmaEngine {
                     format!("group {}: {reserved:x?}", command.group_index)
                 });
         }
+        let members = words.map(|word| MulticastMember::decode(&[word]));
+        if let Some(member) = members.iter().find(|member| member.pf_number != 0) {
+            context
+                .ledger
+                .breach("a member of a multicast group names a function", || {
+                    format!("group {}: {member:?}", command.group_index)
+                });
+        }
         Ok(MulticastGroup::new(command, &words))
     }
 

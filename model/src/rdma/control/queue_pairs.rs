@@ -13,7 +13,7 @@ use ringside_spec::rdma::commands::{
     QueuePairType, ResumeQueuePair, SuspendQueuePair, UploadContext,
 };
 use ringside_spec::rdma::limits::SHADOW_BYTES;
-use ringside_spec::rdma::qp_context::RoceQueuePairContext;
+use ringside_spec::rdma::qp_context::{RoceQueuePairContext, SOURCE_PORT_WITHOUT_PATH};
 
 /// Handles of queue sets have 10 bits.
 const QUEUE_SETS: u32 = 1024;
@@ -49,7 +49,15 @@ impl RdmaEngine {
                     format!("{reserved:x?}")
                 });
         }
-        Ok(RoceQueuePairContext::decode(&words))
+        let decoded = RoceQueuePairContext::decode(&words);
+        if kind == QueuePairType::RoceUnreliableDatagram && !is_without_path(&decoded) {
+            context
+                .ledger
+                .breach("the context of a datagram queue pair names a path", || {
+                    format!("{decoded:?}")
+                });
+        }
+        Ok(decoded)
     }
 
     fn context_refused(
@@ -219,6 +227,13 @@ impl RdmaEngine {
             context
                 .ledger
                 .breach("MODIFY_QP does not fit what was created", || {
+                    format!("{command:?}")
+                });
+        }
+        if !carries_what_the_state_needs(command) {
+            context
+                .ledger
+                .breach("MODIFY_QP lacks a valid flag of its state", || {
                     format!("{command:?}")
                 });
         }
@@ -398,6 +413,27 @@ fn allowed(now: QueuePairState, next: QueuePairState) -> bool {
         Closing => matches!(now, ReadyToSend | Closing),
         _ => false,
     }
+}
+
+/// True if a modification has the flags with which drivers take a queue pair to its next state.
+/// Source: irdma `verbs.c`, irdma_modify_qp_roce.
+fn carries_what_the_state_needs(command: &ModifyQueuePair) -> bool {
+    let receives = command.arp_index_valid && command.cq_numbers_valid;
+    match command.next_state {
+        QueuePairState::ReadyToReceive => receives,
+        QueuePairState::ReadyToSend => receives && command.ord_valid,
+        _ => true,
+    }
+}
+
+/// True for the context of a queue pair that never had an address vector: datagrams take addresses
+/// and their like from address handles. Source: as above.
+fn is_without_path(context: &RoceQueuePairContext) -> bool {
+    let addresses = context.local_ip | context.destination_ip;
+    let tag = (context.insert_vlan, context.vlan_tag);
+    let header = (context.ttl, context.tos, context.flow_label);
+    (addresses, context.ipv4, tag, header) == (0, false, (false, 0), (0, 0, 0))
+        && context.source_port == SOURCE_PORT_WITHOUT_PATH
 }
 
 /// Takes the host's context, which always holds the first packet numbers: those count only when the

@@ -87,6 +87,14 @@ impl RdmaEngine {
         command: &AllocateStag,
         context: &mut Context<'_>,
     ) -> Executed {
+        // Binds open windows to peers, and bring keys that the device need not know.
+        let unknown = command.remote_access || command.bind_without_key_check;
+        if unknown && !command.is_memory_region {
+            context.ledger.breach(
+                "ALLOC_STAG of a window with a flag that no driver sets",
+                || format!("steering tag {:#x}", command.stag_index),
+            );
+        }
         let region = Region {
             tag: SteeringTag::ZERO.with_index(command.stag_index),
             allocated: true,

@@ -13,14 +13,17 @@ const BOUNDED: [ObjectType; 4] = [
 ];
 
 /// Places the requested counts back to back, page buffer lists last, and reports if a count was cut
-/// to the maximum. `None` if they need more segments than there are.
-pub(in crate::rdma) fn lay_out(wanted: &FpmCommit) -> Option<(FpmCommit, Option<ObjectType>)> {
+/// to the maximum. They begin in segment `first`. `None` if they need more segments than there are.
+pub(in crate::rdma) fn lay_out(
+    wanted: &FpmCommit,
+    first: u16,
+) -> Option<(FpmCommit, Option<ObjectType>)> {
     let mut cut = None;
     let mut granted = PerObject::all(ObjectGrant {
         count: 0,
         base_by_512: 0,
     });
-    let mut next = 0u64;
+    let mut next = u64::from(first) * SEGMENT_BYTES;
     let last = ObjectType::PageBufferList;
     let others = ObjectType::ALL.into_iter().filter(|&object| object != last);
     for object in others.chain([last]) {
@@ -42,6 +45,6 @@ pub(in crate::rdma) fn lay_out(wanted: &FpmCommit) -> Option<(FpmCommit, Option<
         };
         next = next.checked_add(u64::from(count).checked_mul(limit.size_bytes)?)?;
     }
-    let segments = next.div_ceil(SEGMENT_BYTES);
-    (segments <= u64::from(capacity().max_segments)).then_some((FpmCommit(granted), cut))
+    let end = u64::from(first) + u64::from(capacity().max_segments);
+    (next.div_ceil(SEGMENT_BYTES) <= end).then_some((FpmCommit(granted), cut))
 }

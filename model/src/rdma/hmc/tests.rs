@@ -20,8 +20,8 @@ fn committed(count: u32) -> Hmc {
         },
         base_by_512: 0,
     });
-    let mut hmc = Hmc::new();
-    hmc.commit(lay_out(&FpmCommit(wanted)).unwrap().0);
+    let mut hmc = Hmc::new(0);
+    hmc.commit(lay_out(&FpmCommit(wanted), 0).unwrap().0);
     hmc
 }
 
@@ -31,7 +31,7 @@ fn objects_lie_back_to_back_and_page_lists_last() {
         count: capacity().objects[object].max_count,
         base_by_512: 0,
     }));
-    let (granted, cut) = lay_out(&wanted).unwrap();
+    let (granted, cut) = lay_out(&wanted, 0).unwrap();
     assert_eq!(cut, None);
     let present = granted.0.iter().filter(|(_, grant)| grant.count > 0);
     let mut places: Vec<_> = present
@@ -47,13 +47,34 @@ fn objects_lie_back_to_back_and_page_lists_last() {
 }
 
 #[test]
+fn objects_of_a_function_with_a_later_first_segment_lie_from_there_on() {
+    let first = 5;
+    let wanted = FpmCommit(PerObject::from_fn(|object| ObjectGrant {
+        count: capacity().objects[object].max_count,
+        base_by_512: 0,
+    }));
+    let (moved, _) = lay_out(&wanted, first).unwrap();
+    let (plain, _) = lay_out(&wanted, 0).unwrap();
+    for object in ObjectType::ALL {
+        let offset = u64::from(first) * SEGMENT_BYTES;
+        assert_eq!(moved.0[object].base(), plain.0[object].base() + offset);
+    }
+    let mut hmc = Hmc::new(first);
+    assert!(!hmc.set_segment(4, SegmentData::ZERO), "another function's");
+    assert!(hmc.set_segment(5, SegmentData::ZERO));
+    let end = u64::from(first + capacity().max_segments);
+    assert!(hmc.set_segment(end - 1, SegmentData::ZERO));
+    assert!(!hmc.set_segment(end, SegmentData::ZERO));
+}
+
+#[test]
 fn more_than_the_segments_hold_is_refused() {
     let mut wanted = FpmCommit(PerObject::all(ObjectGrant {
         count: 1,
         base_by_512: 0,
     }));
     wanted.0[ObjectType::TransmitFifo].count = u32::MAX;
-    assert!(lay_out(&wanted).is_none());
+    assert!(lay_out(&wanted, 0).is_none());
 }
 
 #[test]

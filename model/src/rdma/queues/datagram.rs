@@ -18,7 +18,7 @@ use crate::roce::{MessageBytes, Operation, Receive, WorkRequest, partition_keys_
 use ringside_bus::DmaSpace;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AeSource, CreateAddressHandle, QueuePairType};
-use ringside_spec::verbs::send::{DatagramDestination, DatagramHeader};
+use ringside_spec::verbs::send::DatagramHeader;
 use ringside_spec::verbs::{
     CompletionElement, CompletionExtension, QueueSide, ReceiveElement, SendElement,
 };
@@ -32,8 +32,8 @@ const ROUTE_HEADER_BYTES: usize = 40;
 /// Longest message where the context gives no path MTU.
 const MAX_BYTES: u32 = 4096;
 
-/// First UDP source port of RoCEv2. Source: rdma-core `verbs.h`, ROCE_V2_UDP_SPORT_MIN.
-const SOURCE_PORT_MIN: u16 = 0xC000;
+/// The operation in the completion of a datagram: that of no packet, in six bits.
+const UNREAD_OPERATION: u8 = 0x3F;
 
 ringside_spec::words! {
     /// A queue key whose top bit is set means the sender's own: InfiniBand Architecture
@@ -41,28 +41,6 @@ ringside_spec::words! {
     struct QueueKey: u32 {
         own: [31],
     }
-
-    /// A flow label: its halves make the UDP source port. Source: rdma-core `verbs.h`,
-    /// `ibv_flow_label_to_udp_sport`.
-    struct FlowLabel: u32 {
-        low: [13:0],
-        high: [19:14],
-    }
-}
-
-/// The UDP source port of a flow.
-fn source_port(flow_label: u32, from: u32, to: u32) -> u16 {
-    let label = match flow_label {
-        0 => {
-            let mut mixed = u64::from(from) * u64::from(to);
-            mixed ^= mixed >> 20;
-            mixed ^= mixed >> 40;
-            mixed as u32
-        }
-        given => given,
-    };
-    let label = FlowLabel(label);
-    SOURCE_PORT_MIN | (label.low() ^ label.high()) as u16
 }
 
 /// The lower layers of a datagram.
@@ -151,7 +129,7 @@ impl ActiveQueuePair<'_, '_> {
         let words = self.qp.send.read(work.index.into(), work.quanta.into());
         let element = SendElement::new(words.as_slice()).map_err(|_| AeCode::InvalidWqeFragment)?;
         let (header, to) = (element.datagram_header(), element.datagram_destination());
-        let (path, loopback) = self.datagram_path(header, to)?;
+        let (path, loopback) = self.datagram_path(header)?;
         let context = &self.qp.context;
         let queue_key = to.queue_key() as u32;
         let datagram = Datagram {
@@ -198,11 +176,7 @@ impl ActiveQueuePair<'_, '_> {
     }
 
     /// Destination of the element's address handle, and whether its packets are looped back.
-    fn datagram_path(
-        &mut self,
-        header: DatagramHeader,
-        to: DatagramDestination,
-    ) -> Result<(Path, bool), AeCode> {
+    fn datagram_path(&mut self, header: DatagramHeader) -> Result<(Path, bool), AeCode> {
         let number = header.address_handle() as u32;
         let handle = self.objects.address_handles.get(&number);
         let handle = handle.ok_or(AeCode::InvalidAddressHandle)?;
@@ -214,7 +188,8 @@ impl ActiveQueuePair<'_, '_> {
             self.objects.counters.count_no_route(handle.ipv4);
             return Err(AeCode::InvalidArpEntry);
         };
-        let port = source_port(handle.flow_label, self.qp.number, to.queue_pair() as u32);
+        // Address handles have no port.
+        let port = self.qp.context.source_port;
         Ok((path(handle, destination, port), handle.loopback))
     }
 
@@ -344,7 +319,8 @@ impl ActiveQueuePair<'_, '_> {
         };
         let element = CompletionElement {
             payload_bytes: length as u32,
-            operation: headers.opcode.0 % super::receive::OPERATION_CODES,
+            // No driver reads it, so that the value of a card is not known.
+            operation: UNREAD_OPERATION,
             extended: true,
             invalidated_or_ipv4: matches!(path.network, Network::V4(_)),
             invalidated_or_source: source_qp.value(),

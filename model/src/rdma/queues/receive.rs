@@ -23,7 +23,7 @@ use ringside_spec::verbs::{
 pub(in crate::rdma) const REMOTE_WRITE: AccessRights = AccessRights::ZERO.with_remote_write(true);
 
 /// Values of six bits: the part of a packet's opcode in a completion.
-pub(super) const OPERATION_CODES: u8 = 64;
+const OPERATION_CODES: u8 = 64;
 
 /// The reason why a payload was not placed.
 pub(super) enum Unplaced {

@@ -565,6 +565,7 @@ impl Rig {
             qp_number: qp.number,
             arp_index_valid: true,
             cq_numbers_valid: true,
+            ord_valid: true,
             qp_type: QueuePairType::RoceReliableConnected,
             next_state,
             ..ModifyQueuePair::ZERO

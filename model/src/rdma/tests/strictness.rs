@@ -1,6 +1,7 @@
 use super::rig::{BASE, DOMAIN, Rig};
 use ringside_bus::Iova;
 use ringside_spec::rdma::commands::*;
+use ringside_spec::rdma::qp_context::RoceQueuePairContext;
 use ringside_spec::rdma::registers as reg;
 use ringside_spec::rdma::segments::{SegmentData, SegmentEntry};
 use ringside_spec::verbs::{Fragment, SendOpcode};
@@ -456,4 +457,161 @@ fn a_queue_pair_of_iwarp_is_refused_without_blame() {
     let qp_type = QueuePairType::Iwarp;
     assert!(rig.command(0, CreateQueuePair { qp_type, ..command }).error);
     assert_eq!(rig.kinds(0), [""; 0]);
+}
+
+/// Drivers take a queue pair to a state with the same valid flags always.
+#[test]
+fn modifications_without_the_flags_of_their_state_are_named() {
+    type Change = fn(ModifyQueuePair) -> ModifyQueuePair;
+    let changes: [(QueuePairState, Change, bool); 6] = [
+        (QueuePairState::ReadyToReceive, |command| command, false),
+        (
+            QueuePairState::ReadyToReceive,
+            |command| ModifyQueuePair {
+                ord_valid: false,
+                ..command
+            },
+            false,
+        ),
+        (
+            QueuePairState::ReadyToReceive,
+            |command| ModifyQueuePair {
+                arp_index_valid: false,
+                ..command
+            },
+            true,
+        ),
+        (
+            QueuePairState::ReadyToReceive,
+            |command| ModifyQueuePair {
+                cq_numbers_valid: false,
+                ..command
+            },
+            true,
+        ),
+        (
+            QueuePairState::ReadyToSend,
+            |command| ModifyQueuePair {
+                ord_valid: false,
+                ..command
+            },
+            true,
+        ),
+        (
+            QueuePairState::Error,
+            |command| ModifyQueuePair {
+                arp_index_valid: false,
+                cq_numbers_valid: false,
+                ord_valid: false,
+                ..command
+            },
+            false,
+        ),
+    ];
+    for (state, change, is_breach) in changes {
+        let mut rig = Rig::new();
+        let cq = rig.cq(0, 3, 64);
+        let qp = rig.qp(0, 3, &cq);
+        if state == QueuePairState::ReadyToSend {
+            let command = rig.modify(&qp, QueuePairState::ReadyToReceive);
+            rig.done(0, command);
+        }
+        let command = rig.modify(&qp, state);
+        rig.done(0, change(command));
+        let expected: &[&str] = match is_breach {
+            true => &["MODIFY_QP lacks a valid flag of its state"],
+            false => &[],
+        };
+        assert_eq!(rig.kinds(0), expected, "{state:?}");
+    }
+}
+
+#[test]
+fn the_context_of_datagrams_may_name_no_path() {
+    type Change = fn(RoceQueuePairContext) -> RoceQueuePairContext;
+    let without = |context| RoceQueuePairContext {
+        ipv4: false,
+        local_ip: 0,
+        destination_ip: 0,
+        ttl: 0,
+        source_port: 0xC000,
+        ..context
+    };
+    let changes: [(Change, bool); 4] = [
+        (|context| context, false),
+        (
+            |context| RoceQueuePairContext {
+                local_ip: 1,
+                ..context
+            },
+            true,
+        ),
+        (
+            |context| RoceQueuePairContext {
+                source_port: 0,
+                ..context
+            },
+            true,
+        ),
+        (|context| RoceQueuePairContext { ttl: 64, ..context }, true),
+    ];
+    for (change, is_breach) in changes {
+        let mut rig = Rig::new();
+        let cq = rig.cq(0, 3, 64);
+        let (qp, command) = rig.describe_qp(0, 5, cq.number);
+        let context = RoceQueuePairContext::decode(&rig.get(0, qp.context_at));
+        let context = change(without(context));
+        rig.put(0, qp.context_at, &context.encode());
+        let qp_type = QueuePairType::RoceUnreliableDatagram;
+        rig.done(0, CreateQueuePair { qp_type, ..command });
+        let expected: &[&str] = match is_breach {
+            true => &["the context of a datagram queue pair names a path"],
+            false => &[],
+        };
+        assert_eq!(rig.kinds(0), expected);
+    }
+}
+
+#[test]
+fn windows_and_members_of_groups_with_flags_of_no_driver_are_named() {
+    let window = |remote_access, bind_without_key_check| {
+        let mut rig = Rig::new();
+        let command = AllocateStag {
+            protection_domain: DOMAIN,
+            stag_index: 4,
+            type_1: true,
+            remote_access,
+            bind_without_key_check,
+            ..AllocateStag::ZERO
+        };
+        rig.done(0, command);
+        rig.kinds(0)
+    };
+    let named = ["ALLOC_STAG of a window with a flag that no driver sets"];
+    assert_eq!(window(false, false), [""; 0]);
+    assert_eq!(window(true, false), named);
+    assert_eq!(window(false, true), named);
+
+    let mut rig = Rig::new();
+    let at = rig.ring_memory(0, 64);
+    let member = MulticastMember {
+        qp_number: 5,
+        pf_number: 3,
+        valid: true,
+        ..MulticastMember::ZERO
+    };
+    rig.put(0, at, &member.encode());
+    rig.done(
+        0,
+        CreateMulticastGroup {
+            member_list_address: BASE + at,
+            group_index: 9,
+            ipv4: true,
+            ..CreateMulticastGroup::ZERO
+        },
+    );
+    assert!(
+        rig.kinds(0)
+            .contains(&"a member of a multicast group names a function")
+    );
 }

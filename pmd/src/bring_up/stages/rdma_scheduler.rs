@@ -39,24 +39,29 @@ fn node(node_id: u16, parent_id: u16, vsi_number: u16, leaf: bool) -> WorkSchedu
     }
 }
 
+const fn delete_of(node: u16, parent: u16, vsi: u16, leaf: bool) -> Undo {
+    Undo::Rdma(RdmaUndo::DeleteSchedulerNode {
+        node,
+        parent,
+        vsi,
+        leaf,
+    })
+}
+
 fn run(context: &mut Context) -> Result<(), StageError> {
     let engine = context.engine()?;
     let admin = context.admin()?;
     let group = context.facts.rdma_group_node()?;
     let vsi = engine.facts.vsi_number;
-    let mut handle = 0;
+    let (mut handle, mut of_leaf) = (0, None);
     for (number, parent, leaf) in [(ROOT, ROOT, false), (VSI, ROOT, false), (LEAF, VSI, true)] {
-        let undo = context.record(Undo::Rdma(RdmaUndo::DeleteSchedulerNode {
-            node: number,
-            parent,
-            vsi,
-            leaf,
-        }));
+        let undo = context.record(delete_of(number, parent, vsi, leaf));
         let added = engine.control.execute(node(number, parent, vsi, leaf));
         if added.as_ref().is_err_and(ControlError::is_refusal) {
             context.discharge(undo);
         }
         handle = added.map_err(RdmaStageError::from)?.return_value;
+        of_leaf = leaf.then_some(undo);
     }
     if !HANDLES.contains(&handle) {
         return Err(StageError::Unusable {
@@ -65,10 +70,16 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         });
     }
     let queue_set = handle as u16;
+    // The leaf goes before the firmware forgets the queue set that it feeds. Source: irdma `ws.c`,
+    // irdma_remove_leaf.
+    if let Some(undo) = of_leaf {
+        context.discharge(undo);
+    }
     let _ = context.record(Undo::RemoveRdmaQueueSet {
         parent: group,
         queue_set,
     });
+    let _ = context.record(delete_of(LEAF, VSI, vsi, true));
     admin.add_rdma_queue_set(group, queue_set)?;
     let enable = WorkSchedulerNode {
         operation: SchedulerOperation::Modify,

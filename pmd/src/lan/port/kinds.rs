@@ -52,7 +52,7 @@ const FIELDS: [HashField; 4] = [
 
 /// Protocol numbers of field vectors. Source: ice `ice_protocol_type.h`.
 pub(super) mod protocol {
-    pub(in super::super) const VLAN: u8 = 16;
+    pub(in super::super) const MAC: u8 = 1;
     pub(in super::super) const ETHER_TYPE: u8 = 9;
     pub(in super::super) const IPV4: u8 = 32;
     pub(in super::super) const IPV6: u8 = 40;

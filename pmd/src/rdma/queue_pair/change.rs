@@ -6,14 +6,13 @@
 //! steps.
 
 use super::context::{Attributes, Path};
-use super::life::{modify, write_context};
+use super::life::{to_send, write_context};
 use super::{Connected, DatagramReady, QueuePair, timer_steps};
 use crate::rdma::claim::Claim;
 use crate::rdma::numbers::within;
 use crate::rdma::records::{QueuePairCondition, SendState};
 use crate::rdma::session::Session;
 use crate::rdma::{Access, RdmaError};
-use ringside_spec::rdma::commands::{ModifyQueuePair, QueuePairState as DeviceState};
 
 /// New values for a connection; `None` keeps the old one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,14 +104,7 @@ impl Session<'_> {
             if record.sending != SendState::Active {
                 return Ok(());
             }
-            let command = ModifyQueuePair {
-                arp_index_valid: path.is_some(),
-                cq_numbers_valid: true,
-                ord_valid: path.is_some(),
-                next_state: DeviceState::ReadyToSend,
-                ..modify(record, number)
-            };
-            let changed = session.execute(command);
+            let changed = session.execute(to_send(record, number));
             if changed.is_err()
                 && let Ok(record) = session.objects.queue_pairs.must(number)
             {

@@ -10,7 +10,7 @@ use ringside_qp::CompletionContext;
 use ringside_spec::rdma::commands::QueuePairType;
 use ringside_spec::rdma::qp_context::{
     ACK_CREDITS, CONGESTION_WINDOW, DEFAULT_P_KEY, INITIAL_LSN, ROCE_UDP_PORT,
-    RoceQueuePairContext, ird_code,
+    RoceQueuePairContext, SOURCE_PORT_WITHOUT_PATH, ird_code,
 };
 use std::net::IpAddr;
 
@@ -78,22 +78,21 @@ impl Attributes {
     }
 
     /// The context of queue pair `number`; `path` once it is connected.
+    ///
+    /// Datagrams take address, VLAN, hop limit and traffic class from their address handles: those
+    /// of the context stay 0. Source: irdma `verbs.c`, irdma_modify_qp_roce, which writes them for
+    /// IB_QP_AV only.
     pub(super) fn context(&self, number: u32, path: Option<&Path>) -> RoceQueuePairContext {
-        let unconnected = RoceQueuePairContext {
-            ipv4: self.local_address.is_ipv4(),
-            insert_vlan: self.vlan_tag.is_some(),
-            vlan_tag: self.vlan_tag.unwrap_or(0),
+        let without_path = RoceQueuePairContext {
             rq_wqe_size_code: self.receive_element_code,
             protection_domain: self.protection_domain,
             sq_address: self.send_address,
             rq_address: self.receive_address,
-            ttl: self.hop_limit,
-            tos: self.traffic_class,
             rq_size_code: self.receive_size_code,
             sq_size_code: self.send_size_code,
+            source_port: SOURCE_PORT_WITHOUT_PATH,
             destination_port: ROCE_UDP_PORT,
             send_mss: self.path_mtu as u16,
-            flow_label: self.flow_label,
             ack_credits: ACK_CREDITS,
             p_key: DEFAULT_P_KEY,
             q_key: self.queue_key,
@@ -116,8 +115,20 @@ impl Attributes {
             fast_register_enable: true,
             completion_context: self.completion_context.0,
             queue_set_handle: self.queue_set_handle,
-            local_ip: as_number(self.local_address),
             ..RoceQueuePairContext::ZERO
+        };
+        if self.kind == QueuePairType::RoceUnreliableDatagram {
+            return without_path;
+        }
+        let unconnected = RoceQueuePairContext {
+            ipv4: self.local_address.is_ipv4(),
+            insert_vlan: self.vlan_tag.is_some(),
+            vlan_tag: self.vlan_tag.unwrap_or(0),
+            ttl: self.hop_limit,
+            tos: self.traffic_class,
+            flow_label: self.flow_label,
+            local_ip: as_number(self.local_address),
+            ..without_path
         };
         let Some(Path { peer, arp_index }) = path else {
             return unconnected;

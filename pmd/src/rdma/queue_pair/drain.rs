@@ -1,12 +1,12 @@
 //! A connection that stops sending and resumes later (SQD).
 
-use super::life::modify;
+use super::life::{modify, to_send};
 use super::{Connected, Inner, QueuePair, Sending};
 use crate::Returned;
 use crate::rdma::RdmaError;
 use crate::rdma::claim::Claim;
 use crate::rdma::engine::{Engine, EngineState};
-use crate::rdma::records::{Condition, QueuePairCondition, SendState};
+use crate::rdma::records::{Condition, QueuePairCondition, QueuePairRecord, SendState};
 use crate::rdma::session::Session;
 use ringside_bus::clock::wait_for;
 use ringside_spec::rdma::commands::{ModifyQueuePair, QueuePairState as DeviceState};
@@ -163,7 +163,7 @@ impl Engine {
             }
             // Before the command: another thread may take the event before this one goes on.
             let before = state.set_sending(number, SendState::Draining)?;
-            if let Err(error) = state.move_drained(number, DeviceState::Closing) {
+            if let Err(error) = state.move_drained(number, to_drain) {
                 let _ = state.set_sending(number, before);
                 return Err(error);
             }
@@ -223,24 +223,32 @@ impl EngineState {
 }
 
 impl Session<'_> {
-    fn move_drained(&mut self, number: u32, next_state: DeviceState) -> Result<(), RdmaError> {
+    fn move_drained(
+        &mut self,
+        number: u32,
+        step: impl FnOnce(&QueuePairRecord, u32) -> ModifyQueuePair,
+    ) -> Result<(), RdmaError> {
         self.claimed(Claim::QueuePair(number), |session| {
             let record = session.objects.queue_pairs.must(number)?;
             if record.condition.get() != QueuePairCondition::Usable {
                 return Err(RdmaError::Failed { queue_pair: number });
             }
-            let command = ModifyQueuePair {
-                next_state,
-                ..modify(record, number)
-            };
-            session.execute(command)?;
+            session.execute(step(record, number))?;
             Ok(())
         })
     }
 
     fn resume(&mut self, number: u32) -> Result<(), RdmaError> {
-        self.move_drained(number, DeviceState::ReadyToSend)?;
+        self.move_drained(number, to_send)?;
         self.set_sending(number, SendState::Active)?;
         Ok(())
+    }
+}
+
+/// The step that lets it send what is under way and then stop.
+fn to_drain(record: &QueuePairRecord, number: u32) -> ModifyQueuePair {
+    ModifyQueuePair {
+        next_state: DeviceState::Closing,
+        ..modify(record, number)
     }
 }

@@ -110,12 +110,7 @@ impl Session<'_> {
             arp_index,
         };
         write_context(&record.memory, attributes, number, Some(&path));
-        let ready_to_receive = ModifyQueuePair {
-            arp_index_valid: true,
-            cq_numbers_valid: true,
-            next_state: DeviceState::ReadyToReceive,
-            ..modify(record, number)
-        };
+        let ready_to_receive = to_receive(record, number);
         record.was_connected = true;
         self.execute(ready_to_receive)?;
         Ok(path)
@@ -141,14 +136,7 @@ impl Session<'_> {
     ) -> Result<(), RdmaError> {
         let record = self.objects.queue_pairs.must(number)?;
         write_context(&record.memory, attributes, number, Some(path));
-        let ready_to_send = ModifyQueuePair {
-            arp_index_valid: true,
-            cq_numbers_valid: true,
-            ord_valid: true,
-            next_state: DeviceState::ReadyToSend,
-            ..modify(record, number)
-        };
-        self.execute(ready_to_send)?;
+        self.execute(to_send(record, number))?;
         self.objects.queue_pairs.must_mut(number)?.sending = SendState::Active;
         Ok(())
     }
@@ -171,15 +159,8 @@ impl Session<'_> {
     ) -> Result<(), RdmaError> {
         let record = self.objects.queue_pairs.must_mut(number)?;
         write_context(&record.memory, attributes, number, None);
-        let ready_to_receive = ModifyQueuePair {
-            cq_numbers_valid: true,
-            next_state: DeviceState::ReadyToReceive,
-            ..modify(record, number)
-        };
-        let ready_to_send = ModifyQueuePair {
-            next_state: DeviceState::ReadyToSend,
-            ..ready_to_receive
-        };
+        let ready_to_receive = to_receive(record, number);
+        let ready_to_send = to_send(record, number);
         record.was_connected = true;
         self.execute(ready_to_receive)?;
         self.execute(ready_to_send)?;
@@ -339,6 +320,27 @@ pub(super) fn modify(record: &QueuePairRecord, number: u32) -> ModifyQueuePair {
         qp_number: number,
         qp_type: record.kind,
         ..ModifyQueuePair::ZERO
+    }
+}
+
+/// The step to the state in which a queue pair of any kind receives.
+///
+/// Source: irdma `verbs.c`, irdma_modify_qp_roce, for the flags of this step and the next.
+pub(super) fn to_receive(record: &QueuePairRecord, number: u32) -> ModifyQueuePair {
+    ModifyQueuePair {
+        arp_index_valid: true,
+        cq_numbers_valid: true,
+        next_state: DeviceState::ReadyToReceive,
+        ..modify(record, number)
+    }
+}
+
+/// The step to the state in which it sends too, also from there and after a drain.
+pub(super) fn to_send(record: &QueuePairRecord, number: u32) -> ModifyQueuePair {
+    ModifyQueuePair {
+        ord_valid: true,
+        next_state: DeviceState::ReadyToSend,
+        ..to_receive(record, number)
     }
 }
 

@@ -101,9 +101,11 @@ commands! {
         page_size: PageSize = 3[47:46],
         /// Access rights.
         access_rights: AccessRights = 3[52:48],
-        /// Peers may have access.
+        /// Peers may have access. Drivers leave it clear for windows: irdma `ctrl.c`,
+        /// `irdma_sc_mw_alloc`.
         remote_access: bool = 3[53],
-        /// Memory window of type 1: bind without checking the key.
+        /// Memory window of type 1: bind without checking the key. Drivers leave it clear, and
+        /// raise the key with each bind: rdma-core `uverbs.c`, `irdma_ubind_mw`.
         bind_without_key_check: bool = 3[58],
         /// Use `hmc_function_index`.
         use_hmc_function_index: bool = 3[60],

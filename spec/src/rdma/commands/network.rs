@@ -204,7 +204,7 @@ layout! {
     pub struct MulticastMember: [u64; 1] {
         /// Number of the queue pair.
         qp_number: u32 = 0[17:0],
-        /// Physical function.
+        /// Physical function. No driver sets it, nor the fields of the virtual function.
         pf_number: u8 = 0[21:18],
         /// Virtual function; valid with `is_vf`.
         vf_number: u8 = 0[28:22],

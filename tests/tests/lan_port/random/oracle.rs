@@ -194,9 +194,7 @@ fn is_for(packets: &FlowMatch, frame: &Frame) -> bool {
         RuleKind::All => true,
     };
     of_kind
-        && packets
-            .vlan
-            .is_none_or(|vlan| frame.vlan.unwrap_or(0) == vlan)
+        && packets.vlan.is_none_or(|vlan| frame.vlan == Some(vlan))
         && packets.ether_type.is_none_or(|kind| kind == 0x88B5)
         && packets.source_port.is_none_or(|port| port == frame.ports.0)
         && packets

@@ -49,7 +49,8 @@ impl fmt::Display for RuleKind {
 pub struct FlowMatch {
     /// Their kind.
     pub kind: RuleKind,
-    /// VLAN id of the outermost tag, 0..=4094. Packets without a tag have VLAN 0.
+    /// VLAN id of the outermost tag, 0..=4094. The tag's type is 0x8100. Packets without a tag are
+    /// in no VLAN, also not in 0.
     pub vlan: Option<u16>,
     /// Type of the payload; for [`RuleKind::Ethernet`].
     pub ether_type: Option<u16>,
@@ -122,6 +123,8 @@ pub struct RuleNumber(pub u32);
 /// A field of a rule. In the order in which profiles name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Field {
+    /// type of the tag: without a tag, its VLAN would be bytes of the next header
+    TagType,
     Vlan,
     EtherType,
     Protocol,
@@ -134,6 +137,7 @@ pub(super) enum Field {
 impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::TagType => "type of the tag",
             Self::Vlan => "VLAN",
             Self::EtherType => "EtherType",
             Self::Protocol => "protocol",
@@ -145,9 +149,10 @@ impl fmt::Display for Field {
     }
 }
 
-/// Fields, as a text.
+/// Fields that users name, as a text.
 pub(super) fn names(fields: &BTreeSet<Field>) -> String {
-    let names: Vec<String> = fields.iter().map(ToString::to_string).collect();
+    let given = fields.iter().filter(|field| **field != Field::TagType);
+    let names: Vec<String> = given.map(ToString::to_string).collect();
     names.join(", ")
 }
 
@@ -242,7 +247,10 @@ impl PacketKind {
             })
         };
         match (self, field) {
-            (_, Field::Vlan) => Some(one(protocol::VLAN, 0, 0x0FFF)),
+            // Where ice has them (`ice_flow.c`, ice_flds_info and ice_flow_xtract_fld): a parser
+            // in single VLAN mode does not know the header of an outer tag (number 16).
+            (_, Field::TagType) => Some(one(protocol::MAC, 12, u16::MAX)),
+            (_, Field::Vlan) => Some(one(protocol::MAC, 14, 0x0FFF)),
             (Self::Ethernet, Field::EtherType) => Some(one(protocol::ETHER_TYPE, 0, u16::MAX)),
             (Self::Flow(FlowKind::OtherV4), Field::Protocol) => {
                 Some(one(protocol::IPV4, 8, 0x00FF))
@@ -286,6 +294,7 @@ impl FlowMatch {
     /// Fields that have a value.
     pub(super) fn fields(&self) -> BTreeSet<Field> {
         let given = [
+            (Field::TagType, self.vlan.is_some()),
             (Field::Vlan, self.vlan.is_some()),
             (Field::EtherType, self.ether_type.is_some()),
             (Field::Protocol, self.protocol.is_some()),

@@ -157,6 +157,22 @@ fn a_tag_and_a_type_are_in_the_packet() {
 }
 
 #[test]
+fn the_vlan_is_compared_in_the_header_of_ethernet() {
+    for kind in [PacketKind::Flow(FlowKind::UdpV4), PacketKind::Ethernet] {
+        let packets = FlowMatch {
+            vlan: Some(100),
+            ..FlowMatch::of(RuleKind::All)
+        };
+        let input = InputSet::of(kind, &packets.fields());
+        assert_eq!(input.words, [(1, 12), (1, 14)]);
+        let masks: Vec<_> = input.masks.iter().map(|mask| mask.bits()).collect();
+        assert_eq!(masks, [0x0FFF], "priority bits are no part of the VLAN");
+        // As its words are in the packet that describes the rule.
+        assert_eq!(packet(kind, &packets)[12..16], [0x81, 0, 0, 100]);
+    }
+}
+
+#[test]
 fn rules_that_no_device_can_do_are_refused_by_name() {
     use std::net::Ipv4Addr;
     let tcp = FlowMatch::of(RuleKind::Flow(FlowKind::TcpV4));

@@ -59,6 +59,35 @@ fn the_path_mtu_is_the_smaller_one_and_sequence_numbers_go_where_they_belong() {
 }
 
 #[test]
+fn the_context_of_datagrams_names_no_path() {
+    let mut attributes = Attributes {
+        vlan_tag: Some(0x6005),
+        traffic_class: 0x20,
+        flow_label: 0x1_2345,
+        ..attributes()
+    };
+    let connected = attributes.context(5, None);
+    attributes.kind = QueuePairType::RoceUnreliableDatagram;
+    for local in ["10.0.0.1", "fe80::1"] {
+        attributes.local_address = local.parse().unwrap();
+        let datagrams = attributes.context(5, None);
+        // Every other field is that of a connection.
+        let expected = RoceQueuePairContext {
+            local_ip: 0,
+            ipv4: false,
+            insert_vlan: false,
+            vlan_tag: 0,
+            ttl: 0,
+            tos: 0,
+            flow_label: 0,
+            source_port: 0xC000,
+            ..connected
+        };
+        assert_eq!(datagrams, expected, "{local}");
+    }
+}
+
+#[test]
 fn the_encoded_context_has_no_undefined_bits() {
     let path = Path {
         peer: peer("10.0.0.2"),
