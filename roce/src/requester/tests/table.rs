@@ -96,158 +96,125 @@ const WRONG_LENGTH: Expected = Expected::Ends(RequesterFaultReason::ResponseLeng
 });
 
 fn expected(state: State, happening: Happening) -> Expected {
+    match state {
+        State::Idle => match happening {
+            Happening::Post => Expected::Takes,
+            _ => Expected::Nothing,
+        },
+        State::Stopped => Expected::Nothing,
+        State::ReadSent => read_sent(happening),
+        State::ReadPartly => read_partly(happening),
+        State::Sending | State::Sent | State::NotReady | State::Repeating | State::LastTry => {
+            writes(state, happening)
+        }
+    }
+}
+
+/// A read waits for its first response.
+fn read_sent(happening: Happening) -> Expected {
+    use Expected as E;
+    use Happening as H;
+    match happening {
+        // its response was lost
+        H::AckFirst | H::AckSecond | H::ReadLastAtSecond | H::ReadLastShortAtSecond => {
+            E::Repeats(0)
+        }
+        H::SequenceErrorAtFirst | H::SequenceErrorAtSecond => E::Repeats(0),
+        H::NotReadyAtFirst | H::TimeIsUp => E::Repeats(0),
+        H::InvalidAtFirst => INVALID,
+        H::AccessAtFirst => ACCESS,
+        H::OperationAtFirst | H::UnknownNakAtFirst => OPERATION,
+        H::ReadFirstAtFirst => E::Places(0),
+        H::ReadOnlyAtFirst => WRONG_KIND,
+        H::Post => E::Takes,
+        H::AckUnsent
+        | H::AckOld
+        | H::AckOtherPartition
+        | H::ReservedSyndrome
+        | H::AtomicAcknowledge
+        | H::Request
+        | H::TimeIsNotUp
+        | H::NextPacket => E::Nothing,
+    }
+}
+
+/// The first of two responses has arrived.
+fn read_partly(happening: Happening) -> Expected {
+    use Expected as E;
+    use Happening as H;
+    match happening {
+        // the first number has been answered
+        H::AckFirst
+        | H::SequenceErrorAtFirst
+        | H::InvalidAtFirst
+        | H::AccessAtFirst
+        | H::OperationAtFirst
+        | H::UnknownNakAtFirst
+        | H::NotReadyAtFirst
+        | H::ReadFirstAtFirst
+        | H::ReadOnlyAtFirst => E::Nothing,
+        H::AckSecond | H::SequenceErrorAtSecond | H::TimeIsUp => E::Repeats(0),
+        H::ReadLastAtSecond => E::Places(1),
+        H::ReadLastShortAtSecond => WRONG_LENGTH,
+        H::Post => E::Takes,
+        H::AckUnsent
+        | H::AckOld
+        | H::AckOtherPartition
+        | H::ReservedSyndrome
+        | H::AtomicAcknowledge
+        | H::Request
+        | H::TimeIsNotUp
+        | H::NextPacket => E::Nothing,
+    }
+}
+
+/// Writes are under way: one of three packets with two sent, or two of one packet each.
+fn writes(state: State, happening: Happening) -> Expected {
     use Expected as E;
     use Happening as H;
     use State as S;
-    match (state, happening) {
-        // answers to nothing
-        (
-            S::Idle,
-            H::AckFirst
-            | H::AckSecond
-            | H::SequenceErrorAtFirst
-            | H::SequenceErrorAtSecond
-            | H::InvalidAtFirst
-            | H::AccessAtFirst
-            | H::OperationAtFirst
-            | H::UnknownNakAtFirst
-            | H::NotReadyAtFirst
-            | H::ReadFirstAtFirst
-            | H::ReadOnlyAtFirst
-            | H::ReadLastAtSecond
-            | H::ReadLastShortAtSecond
-            | H::TimeIsUp
-            | H::NextPacket,
-        ) => E::Nothing,
-        (
-            S::Stopped,
-            H::AckFirst
-            | H::AckSecond
-            | H::SequenceErrorAtFirst
-            | H::SequenceErrorAtSecond
-            | H::InvalidAtFirst
-            | H::AccessAtFirst
-            | H::OperationAtFirst
-            | H::UnknownNakAtFirst
-            | H::NotReadyAtFirst
-            | H::ReadFirstAtFirst
-            | H::ReadOnlyAtFirst
-            | H::ReadLastAtSecond
-            | H::ReadLastShortAtSecond
-            | H::TimeIsUp
-            | H::NextPacket
-            | H::Post,
-        ) => E::Nothing,
-        (
-            S::Idle
-            | S::Sending
-            | S::Sent
-            | S::ReadSent
-            | S::ReadPartly
-            | S::NotReady
-            | S::Repeating
-            | S::LastTry
-            | S::Stopped,
-            H::AckUnsent
-            | H::AckOld
-            | H::AckOtherPartition
-            | H::ReservedSyndrome
-            | H::AtomicAcknowledge
-            | H::Request
-            | H::TimeIsNotUp,
-        ) => E::Nothing,
+    match happening {
+        // one message of three packets
+        H::AckFirst | H::AckSecond if state == S::Sending => E::Completes(0),
+        H::SequenceErrorAtSecond if state == S::Sending => E::Repeats(0),
+        H::AckFirst => E::Completes(1),
+        H::AckSecond => E::Completes(2),
 
-        // acknowledgements of writes
-        (S::Sending, H::AckFirst | H::AckSecond) => E::Completes(0),
-        (S::Sent | S::NotReady | S::Repeating | S::LastTry, H::AckFirst) => E::Completes(1),
-        (S::Sent | S::NotReady | S::Repeating | S::LastTry, H::AckSecond) => E::Completes(2),
-        // of a read: its response was lost
-        (S::ReadSent, H::AckFirst | H::AckSecond) => E::Repeats(0),
-        // the first number has been answered
-        (
-            S::ReadPartly,
-            H::AckFirst
-            | H::SequenceErrorAtFirst
-            | H::InvalidAtFirst
-            | H::AccessAtFirst
-            | H::OperationAtFirst
-            | H::UnknownNakAtFirst
-            | H::NotReadyAtFirst
-            | H::ReadFirstAtFirst
-            | H::ReadOnlyAtFirst,
-        ) => E::Nothing,
-        (S::ReadPartly, H::AckSecond | H::SequenceErrorAtSecond) => E::Repeats(0),
-
-        // refusals
-        (S::Sending | S::Sent | S::ReadSent | S::NotReady, H::SequenceErrorAtFirst) => {
-            E::Repeats(0)
-        }
         // it goes back for this very loss already
-        (S::Repeating, H::SequenceErrorAtFirst) => E::Nothing,
-        // the retry that the time-out took is the one for this loss
-        (S::LastTry, H::SequenceErrorAtFirst) => E::Repeats(0),
+        H::SequenceErrorAtFirst if state == S::Repeating => E::Nothing,
+        // with the last try: the retry that the time-out took is the one for this loss
+        H::SequenceErrorAtFirst => E::Repeats(0),
         // the packets before it arrived: that is progress, and the retries count from zero again
-        (S::Sent | S::NotReady | S::Repeating | S::LastTry, H::SequenceErrorAtSecond) => {
-            E::Repeats(1)
-        }
-        (S::Sending | S::ReadSent, H::SequenceErrorAtSecond) => E::Repeats(0),
-        (
-            S::Sending | S::Sent | S::ReadSent | S::NotReady | S::Repeating | S::LastTry,
-            H::InvalidAtFirst,
-        ) => INVALID,
-        (
-            S::Sending | S::Sent | S::ReadSent | S::NotReady | S::Repeating | S::LastTry,
-            H::AccessAtFirst,
-        ) => ACCESS,
-        (
-            S::Sending | S::Sent | S::ReadSent | S::NotReady | S::Repeating | S::LastTry,
-            H::OperationAtFirst | H::UnknownNakAtFirst,
-        ) => OPERATION,
-        // its retries have a count of their own
-        (S::Sending | S::Sent | S::ReadSent | S::Repeating | S::LastTry, H::NotReadyAtFirst) => {
-            E::Repeats(0)
-        }
+        H::SequenceErrorAtSecond => E::Repeats(1),
+        H::InvalidAtFirst => INVALID,
+        H::AccessAtFirst => ACCESS,
+        H::OperationAtFirst | H::UnknownNakAtFirst => OPERATION,
         // nothing was sent since the first of them: it is a copy
-        (S::NotReady, H::NotReadyAtFirst) => E::Nothing,
+        H::NotReadyAtFirst if state == S::NotReady => E::Nothing,
+        // its retries have a count of their own
+        H::NotReadyAtFirst => E::Repeats(0),
 
-        // read responses where no read waits for them
-        (
-            S::Sending | S::Sent | S::NotReady | S::Repeating | S::LastTry,
-            H::ReadFirstAtFirst
-            | H::ReadOnlyAtFirst
-            | H::ReadLastAtSecond
-            | H::ReadLastShortAtSecond,
-        ) => E::Nothing,
-        // and where one does
-        (S::ReadSent, H::ReadFirstAtFirst) => E::Places(0),
-        (S::ReadSent, H::ReadOnlyAtFirst) => WRONG_KIND,
-        (S::ReadSent, H::ReadLastAtSecond | H::ReadLastShortAtSecond) => E::Repeats(0),
-        (S::ReadPartly, H::ReadLastAtSecond) => E::Places(1),
-        (S::ReadPartly, H::ReadLastShortAtSecond) => WRONG_LENGTH,
+        // no read waits for them
+        H::ReadFirstAtFirst
+        | H::ReadOnlyAtFirst
+        | H::ReadLastAtSecond
+        | H::ReadLastShortAtSecond => E::Nothing,
 
-        // time
-        (S::Sending | S::Sent | S::ReadSent | S::ReadPartly, H::TimeIsUp) => E::Repeats(0),
-        (S::LastTry, H::TimeIsUp) => TRIED_ENOUGH,
+        H::TimeIsUp if state == S::LastTry => TRIED_ENOUGH,
         // nothing was sent again yet, so there is nothing to wait for
-        (S::NotReady | S::Repeating, H::TimeIsUp) => E::Nothing,
+        H::TimeIsUp if matches!(state, S::NotReady | S::Repeating) => E::Nothing,
+        H::TimeIsUp => E::Repeats(0),
 
-        // calls
-        (
-            S::Idle
-            | S::Sending
-            | S::Sent
-            | S::ReadSent
-            | S::ReadPartly
-            | S::NotReady
-            | S::Repeating
-            | S::LastTry,
-            H::Post,
-        ) => E::Takes,
-        (
-            S::Sending | S::Sent | S::ReadSent | S::ReadPartly | S::NotReady | S::LastTry,
-            H::NextPacket,
-        ) => E::Nothing,
-        (S::Repeating, H::NextPacket) => E::Sends(0),
+        H::Post => E::Takes,
+        H::NextPacket if state == S::Repeating => E::Sends(0),
+        H::AckUnsent
+        | H::AckOld
+        | H::AckOtherPartition
+        | H::ReservedSyndrome
+        | H::AtomicAcknowledge
+        | H::Request
+        | H::TimeIsNotUp
+        | H::NextPacket => E::Nothing,
     }
 }
 

@@ -86,164 +86,118 @@ enum Expected {
 }
 
 fn expected(state: State, arrival: Arrival) -> Expected {
+    match state {
+        State::BetweenMessages | State::AfterGap | State::AfterNotReady | State::ReadsFull => {
+            between_messages(state, arrival)
+        }
+        State::InSend => in_send(arrival),
+        State::InWrite => in_write(arrival),
+        State::Stopped => Expected::Silence,
+    }
+}
+
+/// Between messages. The missing packet closes an open gap, and a receiver that was not ready is
+/// queried again.
+fn between_messages(state: State, arrival: Arrival) -> Expected {
     use Arrival as A;
     use Expected as E;
     use State as S;
-    match (state, arrival) {
-        // between messages; the missing packet closes an open gap, and a receiver that was not
-        // ready is queried again
-        (
-            S::BetweenMessages | S::AfterGap | S::AfterNotReady | S::ReadsFull,
-            A::SendFirst | A::WriteFirst | A::WriteOnly,
-        ) => E::Taken,
-        (
-            S::BetweenMessages | S::AfterGap | S::AfterNotReady | S::ReadsFull,
-            A::SendOnly | A::SendOnlyImmediate | A::SendOnlyInvalidate | A::WriteOnlyImmediate,
-        ) => E::Received,
-        (
-            S::BetweenMessages | S::AfterGap | S::AfterNotReady | S::ReadsFull,
-            A::SendMiddle
-            | A::SendLast
-            | A::SendLastImmediate
-            | A::SendLastInvalidate
-            | A::WriteMiddle
-            | A::WriteLast
-            | A::WriteLastImmediate
-            | A::CompareSwap
-            | A::FetchAdd
-            | A::SendOnlyTooLong
-            | A::SendFirstShort
-            | A::SendLastEmpty,
-        ) => E::Invalid,
-        (S::BetweenMessages | S::AfterGap | S::AfterNotReady, A::ReadRequest) => E::Answered,
+    match arrival {
+        A::SendFirst | A::WriteFirst | A::WriteOnly => E::Taken,
+        A::SendOnly | A::SendOnlyImmediate | A::SendOnlyInvalidate | A::WriteOnlyImmediate => {
+            E::Received
+        }
+        A::SendMiddle
+        | A::SendLast
+        | A::SendLastImmediate
+        | A::SendLastInvalidate
+        | A::WriteMiddle
+        | A::WriteLast
+        | A::WriteLastImmediate
+        | A::CompareSwap
+        | A::FetchAdd
+        | A::SendOnlyTooLong
+        | A::SendFirstShort
+        | A::SendLastEmpty => E::Invalid,
         // more reads than were agreed
-        (S::ReadsFull, A::ReadRequest | A::ReadForbidden) => E::Invalid,
-        (
-            S::BetweenMessages | S::AfterGap | S::AfterNotReady | S::ReadsFull,
-            A::SendOnlyWithoutReceive,
-        ) => E::NotReady,
-        (
-            S::BetweenMessages | S::AfterGap | S::AfterNotReady | S::ReadsFull,
-            A::WriteOnlyForbidden | A::SendOnlyInvalidateForbidden,
-        ) => E::Access,
-        (S::BetweenMessages | S::AfterGap | S::AfterNotReady, A::ReadForbidden) => E::Access,
-
-        // inside a send
-        (S::InSend, A::SendMiddle) => E::Taken,
-        (S::InSend, A::SendLast | A::SendLastImmediate | A::SendLastInvalidate) => E::Received,
-        (
-            S::InSend,
-            A::SendFirst
-            | A::SendOnly
-            | A::SendOnlyImmediate
-            | A::SendOnlyInvalidate
-            | A::WriteFirst
-            | A::WriteMiddle
-            | A::WriteLast
-            | A::WriteLastImmediate
-            | A::WriteOnly
-            | A::WriteOnlyImmediate
-            | A::ReadRequest
-            | A::CompareSwap
-            | A::FetchAdd
-            | A::SendOnlyWithoutReceive
-            | A::SendOnlyTooLong
-            | A::SendFirstShort
-            | A::SendLastEmpty
-            | A::WriteOnlyForbidden
-            | A::ReadForbidden
-            | A::SendOnlyInvalidateForbidden,
-        ) => E::Invalid,
-
-        // inside a write
-        (S::InWrite, A::WriteMiddle | A::WriteLast) => E::Taken,
-        (S::InWrite, A::WriteLastImmediate) => E::Received,
-        (
-            S::InWrite,
-            A::SendFirst
-            | A::SendMiddle
-            | A::SendLast
-            | A::SendLastImmediate
-            | A::SendLastInvalidate
-            | A::SendOnly
-            | A::SendOnlyImmediate
-            | A::SendOnlyInvalidate
-            | A::WriteFirst
-            | A::WriteOnly
-            | A::WriteOnlyImmediate
-            | A::ReadRequest
-            | A::CompareSwap
-            | A::FetchAdd
-            | A::SendOnlyWithoutReceive
-            | A::SendOnlyTooLong
-            | A::SendFirstShort
-            | A::SendLastEmpty
-            | A::WriteOnlyForbidden
-            | A::ReadForbidden
-            | A::SendOnlyInvalidateForbidden,
-        ) => E::Invalid,
-
-        // out of order
-        (S::BetweenMessages | S::InSend | S::InWrite | S::ReadsFull, A::Ahead) => E::Gap,
-        (S::AfterGap | S::AfterNotReady, A::Ahead) => E::StillGap,
-        (
-            S::BetweenMessages
-            | S::InSend
-            | S::InWrite
-            | S::AfterGap
-            | S::AfterNotReady
-            | S::ReadsFull,
-            A::WriteAgain,
-        ) => E::Again,
-        (
-            S::BetweenMessages | S::InSend | S::InWrite | S::AfterGap | S::AfterNotReady,
-            A::ReadAgain,
-        ) => E::Answered,
+        A::ReadRequest | A::ReadForbidden if state == S::ReadsFull => E::Invalid,
+        A::ReadRequest => E::Answered,
+        A::SendOnlyWithoutReceive => E::NotReady,
+        A::WriteOnlyForbidden | A::SendOnlyInvalidateForbidden | A::ReadForbidden => E::Access,
+        A::Ahead if matches!(state, S::AfterGap | S::AfterNotReady) => E::StillGap,
+        A::Ahead => E::Gap,
+        A::WriteAgain => E::Again,
         // there is no room to remember it: the peer asks once more
-        (S::ReadsFull, A::ReadAgain) => E::Silence,
-        (
-            S::BetweenMessages
-            | S::InSend
-            | S::InWrite
-            | S::AfterGap
-            | S::AfterNotReady
-            | S::ReadsFull,
-            A::TooOld | A::OtherPartition | A::Response,
-        ) => E::Silence,
+        A::ReadAgain if state == S::ReadsFull => E::Silence,
+        A::ReadAgain => E::Answered,
+        A::TooOld | A::OtherPartition | A::Response => E::Silence,
+    }
+}
 
-        (
-            S::Stopped,
-            A::SendFirst
-            | A::SendMiddle
-            | A::SendLast
-            | A::SendLastImmediate
-            | A::SendLastInvalidate
-            | A::SendOnly
-            | A::SendOnlyImmediate
-            | A::SendOnlyInvalidate
-            | A::WriteFirst
-            | A::WriteMiddle
-            | A::WriteLast
-            | A::WriteLastImmediate
-            | A::WriteOnly
-            | A::WriteOnlyImmediate
-            | A::ReadRequest
-            | A::CompareSwap
-            | A::FetchAdd
-            | A::SendOnlyWithoutReceive
-            | A::SendOnlyTooLong
-            | A::SendFirstShort
-            | A::SendLastEmpty
-            | A::WriteOnlyForbidden
-            | A::ReadForbidden
-            | A::SendOnlyInvalidateForbidden
-            | A::Ahead
-            | A::WriteAgain
-            | A::ReadAgain
-            | A::TooOld
-            | A::OtherPartition
-            | A::Response,
-        ) => E::Silence,
+fn in_send(arrival: Arrival) -> Expected {
+    use Arrival as A;
+    use Expected as E;
+    match arrival {
+        A::SendMiddle => E::Taken,
+        A::SendLast | A::SendLastImmediate | A::SendLastInvalidate => E::Received,
+        A::SendFirst
+        | A::SendOnly
+        | A::SendOnlyImmediate
+        | A::SendOnlyInvalidate
+        | A::WriteFirst
+        | A::WriteMiddle
+        | A::WriteLast
+        | A::WriteLastImmediate
+        | A::WriteOnly
+        | A::WriteOnlyImmediate
+        | A::ReadRequest
+        | A::CompareSwap
+        | A::FetchAdd
+        | A::SendOnlyWithoutReceive
+        | A::SendOnlyTooLong
+        | A::SendFirstShort
+        | A::SendLastEmpty
+        | A::WriteOnlyForbidden
+        | A::ReadForbidden
+        | A::SendOnlyInvalidateForbidden => E::Invalid,
+        A::Ahead => E::Gap,
+        A::WriteAgain => E::Again,
+        A::ReadAgain => E::Answered,
+        A::TooOld | A::OtherPartition | A::Response => E::Silence,
+    }
+}
+
+fn in_write(arrival: Arrival) -> Expected {
+    use Arrival as A;
+    use Expected as E;
+    match arrival {
+        A::WriteMiddle | A::WriteLast => E::Taken,
+        A::WriteLastImmediate => E::Received,
+        A::SendFirst
+        | A::SendMiddle
+        | A::SendLast
+        | A::SendLastImmediate
+        | A::SendLastInvalidate
+        | A::SendOnly
+        | A::SendOnlyImmediate
+        | A::SendOnlyInvalidate
+        | A::WriteFirst
+        | A::WriteOnly
+        | A::WriteOnlyImmediate
+        | A::ReadRequest
+        | A::CompareSwap
+        | A::FetchAdd
+        | A::SendOnlyWithoutReceive
+        | A::SendOnlyTooLong
+        | A::SendFirstShort
+        | A::SendLastEmpty
+        | A::WriteOnlyForbidden
+        | A::ReadForbidden
+        | A::SendOnlyInvalidateForbidden => E::Invalid,
+        A::Ahead => E::Gap,
+        A::WriteAgain => E::Again,
+        A::ReadAgain => E::Answered,
+        A::TooOld | A::OtherPartition | A::Response => E::Silence,
     }
 }
 
