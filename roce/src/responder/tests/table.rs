@@ -8,7 +8,7 @@
 //! (in the error state everything is dropped silently). Atomic operations, which the E810 does not
 //! have, are requests that make no sense: 9.7.4.1.4. A pair that is missing does not compile.
 
-use super::{Bench, FORBIDDEN, MTU, START, headers, write};
+use super::{FORBIDDEN, MTU, ResponderWithHost, START, headers, write};
 use crate::packet::{AtomicRequest, RemoteBuffer};
 use crate::responder::*;
 use strum::VariantArray;
@@ -202,40 +202,40 @@ fn in_write(arrival: Arrival) -> Expected {
 }
 
 /// A connection that took a write and answered a read, and then came to be in `state`.
-fn bench_in(state: State, arrival: Arrival) -> Bench {
-    let mut bench = Bench::new();
-    bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
-    bench.take(write(START + 1, Opcode::READ_REQUEST, 8), 0);
-    bench.answers();
+fn responder_in(state: State, arrival: Arrival) -> ResponderWithHost {
+    let mut rig = ResponderWithHost::new();
+    rig.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    rig.take(write(START + 1, Opcode::READ_REQUEST, 8), 0);
+    rig.answers();
     let next = START + 2;
     match state {
         State::BetweenMessages => {}
         State::InSend => {
-            bench.take(write(next, Opcode::SEND_FIRST, 0), MTU);
+            rig.take(write(next, Opcode::SEND_FIRST, 0), MTU);
         }
         State::InWrite => {
             // one more packet is missing, or two
             let middle = arrival == Arrival::WriteMiddle;
             let length = if middle { 3 * MTU } else { MTU + 8 };
-            bench.take(write(next, Opcode::WRITE_FIRST, length), MTU);
+            rig.take(write(next, Opcode::WRITE_FIRST, length), MTU);
         }
         State::AfterGap => {
-            bench.take(write(next + 1, Opcode::WRITE_ONLY, 8), 8);
+            rig.take(write(next + 1, Opcode::WRITE_ONLY, 8), 8);
         }
         State::AfterNotReady => {
-            let receives = std::mem::take(&mut bench.host.receives);
-            bench.take(write(next, Opcode::SEND_ONLY, 0), 8);
-            bench.host.receives = receives;
+            let receives = std::mem::take(&mut rig.host.receives);
+            rig.take(write(next, Opcode::SEND_ONLY, 0), 8);
+            rig.host.receives = receives;
         }
         State::ReadsFull => {
-            bench.take(write(next, Opcode::READ_REQUEST, 8), 0);
-            bench.take(write(next + 1, Opcode::READ_REQUEST, 8), 0);
-            return bench;
+            rig.take(write(next, Opcode::READ_REQUEST, 8), 0);
+            rig.take(write(next + 1, Opcode::READ_REQUEST, 8), 0);
+            return rig;
         }
-        State::Stopped => bench.responder.stop(),
+        State::Stopped => rig.responder.stop(),
     }
-    bench.answers();
-    bench
+    rig.answers();
+    rig
 }
 
 /// The packet, and its payload's length.
@@ -300,18 +300,18 @@ fn packet(arrival: Arrival, state: State, expected: u32) -> (TransportHeaders, u
 }
 
 /// The result: the outcome, and the last answer to the peer.
-fn found(bench: &mut Bench, arrival: Arrival, state: State) -> Expected {
-    let next = bench.responder.expected_psn().value();
+fn found(rig: &mut ResponderWithHost, arrival: Arrival, state: State) -> Expected {
+    let next = rig.responder.expected_psn().value();
     let (headers, payload) = packet(arrival, state, next);
     match arrival {
-        Arrival::SendOnlyWithoutReceive => bench.host.receives = 0,
-        Arrival::SendOnlyTooLong => bench.host.capacity_bytes = 100,
+        Arrival::SendOnlyWithoutReceive => rig.host.receives = 0,
+        Arrival::SendOnlyTooLong => rig.host.capacity_bytes = 100,
         _ => {}
     }
-    let waiting = bench.responder.statistics().read_responses_sent;
-    let outcome = bench.take(headers, payload);
-    let answers = bench.answers();
-    let responses = bench.responder.statistics().read_responses_sent - waiting;
+    let waiting = rig.responder.statistics().read_responses_sent;
+    let outcome = rig.take(headers, payload);
+    let answers = rig.answers();
+    let responses = rig.responder.statistics().read_responses_sent - waiting;
     let due = if state == State::ReadsFull { 2 } else { 0 };
     let told = answers.last().and_then(|(_, opcode, syndrome)| {
         (*opcode == Opcode::ACKNOWLEDGE)
@@ -350,20 +350,20 @@ fn found(bench: &mut Bench, arrival: Arrival, state: State) -> Expected {
 fn every_packet_in_every_state_is_answered_as_the_specification_says() {
     for &state in State::VARIANTS {
         for &arrival in Arrival::VARIANTS {
-            let mut bench = bench_in(state, arrival);
-            let before = bench.responder.expected_psn();
+            let mut rig = responder_in(state, arrival);
+            let before = rig.responder.expected_psn();
             let wanted = expected(state, arrival);
             assert_eq!(
-                found(&mut bench, arrival, state),
+                found(&mut rig, arrival, state),
                 wanted,
                 "{state:?}, {arrival:?}"
             );
             let moves = matches!(wanted, Expected::Taken | Expected::Received)
                 || (wanted == Expected::Answered && arrival == Arrival::ReadRequest);
-            let moved = bench.responder.expected_psn() != before;
+            let moved = rig.responder.expected_psn() != before;
             assert_eq!(moved, moves, "{state:?}, {arrival:?}");
             let ends = matches!(wanted, Expected::Invalid | Expected::Access);
-            let stopped = bench.responder.is_stopped();
+            let stopped = rig.responder.is_stopped();
             assert_eq!(
                 stopped,
                 ends || state == State::Stopped,
