@@ -143,12 +143,12 @@ fn a_peer_with_other_flags_is_told_with_both_sides_flags() {
         (
             "send bw -s 64 -n 20",
             "send bw -s 32 -n 20",
-            "a message of 32 bytes arrived where 64 were awaited; ",
+            "a message of 32 bytes arrived, expected 64; ",
         ),
         (
             "send lat -s 64 -n 20",
             "send lat -s 32 -n 20",
-            "a message of 32 bytes arrived where 64 were awaited; ",
+            "a message of 32 bytes arrived, expected 64; ",
         ),
         (
             "write bw -s 64 -n 20",

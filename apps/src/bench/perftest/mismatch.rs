@@ -141,11 +141,11 @@ impl Arrived {
 
 /// A client's report is of the test that this side awaits.
 pub(super) fn check_report(told: &BandwidthReport, wanted: &Wanted) -> Result<(), Failure> {
-    let awaited = wanted.messages * u64::from(wanted.queue_pairs);
+    let expected = wanted.messages * u64::from(wanted.queue_pairs);
     let largest = wanted.largest();
-    if told.iterations != awaited {
+    if told.iterations != expected {
         let found = format!(
-            "the peer measured {} messages, not {awaited}: its -n or -q differs, or it has -D",
+            "the peer measured {} messages, not {expected}: its -n or -q differs, or it has -D",
             told.iterations
         );
         return Err(mismatch(wanted, &found));
@@ -203,7 +203,7 @@ pub(super) fn check_events(events: &[Event], wanted: &Wanted) -> Result<(), Fail
 
 /// A message of the peer's has another length.
 pub(super) fn other_length(bytes: u32, size: u64, wanted: &Wanted) -> Failure {
-    let found = format!("a message of {bytes} bytes arrived where {size} were awaited");
+    let found = format!("a message of {bytes} bytes arrived, expected {size}");
     mismatch(wanted, &found)
 }
 
