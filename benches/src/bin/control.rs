@@ -9,7 +9,7 @@
 //! the first.
 #![allow(unsafe_code)] // vouches for memory of its own, which it registers
 
-use ringside_benches::connected::Result;
+use ringside_benches::connected::{Result, placement};
 use ringside_bus::memory::DmaAccess;
 use ringside_bus::pinning::pin_to;
 use ringside_bus::{DmaPool, LendPermit};
@@ -368,6 +368,7 @@ fn main() -> Result<()> {
             }
         }
     }
+    eprintln!("{}", placement()?);
     let registrar = Registrar::new()?;
     // The first run is not counted: it accesses everything for the first time.
     run(&registrar)?;
