@@ -144,6 +144,9 @@ impl Bed {
                     "\nA cache line takes {nanoseconds} ns from one of these cores to the other."
                 )
             }
+            None if placement.model_core.is_some() => {
+                "\nThe time of a cache line between these cores was not measured: they are one, or were busy.".into()
+            }
             None => String::new(),
         };
         format!(
