@@ -53,7 +53,7 @@ fn program(wanted: &Wanted) -> String {
 /// The remedy for a peer that runs another test.
 pub(super) fn remedy(wanted: &Wanted) -> String {
     format!(
-        "this side awaits {} without {NOT_THERE}: give both sides the same program and flags",
+        "this side expects {} without {NOT_THERE}: give both sides the same program and flags",
         same(wanted)
     )
 }
@@ -139,7 +139,7 @@ impl Arrived {
     }
 }
 
-/// A client's report is of the test that this side awaits.
+/// A client's report is of the test that this side expects.
 pub(super) fn check_report(told: &BandwidthReport, wanted: &Wanted) -> Result<(), Failure> {
     let expected = wanted.messages * u64::from(wanted.queue_pairs);
     let largest = wanted.largest();
@@ -221,7 +221,7 @@ pub(super) fn explained(failure: Failure, role: Role, wanted: &Wanted) -> Failur
                 "its memory is not open to this: it runs another program, or has a smaller -s"
             }
             Status::ReceiverNotReady => "it has posted no receive: it runs another program",
-            Status::LocalLength => "its messages are longer than this side awaits",
+            Status::LocalLength => "its messages are longer than this side expects",
             _ => "it may run another test",
         };
         return failure.and(&format!("{why}; {}", remedy(wanted)));
