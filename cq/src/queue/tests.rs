@@ -34,7 +34,12 @@ fn bench_at(slots: usize, context: CompletionContext, shift: u32) -> QueuesInMem
     bench_of(slots, context, shift, false)
 }
 
-fn bench_of(slots: usize, context: CompletionContext, shift: u32, is_datagram: bool) -> QueuesInMemory {
+fn bench_of(
+    slots: usize,
+    context: CompletionContext,
+    shift: u32,
+    is_datagram: bool,
+) -> QueuesInMemory {
     let state = QueuePairState::new(context, 42, 64, 8, shift).of_datagrams(is_datagram);
     let state = Arc::new(state);
     let page = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
