@@ -127,7 +127,7 @@ Examples:
 
 A request that fails (wrong key, receive too short, peer gone) completes only once the device's event \
 about it has been taken. The bench takes events when nothing has completed for a thousand polls or more: \
-such an error shows after a short lull, with the event that told of it.
+such an error shows after a short lull, with the event that reported it.
 
 Two processes, each with a function of its own, here two functions of a model in a third process:
   ringside model serve --socket /run/a.sock --socket /run/b.sock --doorbell-page
@@ -311,7 +311,7 @@ impl Bench {
     /// The faults of a chaos run.
     pub(crate) fn chaos_kinds(&self) -> Vec<Kind> {
         match self.chaos_kinds.as_slice() {
-            [] => Kind::ALL.to_vec(),
+            [] => Kind::all().collect(),
             kinds => kinds.to_vec(),
         }
     }

@@ -34,7 +34,7 @@ pub(crate) fn is_left(files: &Path) -> bool {
 }
 
 fn complain(error: &anyhow::Error) {
-    eprintln!("ringside: the peers of the killed program were not told: {error:#}");
+    eprintln!("ringside: the peers of the killed program were not notified: {error:#}");
 }
 
 fn say_by(socket: &Path, config: Option<&Path>, left: &[Farewell]) -> anyhow::Result<()> {

@@ -22,7 +22,7 @@ type Inode = (u64, u64);
 #[error("interrupted: no process reads this FIFO yet")]
 pub(crate) struct NoReader;
 
-/// An open file. Its writes end a while after a signal if the reader of a pipe takes nothing.
+/// An open file. Its writes end a while after a signal if the reader of a pipe does not read.
 #[derive(Debug)]
 pub(crate) struct OutFile(File);
 

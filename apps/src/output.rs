@@ -12,8 +12,8 @@ pub(crate) enum OutputError {
     /// The reader of a pipe has closed it.
     #[error("the reader of standard output has closed it")]
     ReaderGone,
-    /// The reader of a pipe takes nothing, and a signal has come.
-    #[error("interrupted: the reader of standard output takes nothing")]
+    /// The reader of a pipe does not read, and a signal has come.
+    #[error("interrupted: the reader of standard output does not read")]
     ReaderStuck,
     /// The device is full, or fails.
     #[error("cannot write to standard output: {0}; free some room there, or redirect it elsewhere")]

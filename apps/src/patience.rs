@@ -31,7 +31,7 @@ pub(crate) fn seen() -> bool {
 
 /// A signal has come, and another process takes no bytes.
 #[derive(Debug, thiserror::Error)]
-#[error("interrupted: its reader takes nothing")]
+#[error("interrupted: the reader does not read")]
 pub(crate) struct ReaderStuck;
 
 /// Waits until a file takes bytes, or fails. Errors: [`ReaderStuck`].

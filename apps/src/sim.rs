@@ -29,7 +29,7 @@ Examples:
 Faults: NAME or NAME=AMOUNT, apart by commas; 'mixed' draws them by seed, 'all' takes every one, \
 'none' takes none. The first six are rates, of a million frames; the amounts of all others how often in a run.
   drop duplicate reorder delay corrupt mark link-down clock-jump
-  reset hmc-error critical-error engine-stall firmware-stall function-dead memory-short
+  reset hmc-error critical-error protocol-engine-stall firmware-stall function-dead memory-short
   command-fails command-silent command-delayed command-garbled command-late
   admin-fails admin-silent admin-delayed admin-garbled dma-refused interrupts-lost
 

@@ -6,7 +6,7 @@ use ringside_model::Fault;
 use ringside_model::function::ResetKind;
 use serde::Serialize;
 
-/// The kind of fault.
+/// The kind of fault. Its name on the command line and in JSON is the model's name for it.
 #[derive(ValueEnum, Serialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
@@ -16,38 +16,27 @@ pub(crate) enum Kind {
     CoreReset,
     /// The firmware answers no command
     FirmwareStall,
-    /// The RDMA engine stands still
-    EngineStall,
+    /// The RDMA engine stops
+    #[value(alias = "engine-stall")]
+    ProtocolEngineStall,
     /// The host memory cache reports an error
     HmcError,
     /// The host refuses the card's accesses to memory
     DmaRefused,
     /// The link goes down for a while
-    LinkFlap,
+    #[value(alias = "link-flap")]
+    LinkDown,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::FunctionReset,
-        Self::CoreReset,
-        Self::FirmwareStall,
-        Self::EngineStall,
-        Self::HmcError,
-        Self::DmaRefused,
-        Self::LinkFlap,
-    ];
+    /// Every kind, in the order in which a report shows them.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        Self::value_variants().iter().copied()
+    }
 
-    /// Its name on the command line.
+    /// Its name on the command line: the model's.
     pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::FunctionReset => "function-reset",
-            Self::CoreReset => "core-reset",
-            Self::FirmwareStall => "firmware-stall",
-            Self::EngineStall => "engine-stall",
-            Self::HmcError => "hmc-error",
-            Self::DmaRefused => "dma-refused",
-            Self::LinkFlap => "link-flap",
-        }
+        self.fault().name()
     }
 
     /// The model's fault for it.
@@ -56,14 +45,14 @@ impl Kind {
             Self::FunctionReset => Fault::Reset(ResetKind::Function),
             Self::CoreReset => Fault::Reset(ResetKind::Core),
             Self::FirmwareStall => Fault::FirmwareStall,
-            Self::EngineStall => Fault::ProtocolEngineStall,
+            Self::ProtocolEngineStall => Fault::ProtocolEngineStall,
             Self::HmcError => Fault::HmcError {
                 kind: 5,
                 object: 1,
                 data: 7,
             },
             Self::DmaRefused => Fault::DmaRefused(Refusal::EVERYTHING),
-            Self::LinkFlap => Fault::LinkDown,
+            Self::LinkDown => Fault::LinkDown,
         }
     }
 
@@ -72,8 +61,34 @@ impl Kind {
         matches!(self, Self::DmaRefused)
     }
 
-    /// It shows only to who waits for an answer.
+    /// True if only a command without an answer reveals it.
     pub(crate) const fn is_silent(self) -> bool {
-        matches!(self, Self::FirmwareStall | Self::EngineStall)
+        matches!(self, Self::FirmwareStall | Self::ProtocolEngineStall)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_and_json_have_the_names_of_the_model() {
+        for kind in Kind::all() {
+            let value = kind.to_possible_value().unwrap();
+            assert_eq!(value.get_name(), kind.name());
+            let json = serde_json::to_value(kind).unwrap();
+            assert_eq!(json, kind.name());
+        }
+    }
+
+    #[test]
+    fn former_names_are_read_and_not_listed() {
+        for (former, kind) in [
+            ("engine-stall", Kind::ProtocolEngineStall),
+            ("link-flap", Kind::LinkDown),
+        ] {
+            assert_eq!(Kind::from_str(former, false), Ok(kind));
+            assert_ne!(kind.name(), former);
+        }
     }
 }

@@ -287,6 +287,10 @@ fn the_first_figure_comes_within_twelve_lines_and_no_warning_twice() {
     let lines: Vec<_> = shown.lines().collect();
     let figure = lines.iter().position(|line| line.starts_with(" 8 "));
     assert!(figure.is_some_and(|index| index < 12), "{shown}");
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        let placed = lines.iter().filter(|line| line.contains("cache line"));
+        assert_eq!(placed.count(), 1, "{shown}");
+    }
     let mut warnings: Vec<_> = lines
         .iter()
         .filter(|line| line.contains("warning: "))

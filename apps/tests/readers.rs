@@ -29,7 +29,7 @@ fn fifo(folder: &tempfile::TempDir) -> String {
     path
 }
 
-/// A reader of a FIFO that takes nothing.
+/// A reader of a FIFO that does not read.
 fn idle_reader(fifo: &str) -> impl AsFd {
     rustix::fs::open(fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap()
 }
@@ -114,7 +114,7 @@ fn a_server_whose_reader_takes_nothing_ends_by_one_signal() {
     }
     let (code, said) = ended_by(child, Signal::TERM);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("its reader takes nothing"), "{said}");
+    assert!(said.contains("the reader does not read"), "{said}");
     assert!(!Path::new(&socket).exists(), "the socket is left");
 }
 
@@ -157,7 +157,7 @@ fn a_capture_whose_output_is_a_full_pipe_ends_by_one_signal() {
     let output = capture.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    let told = "the reader of standard output takes nothing";
+    let told = "the reader of standard output does not read";
     assert!(said.contains(told), "{said}");
 }
 

@@ -2,6 +2,7 @@
 //! connections of a device share one completion queue, and errors are returned to the program.
 
 use ringside_bus::Function;
+use ringside_bus::hand_off::hand_off;
 use ringside_config::Config;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::{
@@ -9,6 +10,7 @@ use ringside_pmd::rdma::{
 };
 use ringside_testkit::bring_up_all;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Fails with a text for the person who runs the benchmark.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -87,4 +89,16 @@ pub fn shut_down(devices: [Device; 2]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Time for the probe of the two cores, at most.
+const PROBE: Duration = Duration::from_secs(10);
+
+/// The placement of a program whose driver spins on core 0 and whose model spins on core 1, with the
+/// time of a cache line from one to the other. Call it before both spin.
+pub fn placement() -> Result<String> {
+    let nanoseconds = hand_off(0, 1, PROBE)?;
+    Ok(format!(
+        "line hand-off {nanoseconds:.0} ns, driver on core 0, model on core 1"
+    ))
 }

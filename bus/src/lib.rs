@@ -18,6 +18,7 @@ pub mod doorbell;
 pub mod double;
 mod error;
 pub mod function;
+pub mod hand_off;
 mod mapping;
 pub mod memory;
 mod one_process;

@@ -184,6 +184,53 @@ unsafe fn is_of_one_context(domain: &DomainObject, init: &ibv_qp_init_attr) -> b
     }
 }
 
+/// Makes the device's queue pair for `init` with its bounce memory, and attaches it to its shared
+/// receive queue if it has one. Returns the capacities that it has.
+///
+/// # Safety
+/// The objects in `init` are of this library.
+unsafe fn make_attached(
+    domain: &DomainObject,
+    init: &ibv_qp_init_attr,
+) -> Result<(Pair, Option<Bounce>, ibv_qp_cap), c_int> {
+    let mut cap = sizes(&init.cap, !init.srq.is_null())?;
+    if !init.srq.is_null() {
+        // SAFETY: the caller's promise.
+        let shared = unsafe { SharedObject::of(init.srq.cast()) };
+        (cap.max_recv_wr, cap.max_recv_sge) = (shared.room(), shared.fragments);
+    }
+    let bounce = bounce(domain, &cap)?;
+    let mut pair = make(domain, init, &cap)?;
+    if init.srq.is_null() {
+        cap.max_recv_wr = pair.receive_capacity();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { pair.attach(init) }?;
+    Ok((pair, bounce, cap))
+}
+
+/// The part of a new queue pair that programs see.
+fn public_form(
+    domain: *mut ibv_pd,
+    object: &DomainObject,
+    init: &ibv_qp_init_attr,
+    number: u32,
+) -> ibv_qp_ex {
+    // SAFETY: numbers, pointers and functions that may be missing: all zero is a value.
+    let mut public: ibv_qp_ex = unsafe { std::mem::zeroed() };
+    public.qp_base.context = object.public.context;
+    public.qp_base.qp_context = init.qp_context;
+    public.qp_base.pd = domain;
+    public.qp_base.send_cq = init.send_cq;
+    public.qp_base.recv_cq = init.recv_cq;
+    public.qp_base.srq = init.srq;
+    public.qp_base.handle = number;
+    public.qp_base.qp_num = number;
+    public.qp_base.state = state::RESET;
+    public.qp_base.qp_type = init.qp_type;
+    public
+}
+
 /// # Safety
 /// `domain` and the objects in `init` are of this library.
 #[unsafe(no_mangle)]
@@ -197,38 +244,14 @@ pub unsafe extern "C" fn ibv_create_qp(
     if !unsafe { is_of_one_context(object, init) } {
         return errno::null(libc::EINVAL);
     }
-    let made = sizes(&init.cap, !init.srq.is_null()).and_then(|mut cap| {
-        if !init.srq.is_null() {
-            // SAFETY: the caller's promise.
-            let shared = unsafe { SharedObject::of(init.srq.cast()) };
-            (cap.max_recv_wr, cap.max_recv_sge) = (shared.room(), shared.fragments);
-        }
-        let bounce = bounce(object, &cap)?;
-        let mut pair = make(object, init, &cap)?;
-        if init.srq.is_null() {
-            cap.max_recv_wr = pair.receive_capacity();
-        }
-        // SAFETY: the caller's promise.
-        unsafe { pair.attach(init) }?;
-        Ok((pair, bounce, cap))
-    });
+    // SAFETY: the caller's promise.
+    let made = unsafe { make_attached(object, init) };
     let (pair, bounce, cap) = match made {
         Ok(made) => made,
         Err(error) => return errno::null(error),
     };
     init.cap = cap;
-    // SAFETY: numbers, pointers and functions that may be missing: all zero is a value.
-    let mut public: ibv_qp_ex = unsafe { std::mem::zeroed() };
-    public.qp_base.context = object.public.context;
-    public.qp_base.qp_context = init.qp_context;
-    public.qp_base.pd = domain;
-    public.qp_base.send_cq = init.send_cq;
-    public.qp_base.recv_cq = init.recv_cq;
-    public.qp_base.srq = init.srq;
-    public.qp_base.handle = pair.number();
-    public.qp_base.qp_num = pair.number();
-    public.qp_base.state = state::RESET;
-    public.qp_base.qp_type = init.qp_type;
+    let public = public_form(domain, object, init, pair.number());
     let inner = Inner {
         pair,
         state: state::RESET,

@@ -2,8 +2,8 @@
 //!
 //! A process that ends sends them itself. One that is killed cannot, so that its peers would wait
 //! for messages until their programs give up; Linux, which outlives its processes, sends DREQ for
-//! them. A process here keeps the messages ready in a file, [`FarewellFile`], and somebody who
-//! outlives it, or the next user of the device, takes them out ([`take`]) and sends them ([`say`]).
+//! them. A process here keeps the messages ready in a file, [`FarewellFile`]. `ringside run`, the model
+//! or the next user of the device takes them out ([`take`]) and sends them ([`say`]).
 
 use crate::lookup::Lookup;
 use crate::service::Service;
@@ -33,7 +33,7 @@ pub const FILE_NAME: &str = "farewells";
 /// Entries of a file: as many as a manager has connections.
 const MAX_ENTRIES: usize = ringside_cm::MAX_CONNECTIONS;
 
-/// How long answers are awaited before a message is repeated, and after the last time.
+/// Wait for an answer before each repetition, and after the last one.
 const PATIENCE: [Duration; 3] = [
     Duration::from_millis(50),
     Duration::from_millis(100),

@@ -280,7 +280,7 @@ impl State {
                 }
                 (Action::Send(mad), Gsi::Lost { .. } | Gsi::Closed(_)) => {
                     let to = mad.destination.address();
-                    tracing::debug!(%to, "a peer is not told of the end of a connection");
+                    tracing::debug!(%to, "a peer is not notified of the end of a connection");
                 }
                 (Action::Event(event), _) => self.tell(event, now),
             }

@@ -98,7 +98,7 @@ pub struct CompletionQueue {
     shadow: Words,
     /// The first slot of a pair is written and the second is not: wait for it.
     stalled: bool,
-    /// Consecutive polls that found it so, with a queue to flush.
+    /// Consecutive polls that found the slot unchanged while a queue is flushed.
     stalled_polls: u32,
     /// The limit of `stalled_polls`.
     stalled_polls_max: u32,

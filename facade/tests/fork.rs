@@ -3,7 +3,7 @@
 
 mod pair;
 
-use pair::{LIMIT, connected};
+use pair::{End, LIMIT, connected};
 use ringside::driver::rdma::PostError;
 use ringside::prelude::*;
 use ringside::registry::{DeviceState, Registry, RegistrySettings};
@@ -102,9 +102,29 @@ fn a_child_is_refused_and_the_parent_goes_on_in_the_middle_of_traffic() {
     }
     drop(window);
 
-    // The data path of the child reaches neither the device nor the parent's memory.
+    let mut left = the_child_reaches_neither_device_nor_memory(left, source, &target);
+    let again = left.region(4096);
+    assert!(again.write(0, &[0x42; 4096]));
+    let place = again.slice(0..4096).unwrap();
+    left.queue_pair
+        .write(1, &[place], target.remote().at(0), Flags::SIGNALLED)
+        .unwrap();
+    left.queue_pair.ring();
+    left.wait(1);
+
+    a_child_opens_a_model_of_its_own();
+    assert_eq!(left.device.life(), 1, "the parent's device did not fail");
+    drop((left, right, target, again));
+    a_child_has_no_part_in_a_registry();
+}
+
+/// Posts, polls, reads and drops in a child. `source` holds the value of the last round.
+fn the_child_reaches_neither_device_nor_memory(
+    left: End,
+    source: MemoryRegion,
+    target: &MemoryRegion,
+) -> End {
     assert!(target.write(0, &[0x77; 4096]));
-    let mut left = left;
     let mut moved = Some((left, source));
     let before = moved
         .as_ref()
@@ -140,30 +160,22 @@ fn a_child_is_refused_and_the_parent_goes_on_in_the_middle_of_traffic() {
         }
     });
     assert_eq!(outcome, Ok(()));
-    left = {
-        let (left, source) = moved.take().unwrap();
-        assert_eq!(
-            before,
-            Some(left.device.object_usage().unwrap()),
-            "nothing was destroyed"
-        );
-        let mut seen = [0; 4096];
-        assert!(source.read(0, &mut seen));
-        assert_eq!(seen, [9; 4096], "as the parent left it");
-        assert!(target.read(0, &mut seen));
-        assert_eq!(seen, [0x77; 4096], "no write came");
-        left
-    };
-    let again = left.region(4096);
-    assert!(again.write(0, &[0x42; 4096]));
-    let place = again.slice(0..4096).unwrap();
-    left.queue_pair
-        .write(1, &[place], target.remote().at(0), Flags::SIGNALLED)
-        .unwrap();
-    left.queue_pair.ring();
-    left.wait(1);
+    let (left, source) = moved.take().unwrap();
+    assert_eq!(
+        before,
+        Some(left.device.object_usage().unwrap()),
+        "nothing was destroyed"
+    );
+    let mut seen = [0; 4096];
+    assert!(source.read(0, &mut seen));
+    assert_eq!(seen, [9; 4096], "as the parent left it");
+    assert!(target.read(0, &mut seen));
+    assert_eq!(seen, [0x77; 4096], "no write came");
+    left
+}
 
-    // A child has a model of its own, and opens devices of it.
+/// A child has a model of its own, and opens devices of it.
+fn a_child_opens_a_model_of_its_own() {
     let outcome = in_a_child(|| {
         let text = |error: &dyn Display| error.to_string();
         let device = ringside::open("model:0", &Config::default()).map_err(|error| text(&error))?;
@@ -176,9 +188,6 @@ fn a_child_is_refused_and_the_parent_goes_on_in_the_middle_of_traffic() {
         Ok(())
     });
     assert_eq!(outcome, Ok(()));
-    assert_eq!(left.device.life(), 1, "the parent's device did not fail");
-    drop((left, right, target, again));
-    a_child_has_no_part_in_a_registry();
 }
 
 /// Part of the only test: a fork copies the threads of no other.

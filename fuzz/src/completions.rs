@@ -78,7 +78,7 @@ impl Posted {
     }
 }
 
-struct Bench {
+struct Queues {
     context: CompletionContext,
     send: SendQueue,
     receive: ReceiveQueue,
@@ -95,7 +95,7 @@ struct Bench {
     written: u64,
 }
 
-impl Bench {
+impl Queues {
     fn new() -> Self {
         let context = CompletionContext::new(3, 9);
         let state = Arc::new(QueuePairState::new(
@@ -274,7 +274,7 @@ impl Bench {
         assert!(self.queue.flush(self.context, QueueSide::Receive));
         // Completions of the device come first, then the posted requests: bounded. A half-written
         // completion is waited for, and then given up.
-        let in_use = |bench: &Self| bench.send.used_quanta() + bench.receive.used();
+        let in_use = |queues: &Self| queues.send.used_quanta() + queues.receive.used();
         for _ in 0..PATIENCE as usize * 4 * SLOTS {
             if in_use(self) == 0 && self.queue.backlog().next().is_none() {
                 break;
@@ -344,9 +344,9 @@ impl Bench {
 /// Completion queue entries (CQE).
 pub fn completions(bytes: &[u8]) {
     let mut source = Source::new(bytes);
-    let mut bench = Bench::new();
+    let mut queues = Queues::new();
     while !source.is_empty() {
-        bench.step(&mut source);
+        queues.step(&mut source);
     }
-    bench.finish();
+    queues.finish();
 }

@@ -23,13 +23,13 @@ const MAX_STEPS: usize = 256;
 /// First byte of a message's data after the header of a MAD.
 const DATA: usize = 24;
 
-struct Bench {
+struct DrivenManager {
     manager: Manager,
     now: Duration,
     open: Vec<ConnectionId>,
 }
 
-impl Bench {
+impl DrivenManager {
     fn one(&self, source: &mut Source) -> Option<ConnectionId> {
         let which = usize::from(source.byte());
         let count = self.open.len().max(1);
@@ -213,7 +213,7 @@ pub fn connection_manager(bytes: &[u8]) {
     manager.add_address(OWN);
     manager.listen(TCP, None, 8).expect("a free service");
     manager.listen(UDP, Some(OWN), 8).expect("a free service");
-    let mut bench = Bench {
+    let mut driven = DrivenManager {
         manager,
         now: Duration::from_secs(1),
         open: Vec::new(),
@@ -223,33 +223,33 @@ pub fn connection_manager(bytes: &[u8]) {
             break;
         }
         match source.byte() % 18 {
-            0..=6 => bench.receive(&mut source),
+            0..=6 => driven.receive(&mut source),
             7 => {
                 let payload: [u8; MAD_BYTES] = source.array();
-                bench.arrive(&payload);
+                driven.arrive(&payload);
             }
             8 => {
-                bench.now += Duration::from_millis(source.half().into());
-                bench.manager.tick(bench.now);
-                let next = bench.manager.deadline();
-                assert!(next.is_none_or(|next| next > bench.now), "overdue");
+                driven.now += Duration::from_millis(source.half().into());
+                driven.manager.tick(driven.now);
+                let next = driven.manager.deadline();
+                assert!(next.is_none_or(|next| next > driven.now), "overdue");
             }
-            9 => bench.ask(&mut source),
-            kind => bench.call(kind - 10, &mut source),
+            9 => driven.ask(&mut source),
+            kind => driven.call(kind - 10, &mut source),
         }
-        bench.take_actions();
-        assert_eq!(bench.manager.connections(), bench.open.len());
+        driven.take_actions();
+        assert_eq!(driven.manager.connections(), driven.open.len());
     }
-    for id in std::mem::take(&mut bench.open) {
-        bench.manager.destroy(bench.now, id);
+    for id in std::mem::take(&mut driven.open) {
+        driven.manager.destroy(driven.now, id);
     }
     // A request that waits for a listener has a timer of its own, without a connection.
-    bench.now += LISTENER_WAIT;
-    bench.manager.tick(bench.now);
-    bench.take_actions();
-    assert_eq!(bench.manager.connections(), 0);
+    driven.now += LISTENER_WAIT;
+    driven.manager.tick(driven.now);
+    driven.take_actions();
+    assert_eq!(driven.manager.connections(), 0);
     assert_eq!(
-        bench.manager.deadline(),
+        driven.manager.deadline(),
         None,
         "a timer without a connection"
     );

@@ -77,7 +77,7 @@ impl Life {
     }
 }
 
-struct Bench {
+struct InterposedDevice {
     lies: Arc<Interposer>,
     device: Device,
     life: Option<Life>,
@@ -85,7 +85,7 @@ struct Bench {
     posted: BTreeSet<u64>,
 }
 
-impl Bench {
+impl InterposedDevice {
     /// Does work that must end within the limit; `what` names it.
     fn within<T>(lies: &Interposer, what: &str, work: impl FnOnce() -> T) -> T {
         let (began, before) = (lies.now(), lies.jumped());
@@ -262,7 +262,7 @@ pub fn device(bytes: &[u8]) {
     let lies = Interposer::new(&world, &mut source);
     let comes_back = source.flag();
     let function = Arc::new(Lying(Arc::clone(&lies))) as Arc<dyn Function>;
-    let brought_up = Bench::within(&lies, "bring-up", || {
+    let brought_up = InterposedDevice::within(&lies, "bring-up", || {
         let options = BringUpOptions {
             predictable: Some(1),
             ..BringUpOptions::default()
@@ -272,14 +272,14 @@ pub fn device(bytes: &[u8]) {
     let found = match brought_up {
         Ok(device) => {
             let life = Life::new(&device).ok();
-            let bench = Bench {
+            let interposed = InterposedDevice {
                 lies: Arc::clone(&lies),
                 device,
                 life,
                 next_id: 1,
                 posted: BTreeSet::new(),
             };
-            serve(bench, &mut source, comes_back)
+            serve(interposed, &mut source, comes_back)
         }
         Err(error) => {
             assert!(lies.struck() > 0, "an honest device: {error}");
@@ -302,23 +302,27 @@ pub fn device(bytes: &[u8]) {
 }
 
 /// Uses a device and shuts it down. Returns the bytes leaked and the undos that failed.
-fn serve(mut bench: Bench, source: &mut Source, comes_back: bool) -> (usize, usize) {
-    let lies = Arc::clone(&bench.lies);
+fn serve(
+    mut interposed: InterposedDevice,
+    source: &mut Source,
+    comes_back: bool,
+) -> (usize, usize) {
+    let lies = Arc::clone(&interposed.lies);
     for _ in 0..STEPS {
         if source.is_empty() {
             break;
         }
         lies.between();
-        let result = Bench::within(&lies, "a step", || bench.step(source));
+        let result = InterposedDevice::within(&lies, "a step", || interposed.step(source));
         if let Err(error) = result {
             assert!(!error.to_string().is_empty());
         }
     }
     if comes_back {
-        Bench::within(&lies, "coming back", || bench.come_back());
+        InterposedDevice::within(&lies, "coming back", || interposed.come_back());
     }
-    let Bench { device, life, .. } = bench;
-    Bench::within(&lies, "the end", || {
+    let InterposedDevice { device, life, .. } = interposed;
+    InterposedDevice::within(&lies, "the end", || {
         drop(life);
         let report = device.shutdown();
         (report.leaked_bytes, report.failures.len())

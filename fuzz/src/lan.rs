@@ -10,7 +10,7 @@
 use crate::source::Source;
 use ringside_bus::function::DmaAccess;
 use ringside_bus::{DmaSpace, Iova, Memory, PageSize};
-use ringside_model::{BENCH_NUMBER, BenchSettings, LanBench};
+use ringside_model::{ALONE_NUMBER, AloneSettings, LanAlone};
 use ringside_spec::lan::receive::{
     FlexDescriptor, PacketLength, ReceiveContext, Status0, packet_type, profile,
 };
@@ -64,8 +64,8 @@ fn sum(bytes: &[u8], start: u32) -> u16 {
     sum as u16
 }
 
-struct Bench<'a> {
-    lan: LanBench,
+struct DrivenLan<'a> {
+    lan: LanAlone,
     space: &'a DmaSpace,
     tail: u16,
     /// The descriptor that the next received frame begins with.
@@ -80,12 +80,12 @@ struct Bench<'a> {
     lawful: bool,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> DrivenLan<'a> {
     fn new(source: &mut Source, space: &'a DmaSpace) -> Self {
         let [flags, more, buffers, profiles] = source.array();
         let symmetric = more & 1 != 0;
         let key = std::array::from_fn(|at| (at as u8).wrapping_mul(37) ^ more);
-        let settings = BenchSettings {
+        let settings = AloneSettings {
             address: HERE,
             port_vlan: (flags & 1 != 0).then_some(7),
             tag: flags >> 1 & 3,
@@ -97,7 +97,7 @@ impl<'a> Bench<'a> {
         let transmit = TransmitContext {
             base_in_128_bytes: TRANSMIT_RING >> 7,
             ring_length: ENTRIES,
-            vsi: BENCH_NUMBER,
+            vsi: ALONE_NUMBER,
             ..TransmitContext::zeroed()
         };
         let mut transmit = transmit.encode();
@@ -106,8 +106,8 @@ impl<'a> Bench<'a> {
             let [at, change] = source.array();
             transmit[usize::from(at) % TransmitContext::SIZE] ^= change;
         }
-        let mut bench = Self {
-            lan: LanBench::new(&settings, &transmit),
+        let mut driven = Self {
+            lan: LanAlone::new(&settings, &transmit),
             space,
             tail: 0,
             next: 0,
@@ -120,8 +120,8 @@ impl<'a> Bench<'a> {
         };
         let empty = [0; RECEIVE_BUFFERS as usize];
         space.write(Iova(0), &empty).expect("rings");
-        bench.enable_receive(buffers, profiles, source);
-        bench
+        driven.enable_receive(buffers, profiles, source);
+        driven
     }
 
     fn enable_receive(&mut self, flags: u8, profiles: u8, source: &mut Source) {
@@ -315,7 +315,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Returns the bytes of a received frame, if there is one, and frees its descriptors.
-    fn taken(&mut self, headers: ringside_model::BenchHeaders) -> Option<Vec<u8>> {
+    fn taken(&mut self, headers: ringside_model::AloneHeaders) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         for _ in 0..ENTRIES {
             let index = self.next;
@@ -448,13 +448,13 @@ fn finish(packet: &mut [u8], tcp: bool, v6: bool) {
 pub fn lan(bytes: &[u8]) {
     let mut source = Source::new(bytes);
     SPACE.with(|space| {
-        let mut bench = Bench::new(&mut source, space);
+        let mut driven = DrivenLan::new(&mut source, space);
         while !source.is_empty() {
             match source.byte() & 7 {
-                0..=2 => bench.send(&mut source),
-                3 => bench.post_anything(&mut source),
-                4 | 5 => bench.receive_sound(&mut source),
-                _ => bench.receive_anything(&mut source),
+                0..=2 => driven.send(&mut source),
+                3 => driven.post_anything(&mut source),
+                4 | 5 => driven.receive_sound(&mut source),
+                _ => driven.receive_anything(&mut source),
             }
         }
     });

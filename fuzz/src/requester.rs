@@ -21,7 +21,7 @@ const WINDOW: u32 = 8;
 const START: u32 = Psn::MODULUS - 5;
 const RETRIES: u32 = 3;
 
-struct Bench {
+struct CheckedRequester {
     requester: Requester,
     now: Instant,
     /// Posted and not complete.
@@ -30,7 +30,7 @@ struct Bench {
     stopped: bool,
 }
 
-impl Bench {
+impl CheckedRequester {
     fn post(&mut self, source: &mut Source) {
         let [kind, size] = source.array();
         let operation = match kind % 7 {
@@ -213,7 +213,7 @@ pub fn requester(bytes: &[u8]) {
     config.retry_limit = RETRIES as u8;
     config.not_ready_retry_limit = source.byte() % 8;
     config.capacity = 16;
-    let mut bench = Bench {
+    let mut checked = CheckedRequester {
         requester: Requester::new(&config),
         now: Instant(1),
         open: VecDeque::new(),
@@ -222,17 +222,17 @@ pub fn requester(bytes: &[u8]) {
     };
     while !source.is_empty() {
         match source.byte() {
-            0..=79 => bench.post(&mut source),
-            80..=119 => bench.send(),
-            120..=139 => bench.wait(Duration::from_micros(source.half().into())),
-            140..=143 => bench.wait(config.retransmit_after),
+            0..=79 => checked.post(&mut source),
+            80..=119 => checked.send(),
+            120..=139 => checked.wait(Duration::from_micros(source.half().into())),
+            140..=143 => checked.wait(config.retransmit_after),
             144 => {
-                bench.requester.stop();
-                bench.stopped = true;
+                checked.requester.stop();
+                checked.stopped = true;
             }
-            _ => bench.respond(&mut source),
+            _ => checked.respond(&mut source),
         }
-        bench.complete();
+        checked.complete();
     }
-    bench.finish();
+    checked.finish();
 }

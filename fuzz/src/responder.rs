@@ -141,14 +141,14 @@ fn headers(source: &mut Source, expected: Psn) -> TransportHeaders {
     }
 }
 
-struct Bench {
+struct CheckedResponder {
     responder: Responder<Grant>,
     host: Host,
     /// Set once it stopped: the number of NAKs that may still be sent.
     naks_left: Option<u32>,
 }
 
-impl Bench {
+impl CheckedResponder {
     fn place(&self, placement: &Placement<Grant>) {
         match *placement {
             Placement::Remote {
@@ -242,7 +242,7 @@ pub fn responder(bytes: &[u8]) {
     let mut source = Source::new(bytes);
     let mut config = ResponderConfig::new(QpNumber::new(7), PathMtu::Bytes256, Psn::new(START));
     config.inbound_reads = READS;
-    let mut bench = Bench {
+    let mut checked = CheckedResponder {
         responder: Responder::new(&config),
         host: Host {
             mood: 0,
@@ -253,15 +253,15 @@ pub fn responder(bytes: &[u8]) {
     };
     while !source.is_empty() {
         match source.byte() {
-            byte @ 0..=15 => bench.answer(byte.into()),
+            byte @ 0..=15 => checked.answer(byte.into()),
             16 => {
-                bench.responder.stop();
-                assert!(!bench.responder.has_packet());
+                checked.responder.stop();
+                assert!(!checked.responder.has_packet());
             }
-            _ => bench.take(&mut source),
+            _ => checked.take(&mut source),
         }
     }
     // every response that can be pending, and one acknowledgement
-    bench.answer(u32::from(READS) * MAX_BYTES / MTU + 2);
-    assert!(!bench.responder.has_packet(), "the answers end");
+    checked.answer(u32::from(READS) * MAX_BYTES / MTU + 2);
+    assert!(!checked.responder.has_packet(), "the answers end");
 }

@@ -1,7 +1,7 @@
 //! Queues against what DPDK's ice driver makes of the same descriptors and packets:
 //! `tests/vectors/lan_data.json`, kinds `rx_burst` and `tx_burst`.
 
-use crate::testing::{Bench, received as drained, sent};
+use crate::testing::{QueueParts, received as drained, sent};
 use crate::{Packet, PacketPath, PacketPool, TransmitQueue, TransmitRequest};
 use ringside_bus::Words;
 use ringside_spec::lan::receive::profile;
@@ -55,7 +55,7 @@ fn as_nic_profile(descriptor: &[u64]) -> [u64; 4] {
 }
 
 fn received(vector: &Value, path: PacketPath) -> Vec<Packet> {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let (mut queue, ring) = bench.receiver(64, bench.pool(128), Some(path));
     let descriptors = words(&vector["input"]["descriptors"]);
     for (at, descriptor) in descriptors.chunks(4).enumerate() {
@@ -134,12 +134,12 @@ struct Sender {
     ring: Words,
     pool: PacketPool,
     // Last: its memory goes when nothing uses it.
-    _bench: Bench,
+    _bench: QueueParts,
 }
 
 impl Sender {
     fn new(path: PacketPath) -> Self {
-        let bench = Bench::new();
+        let bench = QueueParts::new();
         let pool = bench.pool(128);
         let (queue, ring) = bench.transmitter(64, pool.clone(), Some(path));
         Self {

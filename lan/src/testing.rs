@@ -41,7 +41,7 @@ impl QueueControl for Control {
 }
 
 /// Memory that a device reaches, and where a queue's doorbell goes.
-pub(crate) struct Bench {
+pub(crate) struct QueueParts {
     pub(crate) dma: Arc<DmaPool>,
     pub(crate) service: Arc<Service>,
     pub(crate) control: Arc<Control>,
@@ -49,7 +49,7 @@ pub(crate) struct Bench {
     _world: Stepped,
 }
 
-impl Bench {
+impl QueueParts {
     pub(crate) fn new() -> Self {
         let world = Stepped::new(&WorldSettings::with_functions(1));
         let function = world.function(0).unwrap();
@@ -129,7 +129,7 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
+impl Drop for QueueParts {
     fn drop(&mut self) {
         // No device writes: the pool may go.
         self.dma.close().unwrap();
@@ -146,7 +146,7 @@ pub(crate) struct Wrote {
 }
 
 impl Wrote {
-    /// A sound one.
+    /// A valid descriptor.
     pub(crate) fn bytes(count: u64, last: bool) -> Self {
         Self {
             first: WriteBack0::ZERO

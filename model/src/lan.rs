@@ -7,8 +7,8 @@
 //! the wire, [`LanEngine::receive`] takes them. Descriptors are believed nothing: every address is
 //! looked up, every length checked, and one call works for a bounded time.
 
+pub(crate) mod alone;
 mod answers;
-pub(crate) mod bench;
 mod bytes;
 mod counters;
 mod flow_director;

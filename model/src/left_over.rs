@@ -11,7 +11,7 @@ use std::fmt::Debug;
 pub struct LeftOver {
     /// The kind of object.
     pub what: &'static str,
-    /// Each of them.
+    /// The objects left over.
     pub items: Vec<String>,
 }
 

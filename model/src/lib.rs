@@ -25,6 +25,6 @@ pub use faults::Fault;
 pub use firmware::{FirmwareSnapshot, Rule};
 pub use function::{FunctionModel, FunctionSettings, FunctionSnapshot, TimerAccess};
 #[doc(hidden)]
-pub use lan::bench::{BENCH_NUMBER, BenchHeaders, BenchSettings, LanBench};
+pub use lan::alone::{ALONE_NUMBER, AloneHeaders, AloneSettings, LanAlone};
 pub use ringside_roce::{self as roce, packet};
 pub use world::{World, WorldSettings};

@@ -70,7 +70,7 @@ pub struct RdmaEngine {
     multicast_groups: BTreeMap<u16, MulticastGroup>,
     schedule: Schedule,
     /// events that a fault has it report
-    foretold: Vec<Event>,
+    injected_events: Vec<Event>,
     tap: Option<Tap>,
 }
 
@@ -90,7 +90,7 @@ impl RdmaEngine {
             scheduler_nodes: BTreeMap::new(),
             multicast_groups: BTreeMap::new(),
             schedule: Schedule::default(),
-            foretold: Vec::new(),
+            injected_events: Vec::new(),
             tap: None,
         }
     }
@@ -112,7 +112,7 @@ impl RdmaEngine {
         self.control = None;
         self.scheduler_nodes.clear();
         self.multicast_groups.clear();
-        self.foretold.clear();
+        self.injected_events.clear();
         self.destroy_objects();
         self.objects.hmc = hmc::Hmc::new(self.objects.hmc.first_segment());
         self.objects.counters = counters::Counters::default();
@@ -149,7 +149,7 @@ impl RdmaEngine {
 
     /// The next step reports this event.
     pub(crate) fn inject_event(&mut self, code: u16, source: u8, queue_number: u32) {
-        self.foretold.push(Event {
+        self.injected_events.push(Event {
             code: AeCode::from_code(code),
             source: AeSource::from_code(source),
             queue_number,
@@ -159,8 +159,8 @@ impl RdmaEngine {
     }
 
     #[cold]
-    fn report_foretold(&mut self, context: &mut Context<'_>) {
-        for event in std::mem::take(&mut self.foretold) {
+    fn report_injected_events(&mut self, context: &mut Context<'_>) {
+        for event in std::mem::take(&mut self.injected_events) {
             self.objects.raise(&event, context);
         }
     }

@@ -48,7 +48,7 @@ pub enum SessionError {
         limit: Duration,
     },
     /// The peer stopped within a message.
-    #[error("the peer {peer} stopped after {received} bytes and sent no more within {} ms; it hangs, or is another program", limit.as_millis())]
+    #[error("the peer {peer} stopped after {received} bytes and sent nothing further within {} ms; it hangs, or is another program", limit.as_millis())]
     Incomplete {
         /// The peer.
         peer: SocketAddr,

@@ -170,7 +170,7 @@ impl Neighbours {
 
     /// Notes that a frame on `vlan` named a neighbour; `is_ours` is true if the stack has an
     /// address.
-    pub(crate) fn hear(
+    pub(crate) fn learn_from(
         &mut self,
         vlan: Option<u16>,
         said: &Said,

@@ -394,7 +394,7 @@ impl Stack {
                 self.claims.warn(vlan, &said, now);
             }
             self.neighbours
-                .hear(vlan, &said, |address| link.has(address), now);
+                .learn_from(vlan, &said, |address| link.has(address), now);
         }
         let of_vlan = self.addresses.iter().filter(|own| own.vlan == vlan);
         if wire::source(packet.bytes()).is_some_and(|source| is_martian(source, of_vlan)) {

@@ -49,7 +49,8 @@ pub(super) fn run(
     let client = run.bring_up(&bed.functions[0])?;
     let server = run.bring_up(&bed.functions[1])?;
     let ready = time_to_ready(&run, &client, &server, &plans, began)?;
-    run.report.driven = bed.driven(cores, capture.is_some());
+    run.report.driven = bed.driven(capture.is_some());
+    run.report.placement = Some(bed.placement);
     run.report.devices = [&client, &server]
         .map(|device| device.function().address().to_string())
         .to_vec();

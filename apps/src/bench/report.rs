@@ -1,5 +1,6 @@
 //! The result of a benchmark, shown as perftest's columns, JSON, HdrHistogram files.
 
+use super::bed::Placement;
 use super::plan::Plan;
 use crate::cli::{Measure, Operation};
 use hdrhistogram::Histogram;
@@ -150,6 +151,9 @@ pub(crate) struct RegisterAccesses {
 pub(crate) struct Report {
     /// the measured device, in one line
     pub(crate) driven: String,
+    /// of a bench in one process
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) placement: Option<Placement>,
     pub(crate) devices: Vec<String>,
     pub(crate) bring_up: Vec<StageTime>,
     pub(crate) bring_up_to_rts_milliseconds: f64,

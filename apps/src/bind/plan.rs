@@ -62,7 +62,7 @@ impl fmt::Display for Refusal {
         match self {
             Self::InUse { address, usage } => write!(
                 f,
-                "{address} is in use: {usage}. Whoever uses it would lose it; take it down first, or \
+                "{address} is in use: {usage}. Its users would lose it. Take the interface down first, or \
                  use --force"
             ),
             Self::NotOurs { address, id } => write!(

@@ -293,7 +293,7 @@ impl<'a> Words<'a> {
                 let wrong = |_| format!("'{text}' is no type: four hexadecimal digits");
                 return Ok(Filter::EtherType(number.map_err(wrong)?));
             }
-            _ => return Err("behind 'ether' comes host, src, dst or proto".to_owned()),
+            _ => return Err("after 'ether' comes host, src, dst or proto".to_owned()),
         };
         let text: String = self.value("ether")?;
         let octets = text

@@ -41,14 +41,14 @@ they do not come from the wire, are on an interface of their own: their time is 
 read. A device without a timer is refused.
 
 The file is pcapng with nanoseconds, an interface for each port, and the direction of each packet:
-Wireshark and tshark read it. With \"--write -\" it goes to standard output, and what is told to \
+Wireshark and tshark read it. With \"--write -\" it goes to standard output, and the summary to \
 standard error.
 
 A device that fails is recovered, and its port opened again. One that takes no reset for 5 s is gone: the \
 command ends. \"lost\" are the packets that the device had no free descriptor for (rx_dropped) or \
 the receive queue dropped; with --attach, the packets received or sent for whose copies there was no buffer \
 while this capture was attached. What was captured is in the file after a second at most, and after SIGINT, SIGTERM or SIGHUP. The file may be \
-a FIFO: the capture begins when it has a reader. A reader that takes nothing for a second after a signal is \
+a FIFO: the capture begins when it has a reader. A reader that does not read for a second after a signal is \
 given up, and the exit code is 1.
 
 A filter is written in tcpdump's words:

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_size_foretold_is_the_size_written() {
+    fn the_predicted_size_is_the_size_written() {
         let names = ["model:0".into(), "b".into()];
         let mut written = Vec::new();
         let mut file = Pcapng::new(&mut written, &names, 1518).unwrap();

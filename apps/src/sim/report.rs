@@ -167,6 +167,7 @@ pub(super) struct SummaryView {
     faults: BTreeMap<String, u64>,
     virtual_seconds: f64,
     seconds: f64,
+    seeds_per_second: f64,
 }
 
 impl SummaryView {
@@ -184,6 +185,7 @@ impl SummaryView {
             faults: summary.struck.clone(),
             virtual_seconds: summary.virtual_ns as f64 / 1e9,
             seconds: elapsed.as_secs_f64(),
+            seeds_per_second: summary.runs as f64 / elapsed.as_secs_f64().max(1e-9),
         }
     }
 }
@@ -217,8 +219,8 @@ impl fmt::Display for SummaryView {
         writeln!(f, "  faults that struck: {faults}")?;
         writeln!(
             f,
-            "  {:.1} s of virtual time in {:.1} s, {each:.1} ms a run",
-            self.virtual_seconds, self.seconds
+            "  {:.1} s of virtual time in {:.1} s, {each:.1} ms a run, {:.1} seeds a second",
+            self.virtual_seconds, self.seconds, self.seeds_per_second
         )?;
         for found in &self.findings {
             write!(

@@ -229,7 +229,7 @@ fn a_peer_that_speaks_something_else_or_nothing_is_an_error_in_time() {
     let talk: [(&[u8], &str); 3] = [
         (
             b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n",
-            "speaks something else",
+            "uses another protocol",
         ),
         (b"", "sent nothing within 500 ms"),
         (b"ringback\0\x07\0\0\0\0\0\0", "uses version 7"),
@@ -251,7 +251,7 @@ fn a_peer_that_speaks_something_else_or_nothing_is_an_error_in_time() {
     let request =
         b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: something that is long enough\r\n\r\n";
     stream.write_all(request).unwrap();
-    server.end(LIMIT).with(1, "speaks something else");
+    server.end(LIMIT).with(1, "uses another protocol");
     let (server, place) = model.listen(&config);
     let silent = std::net::TcpStream::connect(place).unwrap();
     server.end(LIMIT).with(1, "sent nothing within 500 ms");

@@ -59,7 +59,7 @@ fn different_numbers_of_messages_end_both_sides_with_the_reason() {
     let client = model.connect(&place, &words("--perftest send bw -n 40 -s 64"));
     server.end(LIMIT).with(
         2,
-        "was done after 40 messages of 50; this side awaits ib_send_bw -s 64 -n 50 -q 1",
+        "was done after 40 of 50 messages; this side expects ib_send_bw -s 64 -n 50 -q 1",
     );
     assert_eq!(client.end(LIMIT).code, Some(1));
 }
@@ -123,7 +123,7 @@ fn a_peer_with_other_flags_is_told_with_both_sides_flags() {
         (
             "write bw -s 64 -n 20",
             "read bw -s 64 -n 20",
-            "the peer measured RDMA_Read, not RDMA_Write; this side awaits ib_write_bw -s 64 -n 20 -q 1 without -b, -D, -R",
+            "the peer measured RDMA_Read, not RDMA_Write; this side expects ib_write_bw -s 64 -n 20 -q 1 without -b, -D, -R",
         ),
         (
             "read bw -s 64 -n 20",
@@ -143,12 +143,12 @@ fn a_peer_with_other_flags_is_told_with_both_sides_flags() {
         (
             "send bw -s 64 -n 20",
             "send bw -s 32 -n 20",
-            "a message of 32 bytes arrived where 64 were awaited; ",
+            "a message of 32 bytes arrived, expected 64; ",
         ),
         (
             "send lat -s 64 -n 20",
             "send lat -s 32 -n 20",
-            "a message of 32 bytes arrived where 64 were awaited; ",
+            "a message of 32 bytes arrived, expected 64; ",
         ),
         (
             "write bw -s 64 -n 20",
@@ -165,7 +165,7 @@ fn a_peer_with_other_flags_is_told_with_both_sides_flags() {
         server.with(2, part);
         assert_ne!(client.code, Some(0), "{connecting}: {}", client.text);
         assert!(
-            client.text.contains("this side awaits ib_"),
+            client.text.contains("this side expects ib_"),
             "{}",
             client.text
         );
@@ -208,7 +208,7 @@ fn a_peer_whose_messages_never_arrive_is_noticed() {
         ),
         (
             "--perftest send bw -s 64 -n 20",
-            "was done after 0 messages of 20; ",
+            "was done after 0 of 20 messages; ",
         ),
     ] {
         let (server, place) = model.listen(&words(flags));
@@ -231,7 +231,7 @@ fn a_peer_that_waits_for_ever_is_told_with_the_flags_that_lead_to_it() {
     ended.with(1, "sent nothing within 900 ms");
     ended.with(
         1,
-        "such as messages of this side (its -b); this side awaits ib_send_bw -s 65536",
+        "such as messages of this side (its -b); this side expects ib_send_bw -s 65536",
     );
     // With -R nothing comes over TCP, and nothing listens there.
     let flags = [&config[..], &words("--perftest write bw --wait 1")].concat();

@@ -9,7 +9,7 @@
 //! the first.
 #![allow(unsafe_code)] // vouches for memory of its own, which it registers
 
-use ringside_benches::connected::Result;
+use ringside_benches::connected::{Result, placement};
 use ringside_bus::memory::DmaAccess;
 use ringside_bus::pinning::pin_to;
 use ringside_bus::{DmaPool, LendPermit};
@@ -70,7 +70,7 @@ enum Answers {
     OneByOne,
 }
 
-struct Bench {
+struct Registrar {
     model: Threaded,
     device: Device,
     pool: Arc<DmaPool>,
@@ -80,7 +80,7 @@ struct Bench {
     page: Page,
 }
 
-impl Bench {
+impl Registrar {
     fn new() -> Result<Self> {
         let settings = WorldSettings::with_functions(1);
         // The model on the second core, the program's threads on the first.
@@ -297,7 +297,7 @@ impl Row {
 }
 
 /// The rows of one run, in the order in which they are printed.
-fn run(bench: &Bench) -> Result<Vec<Row>> {
+fn run(registrar: &Registrar) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let mut row = |name: String, unit, goal, figure| {
         rows.push(Row {
@@ -307,7 +307,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
             runs: vec![figure],
         });
     };
-    let [registered, ended] = bench.registrations()?;
+    let [registered, ended] = registrar.registrations()?;
     row(
         "4 KiB of the program's memory registered".into(),
         "us",
@@ -315,7 +315,7 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         registered,
     );
     row("the same deregistered".into(), "us", None, ended);
-    let found = bench.look_ups()?;
+    let found = registrar.look_ups()?;
     row(
         "4 KiB found in the registration cache".into(),
         "ns",
@@ -327,9 +327,9 @@ fn run(bench: &Bench) -> Result<Vec<Row>> {
         (Object::QueuePair, "queue pairs made and ended"),
     ];
     for (object, name) in objects {
-        let one = bench.rate(1, object, Answers::Overlap)?;
-        let four = bench.rate(THREADS, object, Answers::Overlap)?;
-        let serial = bench.rate(THREADS, object, Answers::OneByOne)?;
+        let one = registrar.rate(1, object, Answers::Overlap)?;
+        let four = registrar.rate(THREADS, object, Answers::Overlap)?;
+        let serial = registrar.rate(THREADS, object, Answers::OneByOne)?;
         row(format!("{name}: one thread"), "1/s", None, one);
         row(
             format!("{name}: {THREADS} threads, commands one by one"),
@@ -368,12 +368,13 @@ fn main() -> Result<()> {
             }
         }
     }
-    let bench = Bench::new()?;
+    eprintln!("{}", placement()?);
+    let registrar = Registrar::new()?;
     // The first run is not counted: it accesses everything for the first time.
-    run(&bench)?;
+    run(&registrar)?;
     let mut rows: Vec<Row> = Vec::new();
     for _ in 0..runs.max(1) {
-        let once = run(&bench)?;
+        let once = run(&registrar)?;
         match rows.is_empty() {
             true => rows = once,
             false => rows
@@ -382,7 +383,7 @@ fn main() -> Result<()> {
                 .for_each(|(row, one)| row.runs.extend(one.runs)),
         }
     }
-    bench.finish()?;
+    registrar.finish()?;
     if json {
         let lines: Vec<_> = rows.iter().map(Row::json).collect();
         println!("[\n{}\n]", lines.join(",\n"));

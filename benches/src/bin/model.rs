@@ -8,13 +8,12 @@
 //! `time packets BYTES COUNT` (from port to port).
 
 use ringside_benches::CHAIN;
-use ringside_benches::connected::{End, Result, connect, devices, shut_down};
+use ringside_benches::connected::{End, Result, connect, devices, placement, shut_down};
 use ringside_bus::pinning::pin_to;
 use ringside_lan::{Burst, Packet};
 use ringside_model::{Stepped, Threaded, World, WorldSettings};
 use ringside_pmd::lan::{OpenPort, PortSettings};
 use ringside_pmd::rdma::{Completion, Flags};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes of a long write.
@@ -158,61 +157,6 @@ const PACKETS_UNDER_WAY: usize = 512;
 /// Kind of a packet for experiments. Source: IEEE 802, local experimental EtherType 1.
 const ETHER_TYPE: [u8; 2] = [0x88, 0xB5];
 
-/// Turns of the probe.
-const HAND_OFFS: u64 = 20_000;
-
-/// Answers each odd value with the next even one, on core 1.
-fn answer(line: &AtomicU64) -> std::result::Result<(), String> {
-    pin_to(1).map_err(|error| error.to_string())?;
-    let until = Instant::now() + Duration::from_secs(10);
-    let mut expected = 1;
-    while expected < 2 * HAND_OFFS && Instant::now() < until {
-        for _ in 0..1000 {
-            if line.load(Ordering::Acquire) == expected {
-                line.store(expected + 1, Ordering::Release);
-                expected += 2;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Asks from core 0. Returns nanoseconds of half a turn.
-fn ask(line: &AtomicU64) -> std::result::Result<f64, String> {
-    pin_to(0).map_err(|error| error.to_string())?;
-    let until = Instant::now() + Duration::from_secs(10);
-    let turns = HAND_OFFS / PARTS as u64;
-    let mut parts = Vec::with_capacity(PARTS);
-    let mut value = 1;
-    for _ in 0..PARTS {
-        let began = Instant::now();
-        for _ in 0..turns {
-            line.store(value, Ordering::Release);
-            while line.load(Ordering::Acquire) != value + 1 {
-                if Instant::now() > until {
-                    return Err("core 1 does not answer".into());
-                }
-            }
-            value += 2;
-        }
-        parts.push(began.elapsed().as_secs_f64() * 1e9 / turns as f64 / 2.0);
-    }
-    Ok(median(parts))
-}
-
-/// Nanoseconds that a cache line takes from core 0 to core 1. Each side has a thread of its own: a
-/// thread that is pinned to a core cannot start a thread on another.
-fn hand_off() -> Result<f64> {
-    let line = AtomicU64::new(0);
-    let (asked, answered) = std::thread::scope(|scope| {
-        let answers = scope.spawn(|| answer(&line));
-        let asks = scope.spawn(|| ask(&line));
-        (asks.join(), answers.join())
-    });
-    answered.map_err(|_| "the probe's thread panicked")??;
-    Ok(asked.map_err(|_| "the probe's thread panicked")??)
-}
-
 fn median(mut parts: Vec<f64>) -> f64 {
     parts.sort_by(f64::total_cmp);
     parts.get(parts.len() / 2).copied().unwrap_or(f64::NAN)
@@ -316,7 +260,7 @@ fn send_packets(ports: &mut [OpenPort; 2], bytes: usize, count: usize) -> Result
 
 /// Times packets of this many bytes from port to port; prints the probe and the median.
 fn timed_packets(bytes: usize, count: usize) -> Result<()> {
-    let probe = hand_off()?;
+    let placement = placement()?;
     let model = Threaded::start(&WorldSettings::with_functions(2), Some(1))?;
     pin_to(0)?;
     let devices = devices(|index| model.function(index), 1);
@@ -333,7 +277,7 @@ fn timed_packets(bytes: usize, count: usize) -> Result<()> {
     }
     let rate = median(parts);
     println!(
-        "{rate:.3} million/s, {:.2} Gbit/s (line hand-off {probe:.0} ns, driver on core 0, model on core 1)",
+        "{rate:.3} million/s, {:.2} Gbit/s ({placement})",
         rate * bytes as f64 * 8.0 / 1e3
     );
     drop(ports);
@@ -342,7 +286,7 @@ fn timed_packets(bytes: usize, count: usize) -> Result<()> {
 
 /// Runs a timed case; prints the probe and the median.
 fn timed(case: &str, rounds: usize) -> Result<()> {
-    let probe = hand_off()?;
+    let placement = placement()?;
     let model = Threaded::start(&WorldSettings::with_functions(2), Some(1))?;
     // After the model's thread has started: a thread inherits the cores of its creator.
     pin_to(0)?;
@@ -366,10 +310,7 @@ fn timed(case: &str, rounds: usize) -> Result<()> {
         "rate" => "million/s",
         _ => "GB/s",
     };
-    println!(
-        "{:.3} {unit} (line hand-off {probe:.0} ns, driver on core 0, model on core 1)",
-        median(parts)
-    );
+    println!("{:.3} {unit} ({placement})", median(parts));
     drop(ends);
     shut_down(devices)
 }

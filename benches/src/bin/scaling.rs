@@ -5,7 +5,7 @@
 //! queue pair that is due that many turns later. `objects` makes queue pairs and regions on the
 //! model and prints the time of each.
 
-use ringside_benches::connected::{Result, connect, devices, shut_down};
+use ringside_benches::connected::{Result, connect, devices, placement, shut_down};
 use ringside_benches::many::Many;
 use ringside_benches::{CHAIN, RigError};
 use ringside_bus::clock::ticks;
@@ -99,6 +99,7 @@ fn start_model(functions: u16) -> Result<Threaded> {
     if std::thread::available_parallelism()?.get() < 2 {
         return Ok(Threaded::start(&settings, None)?);
     }
+    eprintln!("{}", placement()?);
     let model = Threaded::start(&settings, Some(1))?;
     // After the model's thread has started: a thread inherits the cores of its creator.
     pin_to(0)?;

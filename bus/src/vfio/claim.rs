@@ -40,8 +40,8 @@ pub enum ClaimError {
     },
     /// No IOMMU translates addresses for the function.
     #[error(
-        "{address} is in no IOMMU group: without an IOMMU a wrong address would be a write to \
-         anywhere. Switch it on in the firmware set-up (VT-d, AMD-Vi), and for Intel with \
+        "{address} is in no IOMMU group: without an IOMMU the device could write to any \
+         memory. Switch it on in the firmware set-up (VT-d, AMD-Vi), and for Intel with \
          intel_iommu=on on the kernel's command line; `ringside doctor {address}` says more"
     )]
     NoIommuGroup {

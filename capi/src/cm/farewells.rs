@@ -27,7 +27,7 @@ impl Farewells {
             begin(&path, service)
                 .inspect_err(|error| {
                     tracing::warn!(%error, path = %path.display(),
-                        "peers will not be told if this process is killed");
+                        "peers will not be notified if this process is killed");
                 })
                 .ok()
         });
@@ -60,7 +60,7 @@ impl Farewells {
                 },
             };
             if let Err(error) = file.set(*id, farewell.as_ref()) {
-                tracing::warn!(%error, "a peer will not be told if this process is killed");
+                tracing::warn!(%error, "a peer will not be notified if this process is killed");
             }
             false
         });

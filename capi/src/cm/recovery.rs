@@ -133,7 +133,7 @@ impl State {
             Some(kept) if kept.len() < MAX_KEPT => kept.push_back(mad),
             Some(_) => {
                 let to = mad.destination.address();
-                tracing::debug!(%to, "a peer is not told of the end of a connection");
+                tracing::debug!(%to, "a peer is not notified of the end of a connection");
             }
         }
     }

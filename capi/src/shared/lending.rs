@@ -522,7 +522,7 @@ impl Receives {
         self.waiting.retain(|waiting| *waiting != queue);
     }
 
-    /// The completion queues that wait for receives, if there are some now; once.
+    /// Takes the list of completion queues that wait for receives.
     pub(crate) fn take_waiting(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.waiting)
     }

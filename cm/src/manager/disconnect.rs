@@ -260,7 +260,7 @@ impl Manager {
     }
 
     /// The message that tells the peer of the end of a connection, as [`Manager::destroy`] sends
-    /// it: somebody else can send it once this process was killed. `None` for a connection whose
+    /// it: another process can send it once this one was killed. `None` for a connection whose
     /// peer expects nothing, and for service requests.
     #[must_use]
     pub fn farewell(&self, id: ConnectionId) -> Option<OutgoingMad> {

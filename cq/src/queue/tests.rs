@@ -20,7 +20,7 @@ fn words(count: usize) -> Words {
 }
 
 /// A queue pair, its completion queue, and the device that writes completions.
-struct Bench {
+struct QueuesInMemory {
     send: SendQueue,
     receive: ReceiveQueue,
     queue: CompletionQueue,
@@ -30,11 +30,16 @@ struct Bench {
     written: u64,
 }
 
-fn bench_at(slots: usize, context: CompletionContext, shift: u32) -> Bench {
+fn bench_at(slots: usize, context: CompletionContext, shift: u32) -> QueuesInMemory {
     bench_of(slots, context, shift, false)
 }
 
-fn bench_of(slots: usize, context: CompletionContext, shift: u32, is_datagram: bool) -> Bench {
+fn bench_of(
+    slots: usize,
+    context: CompletionContext,
+    shift: u32,
+    is_datagram: bool,
+) -> QueuesInMemory {
     let state = QueuePairState::new(context, 42, 64, 8, shift).of_datagrams(is_datagram);
     let state = Arc::new(state);
     let page = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
@@ -43,7 +48,7 @@ fn bench_of(slots: usize, context: CompletionContext, shift: u32, is_datagram: b
     let shadow = words(8);
     let mut queue = CompletionQueue::new(ring.clone(), shadow.clone(), 8).unwrap();
     queue.attach(Arc::clone(&state), Sides::Both).unwrap();
-    Bench {
+    QueuesInMemory {
         send: SendQueue::new(words(64 * 4), doorbell, Arc::clone(&state)).unwrap(),
         receive: ReceiveQueue::new(words(32 << shift), Arc::clone(&state)).unwrap(),
         queue,
@@ -54,11 +59,11 @@ fn bench_of(slots: usize, context: CompletionContext, shift: u32, is_datagram: b
     }
 }
 
-fn bench(slots: usize) -> Bench {
+fn bench(slots: usize) -> QueuesInMemory {
     bench_at(slots, CompletionContext::new(3, 9), 0)
 }
 
-impl Bench {
+impl QueuesInMemory {
     fn put(&mut self, encode: impl Fn(bool) -> [u64; 4]) {
         let size = self.ring.count() as u64 / 4;
         let at = (self.written % size) as usize * 4;
@@ -778,7 +783,7 @@ fn for_any_data_of_a_device_no_request_completes_twice_and_nothing_panics() {
 #[test]
 fn posting_and_polling_may_be_on_different_cores() {
     const REQUESTS: u64 = 20_000;
-    let Bench {
+    let QueuesInMemory {
         mut send,
         mut queue,
         ring,

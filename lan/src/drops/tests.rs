@@ -1,7 +1,7 @@
 //! Each cause is produced, and only its count moves.
 
 use super::*;
-use crate::testing::{Bench, Wrote, complete, received, sent};
+use crate::testing::{QueueParts, Wrote, complete, received, sent};
 use crate::{Packet, PacketPool};
 
 /// A change of the counts, by name.
@@ -30,7 +30,7 @@ fn a_received_packet_that_is_dropped_counts_under_its_cause_alone() {
         (vec![other_profile], Some("bad_profile")),
         (six, Some("chain_too_long")),
     ];
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let (mut queue, ring) = bench.receiver(64, bench.pool(256), None);
     let mut next = 0;
     for (written, cause) in cases {
@@ -48,7 +48,7 @@ fn a_received_packet_that_is_dropped_counts_under_its_cause_alone() {
 
 #[test]
 fn packets_that_no_one_received_before_the_stop_are_counted_once() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let (mut queue, ring) = bench.receiver(64, bench.pool(256), None);
     for (at, last) in [true, false, true, false].into_iter().enumerate() {
         Wrote::bytes(2048, last).to(&ring, at);
@@ -76,7 +76,7 @@ fn chained(pool: &PacketPool, count: usize) -> Packet {
 
 #[test]
 fn a_packet_that_is_not_sent_counts_under_its_cause_alone() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let (own, other) = (bench.pool(256), bench.pool(64));
     let (mut queue, ring) = bench.transmitter(64, own.clone(), None);
     let mut hoard = Vec::new();
@@ -118,7 +118,7 @@ fn a_packet_that_is_not_sent_counts_under_its_cause_alone() {
 
 #[test]
 fn packets_in_the_ring_of_a_queue_that_stops_are_counted_unless_they_were_sent() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(256);
     let (mut queue, ring) = bench.transmitter(64, pool.clone(), None);
     let small = || pool.packet_with(&[1; 60]).unwrap();
@@ -145,7 +145,7 @@ fn packets_in_the_ring_of_a_queue_that_stops_are_counted_unless_they_were_sent()
 
 #[test]
 fn a_full_ring_drops_nothing() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(256);
     let (mut queue, _) = bench.transmitter(64, pool.clone(), None);
     let packets: Vec<_> = (0..64)

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::Bench;
+use crate::testing::QueueParts;
 use ringside_bus::Words;
 use std::sync::atomic::AtomicU64;
 
@@ -24,11 +24,11 @@ struct Rig {
     ring: Words,
     reports: Words,
     queue: FilterQueue,
-    bench: Bench,
+    bench: QueueParts,
 }
 
 fn rig() -> Rig {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let (ring, words) = bench.ring(FILTER_RING_ENTRIES, 16);
     let (reports, report_words) = bench.ring(FILTER_RING_ENTRIES, 32);
     let packets = bench.dma.allocate(FILTER_PACKETS_BYTES, 4096).unwrap();

@@ -77,7 +77,7 @@ pub enum OffloadError {
     #[error("a payload of {0} bytes cannot be cut: the device takes 1 to 262143")]
     Payload(usize),
     /// A packet of several segments with bytes behind its IP datagram: they would become payload.
-    #[error("{0} bytes lie behind the IP datagram: build the packet to be cut without them")]
+    #[error("{0} bytes follow the IP datagram: build the packet to be cut without them")]
     Behind(usize),
 }
 

@@ -1,10 +1,10 @@
 use super::*;
 use crate::PacketPool;
-use crate::testing::Bench;
+use crate::testing::QueueParts;
 
 #[test]
 fn bytes_go_in_front_and_behind_and_come_off_again() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(64);
     let mut packet = pool.packet_with(b"payload").unwrap();
     packet.prepend(b"header ").unwrap();
@@ -24,7 +24,7 @@ fn bytes_go_in_front_and_behind_and_come_off_again() {
 
 #[test]
 fn a_chain_reads_as_one_and_goes_back_whole() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(64);
     let bytes: Vec<u8> = (0..9728u32).map(|byte| byte as u8).collect();
     let packet = pool.packet_with(&bytes).unwrap();
@@ -46,7 +46,7 @@ fn a_chain_reads_as_one_and_goes_back_whole() {
 
 #[test]
 fn a_shared_packet_is_read_only_until_one_handle_is_left() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(64);
     let mut one = pool.packet_with(&[7; 3000]).unwrap();
     let mut two = one.share();
@@ -66,7 +66,7 @@ fn a_shared_packet_is_read_only_until_one_handle_is_left() {
 
 #[test]
 fn handles_dropped_by_two_threads_give_the_packet_back_once() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(256);
     let barrier = std::sync::Barrier::new(2);
     let (sender, receiver) = std::sync::mpsc::channel::<Packet>();
@@ -104,7 +104,7 @@ fn frame(protocol: u8, layer_4: &[u8]) -> Vec<u8> {
 
 #[test]
 fn offloads_that_are_not_possible_are_refused_by_name_and_change_nothing() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(64);
     let all = TransmitRequest {
         ip_checksum: true,
@@ -151,7 +151,7 @@ fn offloads_that_are_not_possible_are_refused_by_name_and_change_nothing() {
 
 #[test]
 fn bytes_behind_the_datagram_are_not_sent_as_payload() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(64);
     let cut = |segment_bytes| TransmitRequest {
         layer_4_checksum: true,
@@ -214,7 +214,7 @@ fn frame_v6(first: u8, extensions: &[u8], layer_4: &[u8]) -> Vec<u8> {
 #[test]
 fn headers_are_found_behind_extension_headers_of_ipv6() {
     use ringside_spec::lan::transmit::{DataCommand, layer_4};
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(64);
     let wanted = TransmitRequest {
         layer_4_checksum: true,
@@ -276,7 +276,7 @@ fn headers_are_found_behind_extension_headers_of_ipv6() {
 
 #[test]
 fn chains_of_several_segments_add_up() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(64);
     let bytes: Vec<u8> = (0..9000u32).map(|byte| byte as u8).collect();
     let (front, back) = bytes.split_at(3000);
@@ -293,7 +293,7 @@ fn chains_of_several_segments_add_up() {
 fn two_handles_dropped_at_once_free_their_buffer_once() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     const PAIRS: usize = 400;
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(1024);
     for _ in 0..50 {
         let mut ones: Vec<Packet> = (0..PAIRS).map(|_| pool.packet().unwrap()).collect();
@@ -331,7 +331,7 @@ fn stamped(pool: &PacketPool, low: u32) -> Packet {
 
 #[test]
 fn a_time_stamp_is_completed_by_the_time_of_the_device() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(64);
     const WRAP: u64 = 1 << 32;
     let cases = [
@@ -352,7 +352,7 @@ fn a_time_stamp_is_completed_by_the_time_of_the_device() {
 
 #[test]
 fn a_packet_has_no_time_stamp_unless_device_and_pool_give_it() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(64);
     let packet = stamped(&pool, 7);
     assert_eq!(packet.timestamp(), None, "the device's time is unknown");

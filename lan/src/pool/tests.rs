@@ -1,10 +1,10 @@
 use super::*;
-use crate::testing::Bench;
+use crate::testing::QueueParts;
 use std::collections::BTreeSet;
 
 #[test]
 fn every_buffer_is_handed_out_once_and_comes_back() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     // Not a multiple of a magazine.
     let pool = bench.pool(1000);
     for _ in 0..3 {
@@ -21,7 +21,7 @@ fn every_buffer_is_handed_out_once_and_comes_back() {
 /// Sizes out of range.
 #[test]
 fn sizes_out_of_range_are_refused_by_name() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let with = |buffers, buffer_bytes, headroom_bytes| PoolSettings {
         buffers,
         buffer_bytes,
@@ -40,7 +40,7 @@ fn sizes_out_of_range_are_refused_by_name() {
 
 #[test]
 fn buffers_given_back_by_other_threads_are_found_again() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(4096);
     let (sender, receiver) = std::sync::mpsc::sync_channel::<Vec<Packet>>(4);
     std::thread::scope(|scope| {
@@ -70,7 +70,7 @@ fn buffers_given_back_by_other_threads_are_found_again() {
 #[test]
 fn no_buffer_is_in_two_hands() {
     use rand::{Rng, SeedableRng};
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(600);
     let shelf: crossbeam_queue::ArrayQueue<(u64, Packet)> = crossbeam_queue::ArrayQueue::new(128);
     std::thread::scope(|scope| {
@@ -116,7 +116,7 @@ fn no_buffer_is_in_two_hands() {
 
 #[test]
 fn a_packet_outlives_its_pool() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(64);
     let packet = pool.packet_with(b"still here").unwrap();
     drop(pool);
@@ -125,7 +125,7 @@ fn a_packet_outlives_its_pool() {
 
 #[test]
 fn the_memory_of_a_dropped_pool_is_freed_once_its_last_packet_is_gone() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let before = bench.dma.usage().used_bytes;
     let pool = bench.pool(64);
     let with_pool = bench.dma.usage().used_bytes;
@@ -148,7 +148,7 @@ fn the_memory_of_a_dropped_pool_is_freed_once_its_last_packet_is_gone() {
 /// Packets of a dropped pool end in another thread while pools are made and dropped here.
 #[test]
 fn dropped_pools_are_freed_once_while_their_packets_end_elsewhere() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let before = bench.dma.usage().used_bytes;
     let (sender, receiver) = std::sync::mpsc::sync_channel::<Packet>(64);
     std::thread::scope(|scope| {
@@ -186,7 +186,7 @@ fn take_all(pool: &PacketPool, count: usize) -> Vec<Packet> {
 
 #[test]
 fn buffers_in_the_caches_of_ended_threads_are_found_again() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(256);
     // Alive until the end, so that this thread has a number of its own.
     drop(pool.packet());
@@ -200,7 +200,7 @@ fn buffers_in_the_caches_of_ended_threads_are_found_again() {
 
 #[test]
 fn threads_that_end_while_others_take_lose_no_buffer() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(512);
     for _ in 0..50 {
         std::thread::scope(|scope| {
@@ -227,7 +227,7 @@ fn threads_that_end_while_others_take_lose_no_buffer() {
 /// buffers go through the queue of strays.
 #[test]
 fn empty_magazines_are_used_again() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(4096);
     for _ in 0..5 {
         let packets: Vec<_> = std::iter::from_fn(|| pool.packet()).collect();
@@ -241,7 +241,7 @@ fn empty_magazines_are_used_again() {
 #[test]
 fn threads_without_a_cache_lose_no_buffer() {
     const THREADS: usize = 80;
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(640);
     let barrier = std::sync::Barrier::new(THREADS);
     std::thread::scope(|scope| {

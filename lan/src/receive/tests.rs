@@ -1,10 +1,10 @@
 use super::*;
-use crate::testing::{Bench, Wrote, received};
+use crate::testing::{QueueParts, Wrote, received};
 use ringside_bus::Words;
 use ringside_spec::lan::receive::WriteBack3;
 
 struct Rig {
-    bench: Bench,
+    bench: QueueParts,
     queue: ReceiveQueue,
     ring: Words,
     next: usize,
@@ -14,7 +14,7 @@ const DESCRIPTORS: u16 = 64;
 
 impl Rig {
     fn new() -> Self {
-        let bench = Bench::new();
+        let bench = QueueParts::new();
         let (queue, ring) = bench.receiver(DESCRIPTORS, bench.pool(256), None);
         Self {
             bench,
@@ -285,7 +285,7 @@ fn a_lost_queue_does_not_start_over_buffers_that_the_device_may_fill() {
 
 #[test]
 fn a_pool_that_runs_short_leaves_the_tail_at_a_multiple_of_eight() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let (queue, _ring) = bench.receiver(DESCRIPTORS, bench.pool(45), None);
     assert_eq!((queue.posted(), bench.rung()), (45, 40));
 }
@@ -331,7 +331,7 @@ fn a_descriptor_that_is_written_during_a_poll_is_whole_or_not_there() {
     /// Polls of a thread until it lets the other one run.
     const SPINS: usize = 256;
     for one_by_one in [true, false] {
-        let bench = Bench::new();
+        let bench = QueueParts::new();
         let path = Some(PacketPath::Scalar);
         let (mut queue, ring) = bench.receiver(DESCRIPTORS, bench.pool(256), path);
         queue.one_by_one = one_by_one;

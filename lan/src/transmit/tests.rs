@@ -1,11 +1,11 @@
 use super::*;
-use crate::testing::{Bench, complete, sent};
+use crate::testing::{QueueParts, complete, sent};
 use ringside_bus::Words;
 use ringside_spec::lan::transmit::{ContextCommand, kind};
 use std::sync::atomic::Ordering;
 
 struct Rig {
-    bench: Bench,
+    bench: QueueParts,
     queue: TransmitQueue,
     ring: Words,
     pool: PacketPool,
@@ -13,7 +13,7 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let bench = Bench::new();
+        let bench = QueueParts::new();
         let pool = bench.pool(1024);
         let (queue, ring) = bench.transmitter(64, pool.clone(), None);
         Self {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{Bench, Wrote, complete};
+use crate::testing::{QueueParts, Wrote, complete};
 use crate::{Burst, Packet, PacketPool, ReceiveQueue, TransmitQueue, TransmitRequest};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -61,7 +61,7 @@ fn known(packet: &Packet) -> impl PartialEq + std::fmt::Debug + use<> {
 }
 
 struct Receiver {
-    _bench: Bench,
+    _bench: QueueParts,
     queue: ReceiveQueue,
     ring: Words,
     held: Vec<Packet>,
@@ -70,7 +70,7 @@ struct Receiver {
 impl Receiver {
     /// `None`: one by one, the queue that paths are compared with.
     fn new(path: Option<PacketPath>, descriptors: u16, buffers: u32) -> Self {
-        let bench = Bench::new();
+        let bench = QueueParts::new();
         let chosen = path.or(Some(PacketPath::Scalar));
         let pool = bench.pool(buffers);
         pool.note_device_time(Some(5_000_000_000));
@@ -223,7 +223,7 @@ fn plain_packets_are_received_by_the_path() {
 }
 
 struct Sender {
-    bench: Bench,
+    bench: QueueParts,
     queue: TransmitQueue,
     ring: Words,
     pool: PacketPool,
@@ -235,7 +235,7 @@ const SEND_RING: u16 = 96;
 
 impl Sender {
     fn new(path: Option<PacketPath>) -> Self {
-        let bench = Bench::new();
+        let bench = QueueParts::new();
         let (pool, other) = (bench.pool(600), bench.pool(64));
         let chosen = path.or(Some(PacketPath::Scalar));
         let (mut queue, ring) = bench.transmitter(SEND_RING, pool.clone(), chosen);
@@ -344,7 +344,7 @@ fn every_path_sends_what_one_by_one_sends_on_random_bursts() {
 #[test]
 fn plain_packets_are_sent_by_the_path() {
     for path in paths() {
-        let bench = Bench::new();
+        let bench = QueueParts::new();
         let pool = bench.pool(64);
         let packets: Vec<Packet> = (0..20)
             .map(|_| pool.packet_with(&[1; 60]).unwrap())

@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// All frames, where so many of a million are named.
+/// All frames, where a rate is a number of a million.
 const MILLION: u32 = 1_000_000;
 
 /// Largest kind of error, and of object, that PFHMC_ERRORINFO can name.
@@ -132,7 +132,7 @@ faults! { words;
     Fault::ControlCommandDelayed { opcode, by } => (" {opcode:#x} {}", by.as_micros()),
     Fault::ControlCommandDelayed { opcode: words.number()?, by: words.microseconds()? };
 
-    "control-late" " OPCODE MICROSECONDS", "completions of this CQP command come late, those behind it do not wait (0xff: all are)",
+    "control-late" " OPCODE MICROSECONDS", "completions of this CQP command come late, later commands do not wait (0xff: all are)",
     Fault::ControlCompletionLate { opcode, by } => (" {opcode:#x} {}", by.as_micros()),
     Fault::ControlCompletionLate { opcode: words.number()?, by: words.microseconds()? };
 
@@ -156,16 +156,16 @@ faults! { words;
     Fault::FunctionDead => (""), Fault::FunctionDead;
 
     "interrupts-lost" " PARTS [SEED]",
-    "interrupts are lost, so many parts of a million, chosen by seed",
+    "interrupts are lost: PARTS of a million, chosen by seed",
     Fault::InterruptsLost { per_million, seed } => (" {per_million} {seed}"),
     Fault::InterruptsLost { per_million: words.at_most(MILLION)?, seed: words.optional(1)? };
 
-    "memory-at-most" " BYTES", "no more memory than this can be mapped for the function",
+    "memory-at-most" " BYTES", "at most BYTES of memory can be mapped for the function",
     Fault::MappedMemoryAtMost { bytes } => (" {bytes}"),
     Fault::MappedMemoryAtMost { bytes: words.number()? };
 
     "dma-refused" " [ACCESSES [FIRST [BYTES]]]",
-    "the host refuses accesses to memory: so many (0: all), at these addresses (everywhere)",
+    "the host refuses this number of accesses to memory (0: all), at these addresses (everywhere)",
     Fault::DmaRefused(refusal @ Refusal { direction: None, .. }) => (" {}", Place(refusal)),
     Fault::DmaRefused(words.refusal(None)?);
 
@@ -285,9 +285,9 @@ pub enum FaultWordsError {
         usage: &'static str,
     },
     /// More than the fault takes.
-    #[error("'{word}' is too much; write '{usage}'")]
+    #[error("'{word}' is one value too many; write '{usage}'")]
     TooMany {
-        /// The first that is too much.
+        /// The first value that is too many.
         word: String,
         /// Its form.
         usage: &'static str,

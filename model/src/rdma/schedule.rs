@@ -133,7 +133,7 @@ impl RdmaEngine {
             && schedule.told.is_empty()
             && now < schedule.next_timer
             && matches!(self.stall, Stall::No)
-            && self.foretold.is_empty()
+            && self.injected_events.is_empty()
             && self.objects.looped_back.is_empty();
         if !is_quiet || self.has_late_commands() {
             return false;
@@ -177,8 +177,8 @@ impl RdmaEngine {
         if context.now >= self.schedule.next_timer {
             worked |= self.run_timers(context);
         }
-        if !self.foretold.is_empty() {
-            self.report_foretold(context);
+        if !self.injected_events.is_empty() {
+            self.report_injected_events(context);
             worked = true;
         }
         if !self.objects.looped_back.is_empty() {

@@ -206,7 +206,8 @@ fn packets_reach_ports_outside_byte_for_byte() {
     }
 }
 
-/// What arrives at a port outside of 2000 frames that are told apart by their last byte but four.
+/// Sends 2000 frames to a port outside and returns those that arrive. Their last byte but four
+/// distinguishes them.
 fn impaired(fault: Fault) -> (Vec<Vec<u8>>, SwitchCounters) {
     let mut switch = Switch::new(0, false);
     let mut ports = ports(0);

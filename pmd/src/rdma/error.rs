@@ -270,7 +270,7 @@ pub enum RdmaError {
     },
     /// The device made the address handle and called it invalid.
     #[error(
-        "the device calls the way to {destination} invalid (value {value}); check addresses and MAC"
+        "the device refused the address handle for {destination} (value {value}); check addresses and MAC"
     )]
     InvalidAddressHandle {
         /// Its intended destination.

@@ -5,13 +5,13 @@ use ringside_bus::{Memory, PageSize};
 use ringside_spec::verbs::{Fragment, SendElement, SendOpcode};
 use std::sync::atomic::Ordering;
 
-struct Bench {
+struct QueueInMemory {
     queue: SendQueue,
     ring: Words,
     page: Words,
 }
 
-fn bench(quanta: u32) -> Bench {
+fn rig(quanta: u32) -> QueueInMemory {
     let length = quanta as usize * 32;
     let memory = Memory::allocate(length.max(4096), PageSize::FourKiB, None).unwrap();
     let page = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
@@ -19,7 +19,7 @@ fn bench(quanta: u32) -> Bench {
     let context = CompletionContext::new(3, 1);
     let state = Arc::new(QueuePairState::new(context, 77, quanta, 16, 0));
     let doorbell = Doorbell::mapped(&page, 0).unwrap();
-    Bench {
+    QueueInMemory {
         queue: SendQueue::new(ring.clone(), doorbell, state).unwrap(),
         ring,
         page: page.words(0, 8).unwrap(),
@@ -59,18 +59,18 @@ fn consume(ring: &Words, position: &mut u64) -> Vec<(SendOpcode, u64)> {
 }
 
 /// Checks the invariant of the module's documentation over the whole ring.
-fn assert_invariant(bench: &Bench) {
-    let size = bench.queue.state.send.slots() as u64;
+fn assert_invariant(rig: &QueueInMemory) {
+    let size = rig.queue.state.send.slots() as u64;
     for index in 0..size {
-        let bit = bench.ring.load(index as usize * 4 + 3) >> 63 == 1;
-        let pass = bench.queue.state.send.head() / size;
-        let behind = index < bench.queue.state.send.head() % size;
+        let bit = rig.ring.load(index as usize * 4 + 3) >> 63 == 1;
+        let pass = rig.queue.state.send.head() / size;
+        let behind = index < rig.queue.state.send.head() % size;
         let pass_bit = pass.is_multiple_of(2);
         assert_eq!(
             bit,
             pass_bit == behind,
             "index {index}, head {}",
-            bench.queue.state.send.head()
+            rig.queue.state.send.head()
         );
     }
 }
@@ -88,7 +88,7 @@ impl Noise {
 
 #[test]
 fn quanta_ahead_of_the_head_are_invalid_after_every_post_of_any_kind() {
-    let mut bench = bench(64);
+    let mut rig = rig(64);
     let mut noise = Noise(0x9E37_79B9_7F4A_7C15);
     let pieces = [Fragment {
         address: 64,
@@ -99,7 +99,7 @@ fn quanta_ahead_of_the_head_are_invalid_after_every_post_of_any_kind() {
     for id in 0..3_000 {
         let count = noise.below(14) as usize;
         let posted = match noise.below(4) {
-            0 => bench
+            0 => rig
                 .queue
                 .post(id, &write(&pieces[..count]), SendFlags::NONE),
             1 => {
@@ -108,7 +108,7 @@ fn quanta_ahead_of_the_head_are_invalid_after_every_post_of_any_kind() {
                     data: &data[..length],
                     kind: SendKind::Plain,
                 };
-                bench.queue.post(id, &send, SendFlags::SIGNALLED)
+                rig.queue.post(id, &send, SendFlags::SIGNALLED)
             }
             2 => {
                 let kind = SendKind::Immediate(u32::MAX);
@@ -116,20 +116,20 @@ fn quanta_ahead_of_the_head_are_invalid_after_every_post_of_any_kind() {
                     fragments: &pieces[..count],
                     kind,
                 };
-                bench.queue.post(id, &send, SendFlags::SOLICITED)
+                rig.queue.post(id, &send, SendFlags::SOLICITED)
             }
-            _ => bench.queue.post(id, &Nop, SendFlags::NONE),
+            _ => rig.queue.post(id, &Nop, SendFlags::NONE),
         };
         assert_eq!(posted, Ok(()));
-        assert_invariant(&bench);
-        let head = bench.queue.state.send.head();
-        bench.queue.state.send.retire_to(head);
+        assert_invariant(&rig);
+        let head = rig.queue.state.send.head();
+        rig.queue.state.send.retire_to(head);
     }
 }
 
 #[test]
 fn a_device_that_follows_valid_bits_sees_every_request_once_and_in_order() {
-    let mut bench = bench(64);
+    let mut rig = rig(64);
     let mut noise = Noise(0x1234_5678_9ABC_DEF0);
     let pieces = [Fragment::default(); 13];
     let mut position = 0;
@@ -139,7 +139,7 @@ fn a_device_that_follows_valid_bits_sees_every_request_once_and_in_order() {
         let burst = 1 + noise.below(6);
         for _ in 0..burst {
             let count = noise.below(14) as usize;
-            match bench
+            match rig
                 .queue
                 .post(posted, &write(&pieces[..count]), SendFlags::NONE)
             {
@@ -147,103 +147,100 @@ fn a_device_that_follows_valid_bits_sees_every_request_once_and_in_order() {
                 Err(error) => assert_eq!(error, PostSendError::QueueFull),
             }
         }
-        for (opcode, at) in consume(&bench.ring, &mut position) {
+        for (opcode, at) in consume(&rig.ring, &mut position) {
             if opcode != SendOpcode::Nop {
-                let record = bench.queue.state.send.at(at).unwrap();
+                let record = rig.queue.state.send.at(at).unwrap();
                 assert_eq!(record.id, seen);
                 seen += 1;
             }
         }
         assert_eq!(seen, posted);
-        assert_eq!(position, bench.queue.state.send.head());
-        bench.queue.state.send.retire_to(position);
+        assert_eq!(position, rig.queue.state.send.head());
+        rig.queue.state.send.retire_to(position);
     }
 }
 
 #[test]
 fn a_full_queue_refuses_until_completions_free_its_places() {
-    let mut bench = bench(64);
+    let mut rig = rig(64);
     let mut count = 0;
-    while bench.queue.post(count, &Nop, SendFlags::NONE).is_ok() {
+    while rig.queue.post(count, &Nop, SendFlags::NONE).is_ok() {
         count += 1;
     }
-    assert_eq!(count, u64::from(bench.queue.capacity_quanta()));
+    assert_eq!(count, u64::from(rig.queue.capacity_quanta()));
     assert_eq!(count, 63);
-    assert_eq!(bench.queue.used_quanta(), 63);
+    assert_eq!(rig.queue.used_quanta(), 63);
     assert_eq!(
-        bench.queue.post(0, &Nop, SendFlags::NONE),
+        rig.queue.post(0, &Nop, SendFlags::NONE),
         Err(PostSendError::QueueFull)
     );
-    bench.queue.state.send.retire_to(2);
-    assert_eq!(bench.queue.post(0, &Nop, SendFlags::NONE), Ok(()));
-    assert_eq!(bench.queue.post(0, &Nop, SendFlags::NONE), Ok(()));
+    rig.queue.state.send.retire_to(2);
+    assert_eq!(rig.queue.post(0, &Nop, SendFlags::NONE), Ok(()));
+    assert_eq!(rig.queue.post(0, &Nop, SendFlags::NONE), Ok(()));
     assert_eq!(
-        bench.queue.post(0, &Nop, SendFlags::NONE),
+        rig.queue.post(0, &Nop, SendFlags::NONE),
         Err(PostSendError::QueueFull)
     );
 }
 
 #[test]
 fn a_request_of_several_quanta_finds_places_freed_since_the_last_look() {
-    let mut bench = bench(64);
+    let mut rig = rig(64);
     let pieces = [Fragment::default(); 5];
     // Two places are left of those that were free at the last look, and three in the block.
     for id in 0..61 {
-        bench.queue.post(id, &Nop, SendFlags::NONE).unwrap();
+        rig.queue.post(id, &Nop, SendFlags::NONE).unwrap();
     }
     // The completions free all of them.
-    bench.queue.state.send.retire_to(61);
-    let posted = bench.queue.post(100, &write(&pieces), SendFlags::NONE);
+    rig.queue.state.send.retire_to(61);
+    let posted = rig.queue.post(100, &write(&pieces), SendFlags::NONE);
     assert_eq!(posted, Ok(()));
-    assert_eq!(bench.queue.head_index(), 0, "it ends the pass");
+    assert_eq!(rig.queue.head_index(), 0, "it ends the pass");
 }
 
 #[test]
 fn a_refused_request_leaves_ring_and_records_as_they_were() {
-    let mut bench = bench(64);
+    let mut rig = rig(64);
     let pieces = [Fragment::default(); 14];
-    let error = bench
+    let error = rig
         .queue
         .post(1, &write(&pieces), SendFlags::SIGNALLED)
         .unwrap_err();
     assert!(matches!(error, PostSendError::Request(_)));
-    assert_eq!(bench.queue.used_quanta(), 0);
+    assert_eq!(rig.queue.used_quanta(), 0);
     assert!(
-        bench
-            .ring
+        rig.ring
             .as_slice()
             .iter()
             .all(|word| word.load(Ordering::Relaxed) == 0)
     );
-    assert_eq!(bench.queue.state.send.at(0), None);
+    assert_eq!(rig.queue.state.send.at(0), None);
 }
 
 #[test]
 fn an_element_never_crosses_a_block_and_the_gap_is_nops() {
-    let mut bench = bench(64);
+    let mut rig = rig(64);
     let pieces = [Fragment::default(); 13];
     let eight_quanta = Write {
         immediate: Some(3),
         ..write(&pieces)
     };
-    bench
-        .queue
+    rig.queue
         .post(1, &write(&pieces[..1]), SendFlags::NONE)
         .unwrap();
-    bench
-        .queue
+    rig.queue
         .post(2, &eight_quanta, SendFlags::SIGNALLED)
         .unwrap();
-    assert_eq!(bench.queue.head_index(), 16);
+    assert_eq!(rig.queue.head_index(), 16);
     let mut position = 0;
-    let found = consume(&bench.ring, &mut position);
+    let found = consume(&rig.ring, &mut position);
     let nops = found
         .iter()
         .filter(|(opcode, _)| *opcode == SendOpcode::Nop)
         .count();
     assert_eq!(nops, 7);
     assert_eq!(found.last(), Some(&(SendOpcode::Write, 8)));
-    let state = &bench.queue.state.send;
+    let state = &rig.queue.state.send;
     assert_eq!(state.at(8).map(|record| record.id), Some(2));
     assert!((1..8).all(|padding| state.at(padding).is_none()));
 }
@@ -254,29 +251,29 @@ fn an_element_that_fits_only_without_its_padding_is_refused() {
     let two_quanta = write(&pieces);
     assert_eq!(two_quanta.shape().unwrap().quanta, 2);
     for free in 2..=3 {
-        let mut bench = bench(64);
+        let mut rig = rig(64);
         for id in 0..63 {
-            bench.queue.post(id, &Nop, SendFlags::NONE).unwrap();
+            rig.queue.post(id, &Nop, SendFlags::NONE).unwrap();
         }
         // The head is before the last place of a block, and one of the free places is for padding.
-        bench.queue.state.send.retire_to(1);
-        bench.queue.post(63, &Nop, SendFlags::NONE).unwrap();
-        bench.queue.state.send.retire_to(8);
+        rig.queue.state.send.retire_to(1);
+        rig.queue.post(63, &Nop, SendFlags::NONE).unwrap();
+        rig.queue.state.send.retire_to(8);
         for id in 64..71 {
-            bench.queue.post(id, &Nop, SendFlags::NONE).unwrap();
+            rig.queue.post(id, &Nop, SendFlags::NONE).unwrap();
         }
-        bench.queue.state.send.retire_to(8 + free);
-        let before = bench.queue.head();
-        let posted = bench.queue.post(100, &two_quanta, SendFlags::NONE);
-        let free_now = bench.queue.capacity_quanta() - bench.queue.used_quanta();
+        rig.queue.state.send.retire_to(8 + free);
+        let before = rig.queue.head();
+        let posted = rig.queue.post(100, &two_quanta, SendFlags::NONE);
+        let free_now = rig.queue.capacity_quanta() - rig.queue.used_quanta();
         match free {
             2 => {
                 assert_eq!(posted, Err(PostSendError::QueueFull));
-                assert_eq!((bench.queue.head(), free_now), (before, 2));
+                assert_eq!((rig.queue.head(), free_now), (before, 2));
             }
             _ => {
                 assert_eq!(posted, Ok(()));
-                assert_eq!((bench.queue.head(), free_now), (before + 3, 0));
+                assert_eq!((rig.queue.head(), free_now), (before + 3, 0));
             }
         }
     }
@@ -284,19 +281,19 @@ fn an_element_that_fits_only_without_its_padding_is_refused() {
 
 #[test]
 fn the_doorbell_gets_the_queue_pair_number_each_time_it_is_rung() {
-    let mut bench = bench(64);
-    bench.queue.post(1, &Nop, SendFlags::SIGNALLED).unwrap();
-    assert_eq!(bench.page.load(0), 0);
-    bench.queue.ring_doorbell();
-    assert_eq!(bench.page.load(0), 77);
-    bench.page.store(0, 0);
-    bench.queue.ring_doorbell();
-    assert_eq!(bench.page.load(0), 77);
+    let mut rig = rig(64);
+    rig.queue.post(1, &Nop, SendFlags::SIGNALLED).unwrap();
+    assert_eq!(rig.page.load(0), 0);
+    rig.queue.ring_doorbell();
+    assert_eq!(rig.page.load(0), 77);
+    rig.page.store(0, 0);
+    rig.queue.ring_doorbell();
+    assert_eq!(rig.page.load(0), 77);
 }
 
 #[test]
 fn records_keep_number_and_length_and_know_the_next_to_be_reported() {
-    let mut bench = bench(64);
+    let mut rig = rig(64);
     let inline = WriteInline {
         data: b"12345678",
         remote_address: 0,
@@ -308,15 +305,15 @@ fn records_keep_number_and_length_and_know_the_next_to_be_reported() {
         (11, SendFlags::SIGNALLED),
         (12, SendFlags::SIGNALLED),
     ] {
-        bench.queue.post(id, &inline, flags).unwrap();
+        rig.queue.post(id, &inline, flags).unwrap();
     }
     let records: Vec<_> = (0..3)
-        .map(|at| bench.queue.state.send.at(at).unwrap())
+        .map(|at| rig.queue.state.send.at(at).unwrap())
         .collect();
     let ids: Vec<_> = records.iter().map(|record| record.id).collect();
     assert_eq!(ids, [10, 11, 12]);
     // The oldest request is silent: the one to be reported comes after it.
-    let state = &bench.queue.state.send;
+    let state = &rig.queue.state.send;
     assert_eq!(state.take_next(0, 0), None);
     assert_eq!(state.take_next(1 << INDEX_SHIFT, 0), None);
     assert_eq!(
@@ -347,25 +344,23 @@ fn records_keep_number_and_length_and_know_the_next_to_be_reported() {
 
 #[test]
 fn a_place_inside_an_element_or_in_padding_holds_no_request_of_an_earlier_pass() {
-    let mut bench = bench(64);
+    let mut rig = rig(64);
     let piece = Fragment::default();
     // A whole pass of requests of one quantum each, so that each place has begun an element.
     for id in 0..64 {
-        bench
-            .queue
+        rig.queue
             .post(id, &write(&[piece]), SendFlags::SIGNALLED)
             .unwrap();
-        bench.queue.state.send.retire_to(id + 1);
+        rig.queue.state.send.retire_to(id + 1);
     }
     // Three quanta, three more, and two of padding before the third.
     for id in 100..103 {
         let pieces = [piece; 5];
-        bench
-            .queue
+        rig.queue
             .post(id, &write(&pieces), SendFlags::SIGNALLED)
             .unwrap();
     }
-    let state = &bench.queue.state.send;
+    let state = &rig.queue.state.send;
     let found: Vec<_> = (0..64)
         .map(|index| state.find(index).map(|request| request.id))
         .collect();
@@ -376,22 +371,20 @@ fn a_place_inside_an_element_or_in_padding_holds_no_request_of_an_earlier_pass()
 
 #[test]
 fn a_request_long_after_the_last_reported_one_is_found_and_is_never_taken_for_an_earlier_one() {
-    let mut bench = bench(64);
+    let mut rig = rig(64);
     let piece = Fragment::default();
     for id in 0..70_000 {
-        bench
-            .queue
+        rig.queue
             .post(id, &write(&[piece]), SendFlags::NONE)
             .unwrap();
-        bench.queue.state.send.retire_to(id + 1);
+        rig.queue.state.send.retire_to(id + 1);
     }
-    bench
-        .queue
+    rig.queue
         .post(1, &write(&[piece]), SendFlags::SIGNALLED)
         .unwrap();
-    assert_eq!(bench.queue.state.send.at(70_000).unwrap().id, 1);
+    assert_eq!(rig.queue.state.send.at(70_000).unwrap().id, 1);
     for index in 0..64 {
-        let found = bench.queue.state.send.find(index).is_some();
+        let found = rig.queue.state.send.find(index).is_some();
         assert_eq!(found, index == 70_000 % 64);
     }
 }

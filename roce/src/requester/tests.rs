@@ -16,7 +16,7 @@ pub(super) const START: u32 = 0xFF_FFFE; // so that numbers wrap in every test
 pub(super) const MTU: u32 = 1024;
 pub(super) const TIMEOUT: Duration = Duration::from_millis(1);
 
-pub(super) struct Bench {
+pub(super) struct TimedRequester {
     pub(super) requester: Requester,
     pub(super) now: Instant,
 }
@@ -30,7 +30,7 @@ pub(super) fn config() -> RequesterConfig {
     config
 }
 
-impl Bench {
+impl TimedRequester {
     pub(super) fn new(config: &RequesterConfig) -> Self {
         Self {
             requester: Requester::new(config),
@@ -200,11 +200,11 @@ fn messages_are_cut_at_the_mtu_with_the_opcodes_of_their_places() {
                 first_psn: Psn::new(1),
                 ..config()
             };
-            let mut bench = Bench::new(&config);
-            bench.post(1, operation, length_bytes);
+            let mut rig = TimedRequester::new(&config);
+            rig.post(1, operation, length_bytes);
             let mut offset_bytes = 0;
             for (opcode, length) in expected {
-                let packet = bench.requester.next_packet(bench.now).expect("a packet");
+                let packet = rig.requester.next_packet(rig.now).expect("a packet");
                 assert_eq!(packet.headers.opcode, *opcode);
                 assert_eq!(packet.headers.extension.kind(), opcode.extension_kind());
                 let payload = MessageBytes {
@@ -219,16 +219,16 @@ fn messages_are_cut_at_the_mtu_with_the_opcodes_of_their_places() {
                 );
                 offset_bytes += length;
             }
-            assert_eq!(bench.requester.next_packet(bench.now), None);
+            assert_eq!(rig.requester.next_packet(rig.now), None);
         }
     }
 }
 
 #[test]
 fn remote_address_key_and_whole_length_travel_with_the_first_packet() {
-    let mut bench = Bench::new(&config());
-    bench.post(1, WRITE, 3 * MTU);
-    let packet = bench.requester.next_packet(bench.now).expect("a packet");
+    let mut rig = TimedRequester::new(&config());
+    rig.post(1, WRITE, 3 * MTU);
+    let packet = rig.requester.next_packet(rig.now).expect("a packet");
     let remote = RemoteBuffer {
         address: 0x1000,
         key: 5,
@@ -239,15 +239,15 @@ fn remote_address_key_and_whole_length_travel_with_the_first_packet() {
 
 #[test]
 fn the_solicited_bit_is_on_the_last_packet_only() {
-    let mut bench = Bench::new(&config());
+    let mut rig = TimedRequester::new(&config());
     let work = WorkRequest {
         token: 1,
         operation: Operation::Send,
         length_bytes: 2 * MTU,
         solicited: true,
     };
-    bench.requester.post(work).expect("room");
-    let bits: Vec<bool> = std::iter::from_fn(|| bench.requester.next_packet(bench.now))
+    rig.requester.post(work).expect("room");
+    let bits: Vec<bool> = std::iter::from_fn(|| rig.requester.next_packet(rig.now))
         .map(|packet| packet.headers.solicited)
         .collect();
     assert_eq!(bits, [false, true]);
@@ -257,9 +257,9 @@ fn the_solicited_bit_is_on_the_last_packet_only() {
 fn acknowledgements_are_asked_for_now_and_then_within_long_messages() {
     let mut config = config();
     config.acknowledge_every_packets = 4;
-    let mut bench = Bench::new(&config);
-    bench.post(1, WRITE, 16 * MTU);
-    let asked = std::iter::from_fn(|| bench.requester.next_packet(bench.now))
+    let mut rig = TimedRequester::new(&config);
+    rig.post(1, WRITE, 16 * MTU);
+    let asked = std::iter::from_fn(|| rig.requester.next_packet(rig.now))
         .filter(|packet| packet.headers.acknowledge_request)
         .count();
     assert_eq!(asked, 5, "four times and at the end");
@@ -267,26 +267,26 @@ fn acknowledgements_are_asked_for_now_and_then_within_long_messages() {
 
 #[test]
 fn one_acknowledgement_completes_everything_before_it() {
-    let mut bench = Bench::new(&config());
-    bench.post_writes(5);
-    assert_eq!(bench.sent(), [0, 1, 2, 3, 4]);
-    assert_eq!(bench.acknowledge(3), ResponseOutcome::Acknowledged);
-    assert_eq!(bench.completed(), [0, 1, 2, 3]);
-    assert_eq!(bench.acknowledge(3), IGNORED(IgnoredResponse::OutOfWindow));
-    assert_eq!(bench.acknowledge(4), ResponseOutcome::Acknowledged);
-    assert_eq!(bench.completed(), [4]);
-    assert!(bench.requester.is_idle());
-    assert_eq!(bench.requester.deadline(), None);
+    let mut rig = TimedRequester::new(&config());
+    rig.post_writes(5);
+    assert_eq!(rig.sent(), [0, 1, 2, 3, 4]);
+    assert_eq!(rig.acknowledge(3), ResponseOutcome::Acknowledged);
+    assert_eq!(rig.completed(), [0, 1, 2, 3]);
+    assert_eq!(rig.acknowledge(3), IGNORED(IgnoredResponse::OutOfWindow));
+    assert_eq!(rig.acknowledge(4), ResponseOutcome::Acknowledged);
+    assert_eq!(rig.completed(), [4]);
+    assert!(rig.requester.is_idle());
+    assert_eq!(rig.requester.deadline(), None);
 }
 
 #[test]
 fn acknowledgements_of_what_was_never_sent_are_ignored() {
-    let mut bench = Bench::new(&config());
-    bench.post_writes(3);
-    assert_eq!(bench.acknowledge(0), IGNORED(IgnoredResponse::OutOfWindow));
-    assert!(bench.requester.next_packet(bench.now).is_some());
-    assert_eq!(bench.acknowledge(1), IGNORED(IgnoredResponse::OutOfWindow));
-    assert_eq!(bench.completed(), [0u32; 0]);
+    let mut rig = TimedRequester::new(&config());
+    rig.post_writes(3);
+    assert_eq!(rig.acknowledge(0), IGNORED(IgnoredResponse::OutOfWindow));
+    assert!(rig.requester.next_packet(rig.now).is_some());
+    assert_eq!(rig.acknowledge(1), IGNORED(IgnoredResponse::OutOfWindow));
+    assert_eq!(rig.completed(), [0u32; 0]);
 }
 
 #[test]
@@ -294,31 +294,31 @@ fn the_window_bounds_what_is_unacknowledged_and_its_last_packet_asks() {
     let mut config = config();
     config.window_packets = 3;
     config.first_psn = Psn::new(START).plus(10);
-    let mut bench = Bench::new(&config);
-    bench.post(1, WRITE, 8 * MTU);
-    let window: Vec<bool> = std::iter::from_fn(|| bench.requester.next_packet(bench.now))
+    let mut rig = TimedRequester::new(&config);
+    rig.post(1, WRITE, 8 * MTU);
+    let window: Vec<bool> = std::iter::from_fn(|| rig.requester.next_packet(rig.now))
         .map(|packet| packet.headers.acknowledge_request)
         .collect();
     assert_eq!(window, [false, false, true]);
-    bench.acknowledge(12);
-    assert_eq!(bench.sent(), [13, 14, 15]);
+    rig.acknowledge(12);
+    assert_eq!(rig.sent(), [13, 14, 15]);
 }
 
 #[test]
 fn a_sequence_error_goes_back_to_the_packet_that_is_missing() {
-    let mut bench = Bench::new(&config());
-    bench.post(0, WRITE, 8);
-    bench.post(1, WRITE, 5 * MTU);
-    assert_eq!(bench.sent(), [0, 1, 2, 3, 4, 5]);
+    let mut rig = TimedRequester::new(&config());
+    rig.post(0, WRITE, 8);
+    rig.post(1, WRITE, 5 * MTU);
+    assert_eq!(rig.sent(), [0, 1, 2, 3, 4, 5]);
     let nak = Syndrome::Negative(NegativeCode::SEQUENCE_ERROR);
-    assert_eq!(bench.answer(3, nak), ResponseOutcome::Repeating);
-    assert_eq!(bench.completed(), [0]);
-    let packet = bench.requester.next_packet(bench.now).expect("again");
+    assert_eq!(rig.answer(3, nak), ResponseOutcome::Repeating);
+    assert_eq!(rig.completed(), [0]);
+    let packet = rig.requester.next_packet(rig.now).expect("again");
     assert_eq!(packet.headers.opcode, Opcode::WRITE_MIDDLE);
     assert_eq!(packet.payload.offset_bytes, 2 * MTU);
-    assert_eq!(bench.sent(), [4, 5]);
-    bench.acknowledge(5);
-    assert_eq!(bench.completed(), [1]);
+    assert_eq!(rig.sent(), [4, 5]);
+    rig.acknowledge(5);
+    assert_eq!(rig.completed(), [1]);
 }
 
 #[test]
@@ -328,24 +328,24 @@ fn one_loss_takes_one_retry_however_often_it_is_told() {
         retry_limit: 1,
         ..config()
     };
-    let mut bench = Bench::new(&config);
-    bench.post(0, READ, 8);
-    bench.post(1, READ, 8);
-    assert_eq!(bench.sent(), [0, 1]);
-    assert_eq!(bench.answer(0, nak), ResponseOutcome::Repeating);
+    let mut rig = TimedRequester::new(&config);
+    rig.post(0, READ, 8);
+    rig.post(1, READ, 8);
+    assert_eq!(rig.sent(), [0, 1]);
+    assert_eq!(rig.answer(0, nak), ResponseOutcome::Repeating);
     // the wire repeats the NAK, before and after the request has left again
-    assert_eq!(bench.answer(0, nak), IGNORED(IgnoredResponse::AfterGap));
-    assert_eq!(bench.sent(), [0, 1]);
-    assert_eq!(bench.answer(0, nak), IGNORED(IgnoredResponse::AfterGap));
+    assert_eq!(rig.answer(0, nak), IGNORED(IgnoredResponse::AfterGap));
+    assert_eq!(rig.sent(), [0, 1]);
+    assert_eq!(rig.answer(0, nak), IGNORED(IgnoredResponse::AfterGap));
     // and the second response overtakes the first
-    let overtaken = bench.read_response(1, Opcode::READ_RESPONSE_ONLY, 8);
+    let overtaken = rig.read_response(1, Opcode::READ_RESPONSE_ONLY, 8);
     assert_eq!(overtaken, IGNORED(IgnoredResponse::AfterGap));
-    bench.read_response(0, Opcode::READ_RESPONSE_ONLY, 8);
-    assert_eq!(bench.completed(), [0]);
+    rig.read_response(0, Opcode::READ_RESPONSE_ONLY, 8);
+    assert_eq!(rig.completed(), [0]);
     // what comes at the next place is another loss
-    assert_eq!(bench.answer(1, nak), ResponseOutcome::Repeating);
-    assert_eq!(bench.sent(), [1]);
-    let end = bench.wait(TIMEOUT).expect_err("one retry was allowed");
+    assert_eq!(rig.answer(1, nak), ResponseOutcome::Repeating);
+    assert_eq!(rig.sent(), [1]);
+    let end = rig.wait(TIMEOUT).expect_err("one retry was allowed");
     assert_eq!(end.reason, RequesterFaultReason::RetriesExhausted);
 }
 
@@ -353,29 +353,29 @@ fn one_loss_takes_one_retry_however_often_it_is_told() {
 /// retries, one time-out each.
 #[test]
 fn answers_that_come_late_take_no_retry_beside_the_time_out() {
-    let mut bench = Bench::new(&config());
+    let mut rig = TimedRequester::new(&config());
     for token in 0..3 {
-        bench.post(token, READ, 8);
+        rig.post(token, READ, 8);
     }
-    assert_eq!(bench.sent(), [0, 1], "two reads may be outstanding");
+    assert_eq!(rig.sent(), [0, 1], "two reads may be outstanding");
     // the first response is lost, and the second is late, time after time
     for retry in 0..3 {
-        assert_eq!(bench.wait(TIMEOUT), Ok(()), "retry {retry}");
-        let late = bench.read_response(1, Opcode::READ_RESPONSE_ONLY, 8);
+        assert_eq!(rig.wait(TIMEOUT), Ok(()), "retry {retry}");
+        let late = rig.read_response(1, Opcode::READ_RESPONSE_ONLY, 8);
         assert_eq!(late, IGNORED(IgnoredResponse::AfterGap), "retry {retry}");
-        assert_eq!(bench.sent(), [0, 1]);
-        let late = bench.read_response(1, Opcode::READ_RESPONSE_ONLY, 8);
+        assert_eq!(rig.sent(), [0, 1]);
+        let late = rig.read_response(1, Opcode::READ_RESPONSE_ONLY, 8);
         assert_eq!(late, IGNORED(IgnoredResponse::AfterGap), "retry {retry}");
     }
-    assert_eq!(bench.requester.statistics().timeouts, 3);
-    bench.read_response(0, Opcode::READ_RESPONSE_ONLY, 8);
-    bench.read_response(1, Opcode::READ_RESPONSE_ONLY, 8);
-    assert_eq!(bench.completed(), [0, 1]);
+    assert_eq!(rig.requester.statistics().timeouts, 3);
+    rig.read_response(0, Opcode::READ_RESPONSE_ONLY, 8);
+    rig.read_response(1, Opcode::READ_RESPONSE_ONLY, 8);
+    assert_eq!(rig.completed(), [0, 1]);
     // with progress the count starts again, and a gap is noticed again
-    assert_eq!(bench.sent(), [2]);
+    assert_eq!(rig.sent(), [2]);
     let nak = Syndrome::Negative(NegativeCode::SEQUENCE_ERROR);
-    assert_eq!(bench.answer(2, nak), ResponseOutcome::Repeating);
-    assert_eq!(bench.requester.statistics().sequence_errors, 1);
+    assert_eq!(rig.answer(2, nak), ResponseOutcome::Repeating);
+    assert_eq!(rig.requester.statistics().sequence_errors, 1);
 }
 
 /// A NAK that follows a time-out is obeyed at once, and the time-out's retry pays for it.
@@ -386,15 +386,15 @@ fn a_nak_after_a_time_out_repeats_once_without_another_retry() {
         retry_limit: 1,
         ..config()
     };
-    let mut bench = Bench::new(&config);
-    bench.post_writes(2);
-    assert_eq!(bench.sent(), [0, 1]);
-    bench.wait(TIMEOUT).expect("one retry is allowed");
-    assert_eq!(bench.sent(), [0, 1]);
-    assert_eq!(bench.answer(0, nak), ResponseOutcome::Repeating);
-    assert_eq!(bench.sent(), [0, 1]);
-    assert_eq!(bench.answer(0, nak), IGNORED(IgnoredResponse::AfterGap));
-    let end = bench.wait(TIMEOUT).expect_err("one retry was allowed");
+    let mut rig = TimedRequester::new(&config);
+    rig.post_writes(2);
+    assert_eq!(rig.sent(), [0, 1]);
+    rig.wait(TIMEOUT).expect("one retry is allowed");
+    assert_eq!(rig.sent(), [0, 1]);
+    assert_eq!(rig.answer(0, nak), ResponseOutcome::Repeating);
+    assert_eq!(rig.sent(), [0, 1]);
+    assert_eq!(rig.answer(0, nak), IGNORED(IgnoredResponse::AfterGap));
+    let end = rig.wait(TIMEOUT).expect_err("one retry was allowed");
     assert_eq!(end.reason, RequesterFaultReason::RetriesExhausted);
 }
 
@@ -404,90 +404,84 @@ fn a_copy_of_a_not_ready_answer_takes_no_second_retry() {
         not_ready_retry_limit: 1,
         ..config()
     };
-    let mut bench = Bench::new(&config);
-    bench.post_writes(1);
-    bench.sent();
+    let mut rig = TimedRequester::new(&config);
+    rig.post_writes(1);
+    rig.sent();
     let not_ready = Syndrome::ReceiverNotReady { timer: 1 };
-    assert_eq!(bench.answer(0, not_ready), ResponseOutcome::Repeating);
-    let copy = bench.answer(0, not_ready);
+    assert_eq!(rig.answer(0, not_ready), ResponseOutcome::Repeating);
+    let copy = rig.answer(0, not_ready);
     assert_eq!(copy, IGNORED(IgnoredResponse::NotReadyAgain));
-    bench.wait(receiver_not_ready_wait(1)).expect("no time-out");
-    assert_eq!(bench.sent(), [0]);
-    assert_eq!(bench.acknowledge(0), ResponseOutcome::Acknowledged);
+    rig.wait(receiver_not_ready_wait(1)).expect("no time-out");
+    assert_eq!(rig.sent(), [0]);
+    assert_eq!(rig.acknowledge(0), ResponseOutcome::Acknowledged);
 }
 
 #[test]
 fn silence_repeats_from_the_oldest_and_then_gives_up() {
-    let mut bench = Bench::new(&config());
-    bench.post_writes(3);
-    assert_eq!(bench.sent(), [0, 1, 2]);
-    assert_eq!(bench.wait(TIMEOUT - Duration::from_nanos(1)), Ok(()));
-    assert_eq!(bench.sent(), [0u32; 0]);
-    bench.now = bench.now.plus(Duration::from_nanos(1));
+    let mut rig = TimedRequester::new(&config());
+    rig.post_writes(3);
+    assert_eq!(rig.sent(), [0, 1, 2]);
+    assert_eq!(rig.wait(TIMEOUT - Duration::from_nanos(1)), Ok(()));
+    assert_eq!(rig.sent(), [0u32; 0]);
+    rig.now = rig.now.plus(Duration::from_nanos(1));
     for _ in 0..3 {
-        assert_eq!(bench.requester.deadline(), Some(bench.now));
-        assert_eq!(bench.requester.on_time(bench.now), Ok(()));
-        assert_eq!(bench.sent(), [0, 1, 2]);
-        bench.now = bench.now.plus(TIMEOUT);
+        assert_eq!(rig.requester.deadline(), Some(rig.now));
+        assert_eq!(rig.requester.on_time(rig.now), Ok(()));
+        assert_eq!(rig.sent(), [0, 1, 2]);
+        rig.now = rig.now.plus(TIMEOUT);
     }
-    let fault = bench
+    let fault = rig
         .requester
-        .on_time(bench.now)
+        .on_time(rig.now)
         .expect_err("the fourth is too many");
     let reason = RequesterFaultReason::RetriesExhausted;
     assert_eq!(fault, RequesterFault { token: 0, reason });
-    assert!(bench.requester.is_stopped());
-    assert_eq!((bench.sent(), bench.requester.deadline()), (vec![], None));
-    assert_eq!(
-        bench.wait(10 * TIMEOUT),
-        Ok(()),
-        "a fault is given out once"
-    );
+    assert!(rig.requester.is_stopped());
+    assert_eq!((rig.sent(), rig.requester.deadline()), (vec![], None));
+    assert_eq!(rig.wait(10 * TIMEOUT), Ok(()), "a fault is given out once");
 }
 
 #[test]
 fn progress_starts_the_count_of_retries_again() {
-    let mut bench = Bench::new(&config());
-    bench.post_writes(8);
+    let mut rig = TimedRequester::new(&config());
+    rig.post_writes(8);
     for offset in 0..8 {
         for _ in 0..3 {
-            bench.sent();
-            assert_eq!(bench.wait(TIMEOUT), Ok(()));
+            rig.sent();
+            assert_eq!(rig.wait(TIMEOUT), Ok(()));
         }
-        bench.sent();
-        assert_eq!(bench.acknowledge(offset), ResponseOutcome::Acknowledged);
+        rig.sent();
+        assert_eq!(rig.acknowledge(offset), ResponseOutcome::Acknowledged);
     }
-    assert_eq!(bench.completed().len(), 8);
+    assert_eq!(rig.completed().len(), 8);
 }
 
 #[test]
 fn a_late_acknowledgement_spares_the_repetition() {
-    let mut bench = Bench::new(&config());
-    bench.post(0, WRITE, 4 * MTU);
-    bench.post(1, WRITE, 2 * MTU);
-    assert_eq!(bench.sent().len(), 6);
-    bench.wait(TIMEOUT).expect("retries left");
-    bench.acknowledge(4);
-    assert_eq!(bench.completed(), [0]);
-    assert_eq!(bench.sent(), [5]);
+    let mut rig = TimedRequester::new(&config());
+    rig.post(0, WRITE, 4 * MTU);
+    rig.post(1, WRITE, 2 * MTU);
+    assert_eq!(rig.sent().len(), 6);
+    rig.wait(TIMEOUT).expect("retries left");
+    rig.acknowledge(4);
+    assert_eq!(rig.completed(), [0]);
+    assert_eq!(rig.sent(), [5]);
 }
 
 #[test]
 fn a_receiver_that_is_not_ready_is_waited_for() {
-    let mut bench = Bench::new(&config());
-    bench.post_writes(2);
-    bench.sent();
-    let outcome = bench.answer(0, Syndrome::ReceiverNotReady { timer: 12 });
+    let mut rig = TimedRequester::new(&config());
+    rig.post_writes(2);
+    rig.sent();
+    let outcome = rig.answer(0, Syndrome::ReceiverNotReady { timer: 12 });
     assert_eq!(outcome, ResponseOutcome::Repeating);
     let wait = receiver_not_ready_wait(12);
     assert_eq!(wait, Duration::from_micros(640));
-    assert_eq!(bench.requester.deadline(), Some(bench.now.plus(wait)));
-    bench
-        .wait(wait - Duration::from_nanos(1))
-        .expect("no fault");
-    assert_eq!(bench.sent(), [0u32; 0]);
-    bench.wait(Duration::from_nanos(1)).expect("no fault");
-    assert_eq!(bench.sent(), [0, 1]);
+    assert_eq!(rig.requester.deadline(), Some(rig.now.plus(wait)));
+    rig.wait(wait - Duration::from_nanos(1)).expect("no fault");
+    assert_eq!(rig.sent(), [0u32; 0]);
+    rig.wait(Duration::from_nanos(1)).expect("no fault");
+    assert_eq!(rig.sent(), [0, 1]);
 }
 
 #[test]
@@ -497,14 +491,14 @@ fn a_receiver_that_is_never_ready_ends_at_its_limit_unless_that_is_seven() {
             not_ready_retry_limit: limit,
             ..config()
         };
-        let mut bench = Bench::new(&config);
-        bench.post_writes(1);
+        let mut rig = TimedRequester::new(&config);
+        rig.post_writes(1);
         let mut outcome = ResponseOutcome::Repeating;
         for _ in 0..rounds {
             assert_eq!(outcome, ResponseOutcome::Repeating);
-            bench.wait(receiver_not_ready_wait(1)).expect("no timeout");
-            bench.sent();
-            outcome = bench.answer(0, Syndrome::ReceiverNotReady { timer: 1 });
+            rig.wait(receiver_not_ready_wait(1)).expect("no timeout");
+            rig.sent();
+            outcome = rig.answer(0, Syndrome::ReceiverNotReady { timer: 1 });
         }
         let reason = RequesterFaultReason::NotReadyRetriesExhausted;
         let fault = RequesterFault { token: 0, reason };
@@ -514,12 +508,12 @@ fn a_receiver_that_is_never_ready_ends_at_its_limit_unless_that_is_seven() {
         not_ready_retry_limit: RETRY_FOREVER,
         ..config()
     };
-    let mut bench = Bench::new(&config);
-    bench.post_writes(1);
+    let mut rig = TimedRequester::new(&config);
+    rig.post_writes(1);
     for _ in 0..1000 {
-        bench.wait(receiver_not_ready_wait(1)).expect("no timeout");
-        assert_eq!(bench.sent(), [0]);
-        let outcome = bench.answer(0, Syndrome::ReceiverNotReady { timer: 1 });
+        rig.wait(receiver_not_ready_wait(1)).expect("no timeout");
+        assert_eq!(rig.sent(), [0]);
+        let outcome = rig.answer(0, Syndrome::ReceiverNotReady { timer: 1 });
         assert_eq!(outcome, ResponseOutcome::Repeating);
     }
 }
@@ -534,22 +528,22 @@ fn a_refusal_stops_at_the_request_that_it_names() {
         (NegativeCode(17), R::RemoteOperation),
     ];
     for (code, reason) in table {
-        let mut bench = Bench::new(&config());
-        bench.post_writes(4);
-        bench.sent();
-        let outcome = bench.answer(2, Syndrome::Negative(code));
+        let mut rig = TimedRequester::new(&config());
+        rig.post_writes(4);
+        rig.sent();
+        let outcome = rig.answer(2, Syndrome::Negative(code));
         let fault = RequesterFault { token: 2, reason };
         assert_eq!(outcome, ResponseOutcome::Fault(fault));
-        assert_eq!(bench.completed(), [0, 1], "those before are done");
-        assert_eq!(bench.requester.oldest(), Some(2), "a flush starts there");
-        assert_eq!(bench.acknowledge(3), IGNORED(IgnoredResponse::Stopped));
+        assert_eq!(rig.completed(), [0, 1], "those before are done");
+        assert_eq!(rig.requester.oldest(), Some(2), "a flush starts there");
+        assert_eq!(rig.acknowledge(3), IGNORED(IgnoredResponse::Stopped));
         let work = WorkRequest {
             token: 9,
             operation: WRITE,
             length_bytes: 8,
             solicited: false,
         };
-        assert_eq!(bench.requester.post(work), Err(PostError::Stopped));
+        assert_eq!(rig.requester.post(work), Err(PostError::Stopped));
     }
 }
 
@@ -558,25 +552,25 @@ fn a_refusal_stops_at_the_request_that_it_names() {
 #[test]
 fn a_refusal_that_passes_over_a_read_asks_for_it_again() {
     for code in [NegativeCode::REMOTE_ACCESS, NegativeCode::INVALID_REQUEST] {
-        let mut bench = Bench::new(&config());
-        bench.post(1, READ, 8);
-        bench.post(2, READ, 8);
-        bench.post(3, WRITE, 8);
-        assert_eq!(bench.sent(), [0, 1, 2]);
+        let mut rig = TimedRequester::new(&config());
+        rig.post(1, READ, 8);
+        rig.post(2, READ, 8);
+        rig.post(3, WRITE, 8);
+        assert_eq!(rig.sent(), [0, 1, 2]);
         // the second response overtakes the first, the refusal both
-        let overtaking = bench.read_response(1, Opcode::READ_RESPONSE_ONLY, 8);
+        let overtaking = rig.read_response(1, Opcode::READ_RESPONSE_ONLY, 8);
         assert_eq!(overtaking, ResponseOutcome::Repeating);
-        let refusal = bench.answer(2, Syndrome::Negative(code));
+        let refusal = rig.answer(2, Syndrome::Negative(code));
         assert_eq!(refusal, IGNORED(IgnoredResponse::AfterGap));
-        bench.read_response(0, Opcode::READ_RESPONSE_ONLY, 8);
-        assert_eq!(bench.completed(), [1]);
-        let refusal = bench.answer(2, Syndrome::Negative(code));
+        rig.read_response(0, Opcode::READ_RESPONSE_ONLY, 8);
+        assert_eq!(rig.completed(), [1]);
+        let refusal = rig.answer(2, Syndrome::Negative(code));
         assert_eq!(refusal, ResponseOutcome::Repeating);
         // the peer has stopped and says nothing more
         let mut end = Ok(());
         while end.is_ok() {
-            bench.sent();
-            end = bench.wait(TIMEOUT);
+            rig.sent();
+            end = rig.wait(TIMEOUT);
         }
         let reason = RequesterFaultReason::RetriesExhausted;
         assert_eq!(end, Err(RequesterFault { token: 2, reason }));
@@ -585,18 +579,18 @@ fn a_refusal_that_passes_over_a_read_asks_for_it_again() {
 
 #[test]
 fn a_read_takes_the_numbers_of_its_responses_and_places_each() {
-    let mut bench = Bench::new(&config());
-    bench.post(1, READ, 2 * MTU + 5);
-    bench.post(2, WRITE, 8);
-    assert_eq!(bench.sent(), [0, 3]);
+    let mut rig = TimedRequester::new(&config());
+    rig.post(1, READ, 2 * MTU + 5);
+    rig.post(2, WRITE, 8);
+    assert_eq!(rig.sent(), [0, 3]);
     let table = [
         (0, Opcode::READ_RESPONSE_FIRST, MTU),
         (1, Opcode::READ_RESPONSE_MIDDLE, MTU),
         (2, Opcode::READ_RESPONSE_LAST, 5),
     ];
     for (offset, opcode, length_bytes) in table {
-        assert_eq!(bench.completed(), [0u32; 0]);
-        let outcome = bench.read_response(offset, opcode, length_bytes);
+        assert_eq!(rig.completed(), [0u32; 0]);
+        let outcome = rig.read_response(offset, opcode, length_bytes);
         let bytes = MessageBytes {
             token: 1,
             offset_bytes: offset * MTU,
@@ -604,10 +598,10 @@ fn a_read_takes_the_numbers_of_its_responses_and_places_each() {
         };
         assert_eq!(outcome, ResponseOutcome::Place(bytes));
     }
-    assert_eq!(bench.completed(), [1]);
-    assert_eq!(bench.requester.open_reads(), 0);
-    bench.acknowledge(3);
-    assert_eq!(bench.completed(), [2]);
+    assert_eq!(rig.completed(), [1]);
+    assert_eq!(rig.requester.open_reads(), 0);
+    rig.acknowledge(3);
+    assert_eq!(rig.completed(), [2]);
 }
 
 #[test]
@@ -616,35 +610,32 @@ fn a_read_that_the_host_cannot_place_is_the_oldest_that_is_not_complete() {
         (false, Opcode::READ_RESPONSE_FIRST),
         (true, Opcode::READ_RESPONSE_ONLY),
     ] {
-        let mut bench = Bench::new(&config());
-        bench.post(1, WRITE, 8);
-        bench.post(2, READ, if last { 5 } else { MTU + 5 });
-        bench.post(3, Operation::Local, 0);
-        bench.sent();
-        bench.acknowledge(0);
+        let mut rig = TimedRequester::new(&config());
+        rig.post(1, WRITE, 8);
+        rig.post(2, READ, if last { 5 } else { MTU + 5 });
+        rig.post(3, Operation::Local, 0);
+        rig.sent();
+        rig.acknowledge(0);
         let bytes = if last { 5 } else { MTU };
-        let outcome = bench.read_response(1, opcode, bytes);
+        let outcome = rig.read_response(1, opcode, bytes);
         assert!(matches!(outcome, ResponseOutcome::Place(_)), "{outcome:?}");
-        bench.requester.refuse_placement(2);
-        assert_eq!(bench.requester.oldest(), Some(2));
-        assert_eq!(bench.completed(), [1]);
-        assert!(bench.requester.is_stopped());
+        rig.requester.refuse_placement(2);
+        assert_eq!(rig.requester.oldest(), Some(2));
+        assert_eq!(rig.completed(), [1]);
+        assert!(rig.requester.is_stopped());
     }
 }
 
 #[test]
 fn a_missing_read_response_is_asked_for_from_the_middle_once() {
-    let mut bench = Bench::new(&config());
-    bench.post(1, READ, 4 * MTU);
-    bench.post(2, WRITE, 8);
-    bench.sent();
-    bench.read_response(0, Opcode::READ_RESPONSE_FIRST, MTU);
-    let overtaken = bench.read_response(2, Opcode::READ_RESPONSE_MIDDLE, MTU);
+    let mut rig = TimedRequester::new(&config());
+    rig.post(1, READ, 4 * MTU);
+    rig.post(2, WRITE, 8);
+    rig.sent();
+    rig.read_response(0, Opcode::READ_RESPONSE_FIRST, MTU);
+    let overtaken = rig.read_response(2, Opcode::READ_RESPONSE_MIDDLE, MTU);
     assert_eq!(overtaken, ResponseOutcome::Repeating);
-    let again = bench
-        .requester
-        .next_packet(bench.now)
-        .expect("the read again");
+    let again = rig.requester.next_packet(rig.now).expect("the read again");
     assert_eq!(again.headers.psn, Psn::new(START).plus(1));
     let remote = RemoteBuffer {
         address: 0x2000 + 1024,
@@ -652,31 +643,31 @@ fn a_missing_read_response_is_asked_for_from_the_middle_once() {
         length_bytes: 3 * MTU,
     };
     assert_eq!(again.headers.extension, Extension::Remote(remote));
-    assert_eq!(bench.sent(), [4]);
-    let later = bench.read_response(3, Opcode::READ_RESPONSE_LAST, MTU);
+    assert_eq!(rig.sent(), [4]);
+    let later = rig.read_response(3, Opcode::READ_RESPONSE_LAST, MTU);
     assert_eq!(later, IGNORED(IgnoredResponse::AfterGap));
-    assert_eq!(bench.acknowledge(4), IGNORED(IgnoredResponse::AfterGap));
-    assert_eq!(bench.sent(), [0u32; 0]);
-    bench.read_response(1, Opcode::READ_RESPONSE_FIRST, MTU);
-    bench.read_response(2, Opcode::READ_RESPONSE_MIDDLE, MTU);
-    bench.read_response(3, Opcode::READ_RESPONSE_LAST, MTU);
-    assert_eq!(bench.completed(), [1]);
-    assert_eq!(bench.requester.statistics().missing_read_responses, 1);
+    assert_eq!(rig.acknowledge(4), IGNORED(IgnoredResponse::AfterGap));
+    assert_eq!(rig.sent(), [0u32; 0]);
+    rig.read_response(1, Opcode::READ_RESPONSE_FIRST, MTU);
+    rig.read_response(2, Opcode::READ_RESPONSE_MIDDLE, MTU);
+    rig.read_response(3, Opcode::READ_RESPONSE_LAST, MTU);
+    assert_eq!(rig.completed(), [1]);
+    assert_eq!(rig.requester.statistics().missing_read_responses, 1);
 }
 
 #[test]
 fn no_more_reads_are_outstanding_than_allowed() {
-    let mut bench = Bench::new(&config());
+    let mut rig = TimedRequester::new(&config());
     for token in 0..4 {
-        bench.post(token, READ, 8);
+        rig.post(token, READ, 8);
     }
-    assert_eq!(bench.requester.open_reads(), 4);
-    assert_eq!(bench.sent(), [0, 1]);
-    bench.read_response(0, Opcode::READ_RESPONSE_ONLY, 8);
-    assert_eq!(bench.sent(), [2]);
+    assert_eq!(rig.requester.open_reads(), 4);
+    assert_eq!(rig.sent(), [0, 1]);
+    rig.read_response(0, Opcode::READ_RESPONSE_ONLY, 8);
+    assert_eq!(rig.sent(), [2]);
     // going back does not forget those that are asked for again
-    bench.wait(TIMEOUT).expect("retries left");
-    assert_eq!(bench.sent(), [1, 2]);
+    rig.wait(TIMEOUT).expect("retries left");
+    assert_eq!(rig.sent(), [1, 2]);
     let config = RequesterConfig {
         outstanding_reads: 0,
         ..config()
@@ -687,7 +678,7 @@ fn no_more_reads_are_outstanding_than_allowed() {
         length_bytes: 8,
         solicited: false,
     };
-    let refused = Bench::new(&config).requester.post(work);
+    let refused = TimedRequester::new(&config).requester.post(work);
     assert_eq!(refused, Err(PostError::ReadsNotAllowed));
 }
 
@@ -704,10 +695,10 @@ fn read_responses_that_contradict_the_request_stop_it() {
         (Opcode::READ_RESPONSE_LAST, MTU, R::ResponseOpcode),
     ];
     for (opcode, length, reason) in table {
-        let mut bench = Bench::new(&config());
-        bench.post(1, READ, 2 * MTU);
-        bench.sent();
-        let outcome = bench.read_response(0, opcode, length);
+        let mut rig = TimedRequester::new(&config());
+        rig.post(1, READ, 2 * MTU);
+        rig.sent();
+        let outcome = rig.read_response(0, opcode, length);
         let fault = RequesterFault { token: 1, reason };
         assert_eq!(outcome, ResponseOutcome::Fault(fault));
     }
@@ -715,27 +706,27 @@ fn read_responses_that_contradict_the_request_stop_it() {
 
 #[test]
 fn an_empty_read_completes_without_placement() {
-    let mut bench = Bench::new(&config());
-    bench.post(1, READ, 0);
-    bench.sent();
-    let outcome = bench.read_response(0, Opcode::READ_RESPONSE_ONLY, 0);
+    let mut rig = TimedRequester::new(&config());
+    rig.post(1, READ, 0);
+    rig.sent();
+    let outcome = rig.read_response(0, Opcode::READ_RESPONSE_ONLY, 0);
     assert_eq!(outcome, ResponseOutcome::Acknowledged);
-    assert_eq!(bench.completed(), [1]);
+    assert_eq!(rig.completed(), [1]);
 }
 
 #[test]
 fn the_longest_read_spans_half_of_all_numbers_and_keeps_others_waiting() {
     let mut config = config();
     config.path_mtu = PathMtu::Bytes256;
-    let mut bench = Bench::new(&config);
-    bench.post(1, READ, MAX_MESSAGE_BYTES);
-    bench.post(2, WRITE, 8);
-    assert_eq!(bench.sent(), [0]);
-    let first = bench.read_response(0, Opcode::READ_RESPONSE_FIRST, 256);
+    let mut rig = TimedRequester::new(&config);
+    rig.post(1, READ, MAX_MESSAGE_BYTES);
+    rig.post(2, WRITE, 8);
+    assert_eq!(rig.sent(), [0]);
+    let first = rig.read_response(0, Opcode::READ_RESPONSE_FIRST, 256);
     assert!(matches!(first, ResponseOutcome::Place(_)));
-    let next = bench
+    let next = rig
         .requester
-        .next_packet(bench.now)
+        .next_packet(rig.now)
         .expect("room for one number");
     assert_eq!(next.headers.psn, Psn::new(START).plus(1 << 23));
     let work = WorkRequest {
@@ -744,7 +735,7 @@ fn the_longest_read_spans_half_of_all_numbers_and_keeps_others_waiting() {
     };
     let length_bytes = work.length_bytes;
     assert_eq!(
-        bench.requester.post(work),
+        rig.requester.post(work),
         Err(PostError::TooLong { length_bytes })
     );
 }
@@ -758,36 +749,36 @@ const WORK: WorkRequest = WorkRequest {
 
 #[test]
 fn local_work_completes_in_its_place() {
-    let mut bench = Bench::new(&config());
-    bench.post(0, Operation::Local, 0);
-    assert_eq!(bench.completed(), [0]);
-    bench.post(1, WRITE, 8);
-    bench.post(2, Operation::Local, 0);
-    bench.post(3, Operation::Local, 0);
-    bench.post(4, WRITE, 8);
-    assert_eq!(bench.sent(), [0, 1]);
-    assert_eq!(bench.completed(), [0u32; 0]);
-    bench.wait(TIMEOUT).expect("retries left");
-    bench.acknowledge(0);
-    assert_eq!(bench.completed(), [1, 2, 3]);
-    assert_eq!(bench.sent(), [1]);
-    bench.acknowledge(1);
-    assert_eq!(bench.completed(), [4]);
+    let mut rig = TimedRequester::new(&config());
+    rig.post(0, Operation::Local, 0);
+    assert_eq!(rig.completed(), [0]);
+    rig.post(1, WRITE, 8);
+    rig.post(2, Operation::Local, 0);
+    rig.post(3, Operation::Local, 0);
+    rig.post(4, WRITE, 8);
+    assert_eq!(rig.sent(), [0, 1]);
+    assert_eq!(rig.completed(), [0u32; 0]);
+    rig.wait(TIMEOUT).expect("retries left");
+    rig.acknowledge(0);
+    assert_eq!(rig.completed(), [1, 2, 3]);
+    assert_eq!(rig.sent(), [1]);
+    rig.acknowledge(1);
+    assert_eq!(rig.completed(), [4]);
 }
 
 #[test]
 fn room_comes_back_with_the_completion_that_is_taken() {
-    let mut bench = Bench::new(&config());
-    bench.post_writes(8);
+    let mut rig = TimedRequester::new(&config());
+    rig.post_writes(8);
     assert_eq!(
-        bench.requester.post(WORK),
+        rig.requester.post(WORK),
         Err(PostError::Full { capacity: 8 })
     );
-    bench.sent();
-    bench.acknowledge(7);
-    assert_eq!(bench.requester.room(), 0);
-    assert!(bench.requester.next_completion().is_some());
-    assert_eq!(bench.requester.room(), 1);
+    rig.sent();
+    rig.acknowledge(7);
+    assert_eq!(rig.requester.room(), 0);
+    assert!(rig.requester.next_completion().is_some());
+    assert_eq!(rig.requester.room(), 1);
 }
 
 /// Every state x every response: what it does to the number of completions and to sending.
@@ -803,32 +794,33 @@ fn each_response_means_what_the_state_allows() {
     }
     use State::{Idle, ReadSent, Stopped, Waiting, WriteSent};
     let build = |state| {
-        let mut bench = Bench::new(&config());
+        let mut rig = TimedRequester::new(&config());
         match state {
             Idle => {}
-            WriteSent | Waiting => bench.post(1, WRITE, 8),
-            ReadSent | Stopped => bench.post(1, READ, 8),
+            WriteSent | Waiting => rig.post(1, WRITE, 8),
+            ReadSent | Stopped => rig.post(1, READ, 8),
         }
-        bench.sent();
+        rig.sent();
         match state {
-            Waiting => drop(bench.answer(0, Syndrome::ReceiverNotReady { timer: 12 })),
-            Stopped => bench.requester.stop(),
+            Waiting => drop(rig.answer(0, Syndrome::ReceiverNotReady { timer: 12 })),
+            Stopped => rig.requester.stop(),
             _ => {}
         }
-        bench
+        rig
     };
-    let acknowledge = |bench: &mut Bench| bench.acknowledge(0);
+    let acknowledge = |rig: &mut TimedRequester| rig.acknowledge(0);
     let sequence =
-        |bench: &mut Bench| bench.answer(0, Syndrome::Negative(NegativeCode::SEQUENCE_ERROR));
+        |rig: &mut TimedRequester| rig.answer(0, Syndrome::Negative(NegativeCode::SEQUENCE_ERROR));
     let refusal =
-        |bench: &mut Bench| bench.answer(0, Syndrome::Negative(NegativeCode::REMOTE_ACCESS));
-    let not_ready = |bench: &mut Bench| bench.answer(0, Syndrome::ReceiverNotReady { timer: 1 });
-    let reserved = |bench: &mut Bench| bench.answer(0, Syndrome::Reserved(0x40));
-    let response = |bench: &mut Bench| bench.read_response(0, Opcode::READ_RESPONSE_ONLY, 8);
-    let request = |bench: &mut Bench| bench.respond(0, Opcode::SEND_ONLY, Extension::None, 8);
+        |rig: &mut TimedRequester| rig.answer(0, Syndrome::Negative(NegativeCode::REMOTE_ACCESS));
+    let not_ready =
+        |rig: &mut TimedRequester| rig.answer(0, Syndrome::ReceiverNotReady { timer: 1 });
+    let reserved = |rig: &mut TimedRequester| rig.answer(0, Syndrome::Reserved(0x40));
+    let response = |rig: &mut TimedRequester| rig.read_response(0, Opcode::READ_RESPONSE_ONLY, 8);
+    let request = |rig: &mut TimedRequester| rig.respond(0, Opcode::SEND_ONLY, Extension::None, 8);
     type Event<'a> = (
         &'a str,
-        &'a dyn Fn(&mut Bench) -> ResponseOutcome,
+        &'a dyn Fn(&mut TimedRequester) -> ResponseOutcome,
         [char; 5],
     );
     // a acknowledged, r repeating, p place, f fault, i ignored; states in the order of the enum
@@ -846,8 +838,8 @@ fn each_response_means_what_the_state_allows() {
             .into_iter()
             .zip(expected)
         {
-            let mut bench = build(state);
-            let outcome = event(&mut bench);
+            let mut rig = build(state);
+            let outcome = event(&mut rig);
             let found = match outcome {
                 ResponseOutcome::Acknowledged => 'a',
                 ResponseOutcome::Repeating => 'r',
@@ -857,9 +849,9 @@ fn each_response_means_what_the_state_allows() {
             };
             assert_eq!(found, expected, "{name} in {state:?}: {outcome:?}");
             let completions = usize::from(matches!(found, 'a' | 'p'));
-            assert_eq!(bench.completed().len(), completions, "{name} in {state:?}");
+            assert_eq!(rig.completed().len(), completions, "{name} in {state:?}");
             let stopped = found == 'f' || state == Stopped;
-            assert_eq!(bench.requester.is_stopped(), stopped, "{name} in {state:?}");
+            assert_eq!(rig.requester.is_stopped(), stopped, "{name} in {state:?}");
         }
     }
 }
@@ -873,11 +865,11 @@ fn random_responses_never_panic_and_complete_nothing_twice() {
             not_ready_retry_limit: 7,
             ..config()
         };
-        let mut bench = Bench::new(&config);
+        let mut rig = TimedRequester::new(&config);
         let mut next = 0;
         let mut done = Vec::new();
         for _ in 0..300 {
-            while bench.requester.room() > 0 && rng.random() {
+            while rig.requester.room() > 0 && rng.random() {
                 let operation = match rng.random_range(0..4) {
                     0 => READ,
                     1 => Operation::Local,
@@ -891,18 +883,18 @@ fn random_responses_never_panic_and_complete_nothing_twice() {
                     length_bytes,
                     solicited: false,
                 };
-                if bench.requester.post(work).is_err() {
+                if rig.requester.post(work).is_err() {
                     break;
                 }
                 next += 1;
             }
-            bench.sent();
-            let (_, oldest) = bench.requester.sequence_numbers();
+            rig.sent();
+            let (_, oldest) = rig.requester.sequence_numbers();
             let near = oldest.distance_from(Psn::new(START)) as u32;
             let offset = near.wrapping_add(rng.random_range(0..12)).wrapping_sub(2);
             match rng.random_range(0..5) {
-                0 | 1 => drop(bench.acknowledge(offset)),
-                2 => drop(bench.answer(offset, Syndrome::from_byte(rng.random_range(0..0x61)))),
+                0 | 1 => drop(rig.acknowledge(offset)),
+                2 => drop(rig.answer(offset, Syndrome::from_byte(rng.random_range(0..0x61)))),
                 3 => {
                     let opcode = Opcode(rng.random_range(0x0D..0x12));
                     let length = if rng.random() {
@@ -910,11 +902,11 @@ fn random_responses_never_panic_and_complete_nothing_twice() {
                     } else {
                         rng.random_range(0..1100)
                     };
-                    bench.read_response(offset, opcode, length);
+                    rig.read_response(offset, opcode, length);
                 }
-                _ => drop(bench.wait(Duration::from_micros(rng.random_range(0..1500)))),
+                _ => drop(rig.wait(Duration::from_micros(rng.random_range(0..1500)))),
             }
-            done.extend(bench.completed());
+            done.extend(rig.completed());
         }
         let in_order: Vec<u32> = (0..done.len() as u32).collect();
         assert_eq!(done, in_order, "seed {seed}");
@@ -925,12 +917,12 @@ fn random_responses_never_panic_and_complete_nothing_twice() {
 fn headers_of(messages: &[(Operation, u32)], run_bytes: u32) -> Vec<TransportHeaders> {
     let mut config = config();
     config.window_packets = 100;
-    let mut bench = Bench::new(&config);
+    let mut rig = TimedRequester::new(&config);
     for (token, &(operation, length_bytes)) in messages.iter().enumerate() {
-        bench.post(token as u32, operation, length_bytes);
+        rig.post(token as u32, operation, length_bytes);
     }
     let mut found = Vec::new();
-    while let Some(packet) = bench.requester.next_run(bench.now, run_bytes) {
+    while let Some(packet) = rig.requester.next_run(rig.now, run_bytes) {
         assert!(packet.payload.length_bytes <= run_bytes.max(MTU));
         for index in 0..packet.packets {
             found.push(packet.headers.of_run(index, packet.packets));
@@ -973,13 +965,13 @@ fn packets_of_a_run_are_those_that_leave_one_by_one() {
 
 #[test]
 fn other_retries_count_from_the_next_packet_on() {
-    let mut bench = Bench::new(&config());
-    bench.post_writes(1);
-    assert_eq!(bench.sent(), [0]);
-    bench.requester.set_retries(1, 0, 5 * TIMEOUT);
-    assert_eq!(bench.wait(TIMEOUT), Ok(()), "the wait that had begun");
-    assert_eq!(bench.sent(), [0]);
-    assert_eq!(bench.wait(5 * TIMEOUT - Duration::from_nanos(1)), Ok(()));
-    let fault = bench.wait(Duration::from_nanos(1)).expect_err("one retry");
+    let mut rig = TimedRequester::new(&config());
+    rig.post_writes(1);
+    assert_eq!(rig.sent(), [0]);
+    rig.requester.set_retries(1, 0, 5 * TIMEOUT);
+    assert_eq!(rig.wait(TIMEOUT), Ok(()), "the wait that had begun");
+    assert_eq!(rig.sent(), [0]);
+    assert_eq!(rig.wait(5 * TIMEOUT - Duration::from_nanos(1)), Ok(()));
+    let fault = rig.wait(Duration::from_nanos(1)).expect_err("one retry");
     assert_eq!(fault.reason, RequesterFaultReason::RetriesExhausted);
 }

@@ -58,12 +58,12 @@ impl ResponderHost for Host {
     }
 }
 
-pub(super) struct Bench {
+pub(super) struct ResponderWithHost {
     pub(super) responder: Responder<u32>,
     pub(super) host: Host,
 }
 
-impl Bench {
+impl ResponderWithHost {
     pub(super) fn new() -> Self {
         let mut config =
             ResponderConfig::new(QpNumber::new(7), PathMtu::Bytes1024, Psn::new(START));
@@ -150,10 +150,10 @@ fn negative(code: NegativeCode) -> Option<Syndrome> {
 
 #[test]
 fn responder_sends_one_nak_per_gap() {
-    let mut bench = Bench::new();
+    let mut rig = ResponderWithHost::new();
     for psn in START + 1..START + 20 {
         assert_eq!(
-            bench.take(write(psn, Opcode::WRITE_ONLY, 8), 8),
+            rig.take(write(psn, Opcode::WRITE_ONLY, 8), 8),
             RequestOutcome::Gap
         );
         let expected = if psn == START + 1 {
@@ -165,73 +165,67 @@ fn responder_sends_one_nak_per_gap() {
         } else {
             vec![]
         };
-        assert_eq!(bench.answers(), expected, "psn {psn}");
+        assert_eq!(rig.answers(), expected, "psn {psn}");
     }
-    let filled = bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    let filled = rig.take(write(START, Opcode::WRITE_ONLY, 8), 8);
     assert!(matches!(filled, RequestOutcome::Accepted { .. }));
-    assert_eq!(
-        bench.answers(),
-        [(START, Opcode::ACKNOWLEDGE, ACKNOWLEDGED)]
-    );
-    bench.take(write(START + 5, Opcode::WRITE_ONLY, 8), 8);
+    assert_eq!(rig.answers(), [(START, Opcode::ACKNOWLEDGE, ACKNOWLEDGED)]);
+    rig.take(write(START + 5, Opcode::WRITE_ONLY, 8), 8);
     let next_gap = (
         START + 1,
         Opcode::ACKNOWLEDGE,
         negative(NegativeCode::SEQUENCE_ERROR),
     );
-    assert_eq!(bench.answers(), [next_gap]);
-    assert_eq!(bench.responder.statistics().gaps, 2);
+    assert_eq!(rig.answers(), [next_gap]);
+    assert_eq!(rig.responder.statistics().gaps, 2);
 }
 
 #[test]
 fn a_nak_that_has_not_left_is_void_once_the_gap_is_filled() {
-    let mut bench = Bench::new();
-    bench.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8);
+    let mut rig = ResponderWithHost::new();
+    rig.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8);
     let mut unasked = write(START, Opcode::WRITE_ONLY, 8);
     unasked.acknowledge_request = false;
-    bench.take(unasked, 8);
-    assert_eq!(
-        bench.answers(),
-        [(START, Opcode::ACKNOWLEDGE, ACKNOWLEDGED)]
-    );
+    rig.take(unasked, 8);
+    assert_eq!(rig.answers(), [(START, Opcode::ACKNOWLEDGE, ACKNOWLEDGED)]);
 }
 
 #[test]
 fn a_read_that_fills_the_gap_voids_the_nak_too() {
-    let mut bench = Bench::new();
-    bench.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8);
-    bench.take(read(START, 8), 0);
+    let mut rig = ResponderWithHost::new();
+    rig.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8);
+    rig.take(read(START, 8), 0);
     let response = (START, Opcode::READ_RESPONSE_ONLY, ACKNOWLEDGED);
-    assert_eq!(bench.answers(), [response]);
+    assert_eq!(rig.answers(), [response]);
 }
 
 #[test]
 fn acknowledgements_of_a_burst_are_one() {
-    let mut bench = Bench::new();
+    let mut rig = ResponderWithHost::new();
     for psn in START..START + 32 {
-        bench.take(write(psn, Opcode::WRITE_ONLY, 8), 8);
+        rig.take(write(psn, Opcode::WRITE_ONLY, 8), 8);
     }
-    let packet = bench.responder.next_packet().expect("an acknowledgement");
+    let packet = rig.responder.next_packet().expect("an acknowledgement");
     let Extension::Acknowledge(answer) = packet.headers.extension else {
         panic!("no AETH")
     };
     assert_eq!(packet.headers.psn.value(), START + 31);
     assert_eq!(answer.message_sequence_number, 32);
-    assert_eq!(bench.answers(), []);
+    assert_eq!(rig.answers(), []);
 }
 
 #[test]
 fn packets_that_ask_for_no_acknowledgement_get_none() {
-    let mut bench = Bench::new();
+    let mut rig = ResponderWithHost::new();
     let mut first = write(START, Opcode::WRITE_FIRST, 3 * MTU);
     first.acknowledge_request = false;
-    bench.take(first, MTU);
-    assert_eq!(bench.answers(), []);
+    rig.take(first, MTU);
+    assert_eq!(rig.answers(), []);
 }
 
 #[test]
 fn a_write_lands_piece_by_piece_after_one_check() {
-    let mut bench = Bench::new();
+    let mut rig = ResponderWithHost::new();
     let pieces = [
         (Opcode::WRITE_FIRST, MTU),
         (Opcode::WRITE_MIDDLE, MTU),
@@ -240,7 +234,7 @@ fn a_write_lands_piece_by_piece_after_one_check() {
     let total = 2 * MTU + 17;
     for (index, (opcode, length_bytes)) in pieces.into_iter().enumerate() {
         let index = index as u32;
-        let outcome = bench.take(write(START + index, opcode, total), length_bytes);
+        let outcome = rig.take(write(START + index, opcode, total), length_bytes);
         let address = 0x1000 + u64::from(index * MTU);
         let received = (index == 2).then_some(Received {
             token: 9,
@@ -263,46 +257,43 @@ fn a_write_lands_piece_by_piece_after_one_check() {
             }
         );
     }
-    assert_eq!(bench.host.grants, 1);
+    assert_eq!(rig.host.grants, 1);
 }
 
 #[test]
 fn a_duplicate_is_acknowledged_again_and_not_carried_out_again() {
-    let mut bench = Bench::new();
+    let mut rig = ResponderWithHost::new();
     for psn in START..START + 3 {
-        bench.take(write(psn, Opcode::SEND_ONLY, 8), 8);
+        rig.take(write(psn, Opcode::SEND_ONLY, 8), 8);
     }
-    bench.answers();
-    let (receives, grants) = (bench.host.receives, bench.host.grants);
-    let outcome = bench.take(write(START, Opcode::SEND_ONLY, 8), 8);
+    rig.answers();
+    let (receives, grants) = (rig.host.receives, rig.host.grants);
+    let outcome = rig.take(write(START, Opcode::SEND_ONLY, 8), 8);
     assert_eq!(outcome, RequestOutcome::Duplicate);
     assert_eq!(
-        bench.answers(),
+        rig.answers(),
         [(START + 2, Opcode::ACKNOWLEDGE, ACKNOWLEDGED)]
     );
-    assert_eq!((bench.host.receives, bench.host.grants), (receives, grants));
+    assert_eq!((rig.host.receives, rig.host.grants), (receives, grants));
 }
 
 #[test]
 fn packets_from_before_the_connection_are_dropped() {
-    let mut bench = Bench::new();
-    let stale = bench.take(write(START - 1, Opcode::WRITE_ONLY, 8), 8);
+    let mut rig = ResponderWithHost::new();
+    let stale = rig.take(write(START - 1, Opcode::WRITE_ONLY, 8), 8);
     assert_eq!(stale, RequestOutcome::Dropped(DropReason::OutOfWindow));
-    bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
-    let stale = bench.take(write(START - 1, Opcode::WRITE_ONLY, 8), 8);
+    rig.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    let stale = rig.take(write(START - 1, Opcode::WRITE_ONLY, 8), 8);
     assert_eq!(stale, RequestOutcome::Dropped(DropReason::OutOfWindow));
-    assert_eq!(
-        bench.answers(),
-        [(START, Opcode::ACKNOWLEDGE, ACKNOWLEDGED)]
-    );
+    assert_eq!(rig.answers(), [(START, Opcode::ACKNOWLEDGE, ACKNOWLEDGED)]);
 }
 
 #[test]
 fn reads_are_answered_in_order_before_the_acknowledgement_of_what_follows() {
-    let mut bench = Bench::new();
-    bench.take(read(START, 2 * MTU + 1), 0);
-    bench.take(read(START + 3, 0), 0);
-    bench.take(write(START + 4, Opcode::WRITE_ONLY, 8), 8);
+    let mut rig = ResponderWithHost::new();
+    rig.take(read(START, 2 * MTU + 1), 0);
+    rig.take(read(START + 3, 0), 0);
+    rig.take(write(START + 4, Opcode::WRITE_ONLY, 8), 8);
     let expected = [
         (START, Opcode::READ_RESPONSE_FIRST, ACKNOWLEDGED),
         (START + 1, Opcode::READ_RESPONSE_MIDDLE, None),
@@ -310,22 +301,22 @@ fn reads_are_answered_in_order_before_the_acknowledgement_of_what_follows() {
         (START + 3, Opcode::READ_RESPONSE_ONLY, ACKNOWLEDGED),
         (START + 4, Opcode::ACKNOWLEDGE, ACKNOWLEDGED),
     ];
-    assert_eq!(bench.answers(), expected);
+    assert_eq!(rig.answers(), expected);
 }
 
 #[test]
 fn a_read_is_answered_again_from_its_middle() {
-    let mut bench = Bench::new();
-    bench.take(read(START, 4 * MTU), 0);
-    assert_eq!(bench.answers().len(), 4);
+    let mut rig = ResponderWithHost::new();
+    rig.take(read(START, 4 * MTU), 0);
+    assert_eq!(rig.answers().len(), 4);
     let mut again = read(START + 2, 2 * MTU);
     again.extension = Extension::Remote(RemoteBuffer {
         address: 0x1000 + 2048,
         key: 5,
         length_bytes: 2 * MTU,
     });
-    assert_eq!(bench.take(again, 0), RequestOutcome::Duplicate);
-    let first = bench.responder.next_packet().expect("the response");
+    assert_eq!(rig.take(again, 0), RequestOutcome::Duplicate);
+    let first = rig.responder.next_packet().expect("the response");
     assert_eq!(first.headers.opcode, Opcode::READ_RESPONSE_FIRST);
     let bytes = RemoteBytes {
         grant: 5,
@@ -334,40 +325,37 @@ fn a_read_is_answered_again_from_its_middle() {
     };
     assert_eq!(first.payload, Some(bytes));
     assert_eq!(
-        bench.answers(),
+        rig.answers(),
         [(START + 3, Opcode::READ_RESPONSE_LAST, ACKNOWLEDGED)]
     );
-    assert_eq!(bench.responder.expected_psn(), Psn::new(START + 4));
+    assert_eq!(rig.responder.expected_psn(), Psn::new(START + 4));
 }
 
 #[test]
 fn a_duplicate_read_whose_response_is_still_to_come_changes_nothing() {
-    let mut bench = Bench::new();
-    bench.take(read(START, 2 * MTU), 0);
-    assert_eq!(
-        bench.take(read(START, 2 * MTU), 0),
-        RequestOutcome::Duplicate
-    );
-    assert_eq!(bench.answers().len(), 2);
+    let mut rig = ResponderWithHost::new();
+    rig.take(read(START, 2 * MTU), 0);
+    assert_eq!(rig.take(read(START, 2 * MTU), 0), RequestOutcome::Duplicate);
+    assert_eq!(rig.answers().len(), 2);
 }
 
 #[test]
 fn a_duplicate_read_is_answered_before_later_reads_that_wait() {
-    let mut bench = Bench::new();
-    bench.take(read(START, MTU), 0);
-    bench.answers();
-    bench.take(read(START + 1, MTU), 0);
-    bench.take(read(START, MTU), 0);
-    let psns: Vec<u32> = bench.answers().iter().map(|answer| answer.0).collect();
+    let mut rig = ResponderWithHost::new();
+    rig.take(read(START, MTU), 0);
+    rig.answers();
+    rig.take(read(START + 1, MTU), 0);
+    rig.take(read(START, MTU), 0);
+    let psns: Vec<u32> = rig.answers().iter().map(|answer| answer.0).collect();
     assert_eq!(psns, [START, START + 1]);
 }
 
 #[test]
 fn a_duplicate_read_is_checked_again_and_may_not_reach_further_than_the_first() {
-    let mut bench = Bench::new();
-    bench.take(read(START, MTU), 0);
-    bench.answers();
-    let longer = bench.take(read(START, 2 * MTU), 0);
+    let mut rig = ResponderWithHost::new();
+    rig.take(read(START, MTU), 0);
+    rig.answers();
+    let longer = rig.take(read(START, 2 * MTU), 0);
     assert_eq!(longer, RequestOutcome::Dropped(DropReason::OutOfWindow));
     let mut foreign = read(START, MTU);
     foreign.extension = Extension::Remote(RemoteBuffer {
@@ -375,23 +363,23 @@ fn a_duplicate_read_is_checked_again_and_may_not_reach_further_than_the_first() 
         key: FORBIDDEN,
         length_bytes: MTU,
     });
-    let refused = bench.take(foreign, 0);
+    let refused = rig.take(foreign, 0);
     assert_eq!(refused, RequestOutcome::Dropped(DropReason::DuplicateRead));
-    assert_eq!(bench.answers(), []);
-    assert!(!bench.responder.is_stopped());
+    assert_eq!(rig.answers(), []);
+    assert!(!rig.responder.is_stopped());
 }
 
 #[test]
 fn a_send_without_receive_request_is_asked_to_wait_once_and_is_taken_later() {
-    let mut bench = Bench::new();
-    bench.host.receives = 0;
-    let outcome = bench.take(write(START, Opcode::SEND_ONLY, 8), 8);
+    let mut rig = ResponderWithHost::new();
+    rig.host.receives = 0;
+    let outcome = rig.take(write(START, Opcode::SEND_ONLY, 8), 8);
     assert_eq!(outcome, RequestOutcome::NotReady);
-    bench.take(write(START + 1, Opcode::SEND_ONLY, 8), 8);
+    rig.take(write(START + 1, Opcode::SEND_ONLY, 8), 8);
     let not_ready = Some(Syndrome::ReceiverNotReady { timer: 12 });
-    assert_eq!(bench.answers(), [(START, Opcode::ACKNOWLEDGE, not_ready)]);
-    bench.host.receives = 1;
-    let outcome = bench.take(write(START, Opcode::SEND_ONLY, 8), 8);
+    assert_eq!(rig.answers(), [(START, Opcode::ACKNOWLEDGE, not_ready)]);
+    rig.host.receives = 1;
+    let outcome = rig.take(write(START, Opcode::SEND_ONLY, 8), 8);
     assert!(matches!(
         outcome,
         RequestOutcome::Accepted {
@@ -399,21 +387,18 @@ fn a_send_without_receive_request_is_asked_to_wait_once_and_is_taken_later() {
             ..
         }
     ));
-    assert_eq!(
-        bench.answers(),
-        [(START, Opcode::ACKNOWLEDGE, ACKNOWLEDGED)]
-    );
+    assert_eq!(rig.answers(), [(START, Opcode::ACKNOWLEDGE, ACKNOWLEDGED)]);
 }
 
 #[test]
 fn a_write_with_immediate_waits_for_its_receive_request_at_the_last_packet() {
-    let mut bench = Bench::new();
-    bench.host.receives = 0;
-    bench.take(write(START, Opcode::WRITE_FIRST, MTU + 1), MTU);
+    let mut rig = ResponderWithHost::new();
+    rig.host.receives = 0;
+    rig.take(write(START, Opcode::WRITE_FIRST, MTU + 1), MTU);
     let last = write(START + 1, Opcode::WRITE_LAST_WITH_IMMEDIATE, 0);
-    assert_eq!(bench.take(last, 1), RequestOutcome::NotReady);
-    bench.host.receives = 1;
-    let outcome = bench.take(last, 1);
+    assert_eq!(rig.take(last, 1), RequestOutcome::NotReady);
+    rig.host.receives = 1;
+    let outcome = rig.take(last, 1);
     assert!(matches!(
         outcome,
         RequestOutcome::Accepted {
@@ -425,14 +410,14 @@ fn a_write_with_immediate_waits_for_its_receive_request_at_the_last_packet() {
 
 #[test]
 fn messages_of_no_bytes_are_messages() {
-    let mut bench = Bench::new();
+    let mut rig = ResponderWithHost::new();
     let opcodes = [
         Opcode::SEND_ONLY,
         Opcode::WRITE_ONLY,
         Opcode::WRITE_ONLY_WITH_IMMEDIATE,
     ];
     for (index, opcode) in opcodes.into_iter().enumerate() {
-        let outcome = bench.take(write(START + index as u32, opcode, 0), 0);
+        let outcome = rig.take(write(START + index as u32, opcode, 0), 0);
         let RequestOutcome::Accepted {
             placement: None,
             received,
@@ -442,7 +427,7 @@ fn messages_of_no_bytes_are_messages() {
         };
         assert_eq!(received.is_some(), opcode != Opcode::WRITE_ONLY);
     }
-    assert_eq!(bench.host.grants, 0, "an empty message needs no key");
+    assert_eq!(rig.host.grants, 0, "an empty message needs no key");
 }
 
 /// The faults that stop it, with the answer to the peer and the report.
@@ -554,31 +539,31 @@ fn every_malformed_request_is_refused_with_its_nak_and_fault() {
         ),
     ];
     for (request, payload_bytes, code, expected) in table {
-        let mut bench = Bench::new();
-        let outcome = bench.take(request, payload_bytes);
+        let mut rig = ResponderWithHost::new();
+        let outcome = rig.take(request, payload_bytes);
         let RequestOutcome::Fault(fault) = outcome else {
             panic!("{request:?}: {outcome:?}")
         };
         assert_eq!(fault, expected, "{request:?}");
         let nak = (START, Opcode::ACKNOWLEDGE, negative(code));
-        assert_eq!(bench.answers(), [nak], "{request:?}");
-        let after = bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+        assert_eq!(rig.answers(), [nak], "{request:?}");
+        let after = rig.take(write(START, Opcode::WRITE_ONLY, 8), 8);
         assert_eq!(after, RequestOutcome::Dropped(DropReason::Stopped));
     }
 }
 
 #[test]
 fn a_message_that_outgrows_its_receive_request_is_refused() {
-    let mut bench = Bench::new();
-    bench.host.capacity_bytes = MTU + 5;
-    bench.take(write(START, Opcode::SEND_FIRST, 0), MTU);
-    let outcome = bench.take(write(START + 1, Opcode::SEND_LAST, 0), 6);
+    let mut rig = ResponderWithHost::new();
+    rig.host.capacity_bytes = MTU + 5;
+    rig.take(write(START, Opcode::SEND_FIRST, 0), MTU);
+    let outcome = rig.take(write(START + 1, Opcode::SEND_LAST, 0), 6);
     let fault = ResponderFault::MessageTooLong {
         capacity_bytes: MTU + 5,
     };
     assert_eq!(outcome, RequestOutcome::Fault(fault));
     assert_eq!(
-        bench.responder.open_receive(),
+        rig.responder.open_receive(),
         Some(9),
         "a flush starts there"
     );
@@ -587,14 +572,14 @@ fn a_message_that_outgrows_its_receive_request_is_refused() {
         Opcode::ACKNOWLEDGE,
         negative(NegativeCode::INVALID_REQUEST),
     );
-    assert_eq!(bench.answers(), [nak]);
+    assert_eq!(rig.answers(), [nak]);
 }
 
 #[test]
 fn a_malformed_receive_request_stops_it() {
-    let mut bench = Bench::new();
-    bench.host.malformed = true;
-    let outcome = bench.take(write(START, Opcode::SEND_ONLY, 8), 8);
+    let mut rig = ResponderWithHost::new();
+    rig.host.malformed = true;
+    let outcome = rig.take(write(START, Opcode::SEND_ONLY, 8), 8);
     let RequestOutcome::Fault(fault) = outcome else {
         panic!("{outcome:?}")
     };
@@ -603,12 +588,12 @@ fn a_malformed_receive_request_stops_it() {
 
 #[test]
 fn more_reads_than_allowed_are_refused_after_the_others_were_answered() {
-    let mut bench = Bench::new();
-    bench.take(read(START, 1), 0);
-    bench.take(read(START + 1, 1), 0);
-    let outcome = bench.take(read(START + 2, 1), 0);
+    let mut rig = ResponderWithHost::new();
+    rig.take(read(START, 1), 0);
+    rig.take(read(START + 1, 1), 0);
+    let outcome = rig.take(read(START + 2, 1), 0);
     assert_eq!(outcome, RequestOutcome::Fault(ResponderFault::TooManyReads));
-    let answers = bench.answers();
+    let answers = rig.answers();
     assert_eq!(answers.len(), 3);
     let nak = (
         START + 2,
@@ -645,75 +630,75 @@ fn a_refusal_outlives_the_end_of_its_responder() {
             negative(NegativeCode::REMOTE_ACCESS),
         )
     };
-    let mut bench = Bench::new();
-    bench.take(refused(START), 0);
-    bench.responder.stop();
-    assert_eq!(bench.answers(), [nak(START)]);
-    assert!(!bench.responder.has_packet(), "it leaves once");
+    let mut rig = ResponderWithHost::new();
+    rig.take(refused(START), 0);
+    rig.responder.stop();
+    assert_eq!(rig.answers(), [nak(START)]);
+    assert!(!rig.responder.has_packet(), "it leaves once");
     // the read before it is answered first
-    let mut bench = Bench::new();
-    bench.take(read(START, 1), 0);
-    bench.take(refused(START + 1), 0);
-    bench.responder.stop();
+    let mut rig = ResponderWithHost::new();
+    rig.take(read(START, 1), 0);
+    rig.take(refused(START + 1), 0);
+    rig.responder.stop();
     assert_eq!(
-        bench.responder.take_last_answer(),
+        rig.responder.take_last_answer(),
         None,
         "a response is ahead"
     );
-    let answers = bench.answers();
+    let answers = rig.answers();
     assert_eq!(answers.len(), 2);
     assert_eq!(answers[1], nak(START + 1));
     // any other answer ends with it
-    let mut bench = Bench::new();
-    bench.take(read(START, 1), 0);
-    bench.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8);
-    bench.responder.stop();
-    assert_eq!(bench.answers(), []);
+    let mut rig = ResponderWithHost::new();
+    rig.take(read(START, 1), 0);
+    rig.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8);
+    rig.responder.stop();
+    assert_eq!(rig.answers(), []);
     // and where it is destroyed, the refusal is taken out
-    let mut bench = Bench::new();
-    bench.take(refused(START), 0);
-    let last = bench.responder.take_last_answer().expect("a refusal");
+    let mut rig = ResponderWithHost::new();
+    rig.take(refused(START), 0);
+    let last = rig.responder.take_last_answer().expect("a refusal");
     assert_eq!(last.headers.psn, Psn::new(START));
-    assert_eq!(bench.responder.take_last_answer(), None);
+    assert_eq!(rig.responder.take_last_answer(), None);
 }
 
 /// A program that has the last message of a conversation destroys its queue pair at once. Its peer
 /// would repeat the message until its retries are used up.
 #[test]
 fn an_acknowledgement_outlives_the_end_of_its_responder() {
-    let acknowledged = |bench: &mut Bench| {
-        let answers = bench.answers();
+    let acknowledged = |rig: &mut ResponderWithHost| {
+        let answers = rig.answers();
         matches!(answers[..], [(START, Opcode::ACKNOWLEDGE, _)])
     };
-    let mut bench = Bench::new();
-    bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
-    bench.responder.stop();
-    assert!(acknowledged(&mut bench));
-    assert!(!bench.responder.has_packet(), "it leaves once");
-    let mut bench = Bench::new();
-    bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
-    let last = bench.responder.take_last_answer();
+    let mut rig = ResponderWithHost::new();
+    rig.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    rig.responder.stop();
+    assert!(acknowledged(&mut rig));
+    assert!(!rig.responder.has_packet(), "it leaves once");
+    let mut rig = ResponderWithHost::new();
+    rig.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    let last = rig.responder.take_last_answer();
     let last = last.expect("an acknowledgement");
     assert_eq!(last.headers.psn, Psn::new(START));
-    assert_eq!(bench.responder.take_last_answer(), None);
+    assert_eq!(rig.responder.take_last_answer(), None);
 }
 
 #[test]
 fn a_placement_that_fails_is_refused_in_the_packets_name() {
-    let mut bench = Bench::new();
-    bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
-    let place = placement(&bench.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8));
+    let mut rig = ResponderWithHost::new();
+    rig.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    let place = placement(&rig.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8));
     let access = AccessFault::InvalidKey;
-    let fault = bench.responder.refuse_placement(&place, None, access);
+    let fault = rig.responder.refuse_placement(&place, None, access);
     assert_eq!(fault, ResponderFault::RemoteAccess(access));
     let nak = (
         START + 1,
         Opcode::ACKNOWLEDGE,
         negative(NegativeCode::REMOTE_ACCESS),
     );
-    assert_eq!(bench.answers(), [nak]);
-    let mut bench = Bench::new();
-    let outcome = bench.take(write(START, Opcode::SEND_ONLY, 8), 8);
+    assert_eq!(rig.answers(), [nak]);
+    let mut rig = ResponderWithHost::new();
+    let outcome = rig.take(write(START, Opcode::SEND_ONLY, 8), 8);
     let place = placement(&outcome);
     let RequestOutcome::Accepted {
         received: Some(received),
@@ -723,34 +708,33 @@ fn a_placement_that_fails_is_refused_in_the_packets_name() {
         panic!("{outcome:?}");
     };
     let access = AccessFault::Bounds;
-    let fault = bench
+    let fault = rig
         .responder
         .refuse_placement(&place, Some(&received), access);
     assert_eq!(fault, ResponderFault::ReceiveAccess(access));
-    assert_eq!(bench.responder.open_receive(), Some(received.token));
+    assert_eq!(rig.responder.open_receive(), Some(received.token));
     let nak = (
         START,
         Opcode::ACKNOWLEDGE,
         negative(NegativeCode::REMOTE_OPERATION),
     );
-    assert_eq!(bench.answers(), [nak]);
+    assert_eq!(rig.answers(), [nak]);
 }
 
 #[test]
 fn a_response_that_cannot_be_read_is_refused_in_its_place() {
-    let mut bench = Bench::new();
-    bench.take(read(START, 3 * MTU), 0);
-    bench.responder.next_packet().expect("the first response");
-    let second = bench.responder.next_packet().expect("the second response");
-    bench
-        .responder
+    let mut rig = ResponderWithHost::new();
+    rig.take(read(START, 3 * MTU), 0);
+    rig.responder.next_packet().expect("the first response");
+    let second = rig.responder.next_packet().expect("the second response");
+    rig.responder
         .refuse_response(&second, AccessFault::InvalidKey);
     let nak = (
         START + 1,
         Opcode::ACKNOWLEDGE,
         negative(NegativeCode::REMOTE_ACCESS),
     );
-    assert_eq!(bench.answers(), [nak]);
+    assert_eq!(rig.answers(), [nak]);
 }
 
 #[test]
@@ -764,13 +748,13 @@ fn partition_keys_must_match_and_one_side_be_full_member() {
         let mut config =
             ResponderConfig::new(QpNumber::new(7), PathMtu::Bytes1024, Psn::new(START));
         config.partition_key = ours;
-        let mut bench = Bench {
+        let mut rig = ResponderWithHost {
             responder: Responder::new(&config),
-            ..Bench::new()
+            ..ResponderWithHost::new()
         };
         let mut request = write(START, Opcode::WRITE_ONLY, 8);
         request.partition_key = theirs;
-        let outcome = bench.take(request, 8);
+        let outcome = rig.take(request, 8);
         assert_eq!(
             matches!(outcome, RequestOutcome::Accepted { .. }),
             taken,
@@ -793,14 +777,14 @@ fn responses_and_datagrams_are_no_requests() {
         .into_iter()
         .flat_map(|opcode| [(opcode, 0), (opcode, 1)])
     {
-        let mut bench = Bench::new();
-        let outcome = bench.take(headers(START + psn, opcode, Extension::None), 0);
+        let mut rig = ResponderWithHost::new();
+        let outcome = rig.take(headers(START + psn, opcode, Extension::None), 0);
         assert_eq!(
             outcome,
             RequestOutcome::Dropped(DropReason::NotARequest),
             "{opcode:?}"
         );
-        assert_eq!(bench.answers(), []);
+        assert_eq!(rig.answers(), []);
     }
 }
 
@@ -830,10 +814,10 @@ fn only_packets_that_continue_the_open_message_are_taken() {
     ];
     for (state, opening) in states {
         for (opcode, payload_bytes, taken_in) in events {
-            let mut bench = Bench::new();
+            let mut rig = ResponderWithHost::new();
             let mut psn = START;
             if let Some(opening) = opening {
-                let outcome = bench.take(opening, MTU);
+                let outcome = rig.take(opening, MTU);
                 assert!(
                     matches!(outcome, RequestOutcome::Accepted { .. }),
                     "{state}"
@@ -845,7 +829,7 @@ fn only_packets_that_continue_the_open_message_are_taken() {
             } else {
                 MTU
             };
-            let outcome = bench.take(write(psn, opcode, total), payload_bytes);
+            let outcome = rig.take(write(psn, opcode, total), payload_bytes);
             if taken_in.contains(&state) {
                 assert!(
                     matches!(outcome, RequestOutcome::Accepted { .. }),
@@ -866,10 +850,10 @@ fn random_packets_never_panic_and_answers_stay_bounded() {
     const { assert!(RETRY_FOREVER == 7) };
     for seed in 0..300 {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let mut bench = Bench::new();
+        let mut rig = ResponderWithHost::new();
         for _ in 0..300 {
             let opcode = Opcode::KNOWN[rng.random_range(0..Opcode::KNOWN.len())];
-            let near = bench.responder.expected_psn().value();
+            let near = rig.responder.expected_psn().value();
             let psn = match rng.random_range(0..4) {
                 0 => near.wrapping_add(rng.random_range(0..8)),
                 1 => near.wrapping_sub(rng.random_range(0..8)),
@@ -886,11 +870,11 @@ fn random_packets_never_panic_and_answers_stay_bounded() {
             } else {
                 rng.random_range(0..70_000)
             };
-            bench.host.receives = rng.random_range(0..3);
-            bench.take(write(psn, opcode, length_bytes), payload);
+            rig.host.receives = rng.random_range(0..3);
+            rig.take(write(psn, opcode, length_bytes), payload);
             if rng.random() {
                 for _ in 0..4 {
-                    bench.responder.next_packet();
+                    rig.responder.next_packet();
                 }
             }
         }

@@ -68,7 +68,8 @@ kinds! {
     HmcError "hmc-error" "the host memory cache reports an error", 15 Runs, ["hmc-error"];
     CriticalError "critical-error" "the RDMA engine reports a critical error", 15 Runs,
         ["critical-error"];
-    EngineStall "engine-stall" "the RDMA engine stops", 15 Runs, ["protocol-engine-stall"];
+    EngineStall "protocol-engine-stall" "the RDMA engine stops", 15 Runs,
+        ["protocol-engine-stall"];
     FirmwareStall "firmware-stall" "the firmware stops", 15 Runs, ["firmware-stall"];
     FunctionDead "function-dead" "a function reads as all ones", 15 Runs, ["function-dead"];
     CommandFails "command-fails" "a command of the control queue is refused for some steps",
@@ -79,7 +80,7 @@ kinds! {
         ["control-delayed"];
     CommandGarbled "command-garbled" "answers of the control queue are invalid", 15 Runs,
         ["control-garbled"];
-    MemoryShort "memory-short" "no more memory can be mapped for some steps", 15 Runs,
+    MemoryShort "memory-short" "no further memory can be mapped for some steps", 15 Runs,
         ["memory-at-most"];
     DmaRefused "dma-refused" "the host refuses accesses of a function to its memory", 15 RunsLater,
         ["dma-refused", "dma-reads-refused", "dma-writes-refused"];
@@ -93,7 +94,7 @@ kinds! {
         ["admin-delayed"];
     AdminGarbled "admin-garbled" "answers of the admin queue are invalid", 15 RunsLater,
         ["admin-garbled"];
-    CommandLate "command-late" "an answer of the control queue comes late, and commands behind it do not wait",
+    CommandLate "command-late" "an answer of the control queue comes late, and later commands do not wait",
         60 RunsLatest, ["control-late"];
 }
 
@@ -112,6 +113,16 @@ impl FaultKind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.declared().name
+    }
+
+    /// The kind of this name, or of a name that it had before.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let name = match name {
+            "engine-stall" => "protocol-engine-stall",
+            name => name,
+        };
+        Self::all().find(|kind| kind.name() == name)
     }
 
     /// Its effect, in one line.
@@ -193,6 +204,16 @@ mod tests {
                 assert_eq!(claims.count(), 1, "{word}");
             }
         }
+    }
+
+    #[test]
+    fn a_former_name_is_read() {
+        for kind in FaultKind::all() {
+            assert_eq!(FaultKind::named(kind.name()), Some(kind));
+        }
+        let stall = FaultKind::named("engine-stall");
+        assert_eq!(stall, Some(FaultKind::EngineStall));
+        assert_eq!(FaultKind::named("stall"), None);
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl FromStr for FaultMix {
                 Some((name, amount)) => (name, Some(amount)),
                 None => (word, None),
             };
-            let kind = FaultKind::all().find(|kind| kind.name() == name);
+            let kind = FaultKind::named(name);
             let kind = kind.ok_or_else(|| MixError::Unknown {
                 given: name.to_owned(),
             })?;

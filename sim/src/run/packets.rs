@@ -275,7 +275,7 @@ impl Run<'_> {
             return Ok(());
         }
         let begin = frame.get(..frame.len().min(24)).unwrap_or_default();
-        let text = format!("{} bytes that nobody sent: {begin:02x?}...", frame.len());
+        let text = format!("{} bytes that no side sent: {begin:02x?}...", frame.len());
         Err(wrong(Rule::BytesIntact, side, &text))
     }
 
@@ -310,7 +310,7 @@ impl Run<'_> {
         };
         match *newest {
             Some(newest) if newest > number && !repeated && !held_back => {
-                let text = format!("packet {number} came behind packet {newest} of its flow");
+                let text = format!("packet {number} came after packet {newest} of its flow");
                 Err(wrong(Rule::InOrder, side, &text))
             }
             _ => {

@@ -52,9 +52,9 @@ fn an_answer_counts_for_its_lifetime_and_then_the_same_station_is_asked_first() 
     table.find(key, OWN, at(0));
     table.due(at(0));
     // Of another VLAN: another neighbour.
-    table.hear(None, &answer(peer(2)), is_ours, at(1));
+    table.learn_from(None, &answer(peer(2)), is_ours, at(1));
     assert_eq!(table.find(key, OWN, at(2)), Found::Pending);
-    table.hear(Some(7), &answer(peer(2)), is_ours, at(3));
+    table.learn_from(Some(7), &answer(peer(2)), is_ours, at(3));
     assert_eq!(table.find(key, OWN, at(29_000)), Found::Mac(MAC));
     assert_eq!(table.find(key, OWN, at(31_000)), Found::Pending);
     let asked: Vec<_> = (31_000..33_500)
@@ -67,20 +67,20 @@ fn an_answer_counts_for_its_lifetime_and_then_the_same_station_is_asked_first() 
 #[test]
 fn a_host_that_claims_our_address_and_strangers_are_not_learnt() {
     let mut table = Neighbours::new(ResolveSettings::default());
-    table.hear(None, &answer(OWN), is_ours, at(0));
-    table.hear(None, &answer(peer(3)), is_ours, at(0));
+    table.learn_from(None, &answer(OWN), is_ours, at(0));
+    table.learn_from(None, &answer(peer(3)), is_ours, at(0));
     // Under our own address it asks for us.
     let asks = Said {
         how: How::Question { target: OWN },
         ..answer(OWN)
     };
-    table.hear(None, &asks, is_ours, at(0));
+    table.learn_from(None, &asks, is_ours, at(0));
     assert!(table.list(at(0)).is_empty());
     let question = Said {
         how: How::Question { target: OWN },
         ..answer(peer(3))
     };
-    table.hear(None, &question, is_ours, at(0));
+    table.learn_from(None, &question, is_ours, at(0));
     assert_eq!(table.find((None, peer(3)), OWN, at(1)), Found::Mac(MAC));
 }
 
@@ -89,16 +89,16 @@ fn a_moved_address_is_followed_and_a_hint_moves_none() {
     let mut table = Neighbours::new(ResolveSettings::default());
     let key = (None, peer(2));
     table.find(key, OWN, at(0));
-    table.hear(None, &answer(peer(2)), is_ours, at(0));
+    table.learn_from(None, &answer(peer(2)), is_ours, at(0));
     let moved = [2, 0, 0, 0, 0, 10];
     let says = |how| Said {
         mac: moved,
         how,
         ..answer(peer(2))
     };
-    table.hear(None, &says(How::Hint), is_ours, at(1));
+    table.learn_from(None, &says(How::Hint), is_ours, at(1));
     assert_eq!(table.find(key, OWN, at(2)), Found::Mac(MAC));
-    table.hear(None, &says(How::Answer), is_ours, at(3));
+    table.learn_from(None, &says(How::Answer), is_ours, at(3));
     assert_eq!(table.find(key, OWN, at(4)), Found::Mac(moved));
 }
 
@@ -108,7 +108,7 @@ fn a_hint_of_another_station_does_not_take_the_place_of_the_known_one_that_is_qu
     let mut table = Neighbours::new(ResolveSettings::default());
     let key = (None, peer(2));
     table.find(key, OWN, at(0));
-    table.hear(None, &answer(peer(2)), is_ours, at(0));
+    table.learn_from(None, &answer(peer(2)), is_ours, at(0));
     let moved = [2, 0, 0, 0, 0, 10];
     let hint = Said {
         mac: moved,
@@ -116,12 +116,12 @@ fn a_hint_of_another_station_does_not_take_the_place_of_the_known_one_that_is_qu
         ..answer(peer(2))
     };
     assert_eq!(table.find(key, OWN, at(31_000)), Found::Pending);
-    table.hear(None, &hint, is_ours, at(31_000));
+    table.learn_from(None, &hint, is_ours, at(31_000));
     assert_eq!(table.due(at(31_000))[0].to, Some(MAC));
-    table.hear(None, &hint, is_ours, at(31_500));
+    table.learn_from(None, &hint, is_ours, at(31_500));
     assert_eq!(table.find(key, OWN, at(31_600)), Found::Pending);
     assert_eq!(table.due(at(32_000))[0].to, None);
-    table.hear(None, &hint, is_ours, at(32_100));
+    table.learn_from(None, &hint, is_ours, at(32_100));
     assert_eq!(table.find(key, OWN, at(32_200)), Found::Mac(moved));
 }
 
@@ -134,8 +134,8 @@ fn the_table_is_bounded_and_the_oldest_goes_first() {
     }
     let one_more = (None, peer(2));
     assert_eq!(table.find(one_more, OWN, at(5000)), Found::Full);
-    table.hear(None, &answer(peer(150)), is_ours, at(5000));
-    table.hear(None, &answer(peer(160)), is_ours, at(5001));
+    table.learn_from(None, &answer(peer(150)), is_ours, at(5000));
+    table.learn_from(None, &answer(peer(160)), is_ours, at(5001));
     assert_eq!(table.find(one_more, OWN, at(5002)), Found::Pending);
     assert_eq!(table.list(at(5002)).len(), ENTRIES);
     assert!(!table.forget((None, peer(150))), "the oldest answer");

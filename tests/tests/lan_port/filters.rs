@@ -1,4 +1,4 @@
-//! Which frames come in.
+//! The frames that a port receives by address, tag and promiscuous mode.
 
 use crate::rig::{Rig, plain_frame, settings};
 use ringside_model::WorldSettings;

@@ -123,13 +123,13 @@ macro_rules! on_any {
     };
 }
 
-struct Bench {
+struct PairWithMemory {
     pair: Pair,
     local: MemoryRegion,
     remote: MemoryRegion,
 }
 
-impl Bench {
+impl PairWithMemory {
     /// A queue pair in a state, and the one that is connected to it.
     fn queue_pairs(&self, state: State) -> (Any, QueuePair<Connected>) {
         if state == State::Initialised {
@@ -271,7 +271,7 @@ impl Bench {
 fn every_call_in_every_state_follows_the_specification() {
     let pair = Pair::new();
     let (local, remote) = (pair.a.region(64), pair.b.region(64));
-    let mut bench = Bench {
+    let mut bench = PairWithMemory {
         pair,
         local,
         remote,
@@ -285,7 +285,7 @@ fn every_call_in_every_state_follows_the_specification() {
             bench.pair.b.events();
         }
     }
-    let Bench {
+    let PairWithMemory {
         pair,
         local,
         remote,

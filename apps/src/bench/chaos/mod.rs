@@ -50,7 +50,7 @@ pub(crate) fn run(
         pin_to(core).map_err(Failure::usage)?;
     }
     let mut out = output(options);
-    let driven = bed.driven(cores, false);
+    let driven = bed.driven(false);
     writeln!(
         out,
         "{driven}\nCommands have to be answered within {} ms (admin queue) and {} ms (control queue).\n",
@@ -63,7 +63,13 @@ pub(crate) fn run(
     let downs = [client.shutdown(), server.shutdown()];
     let rows = rows?;
     let breaches = bed.breaches()?;
-    let report = ChaosReport::new(driven, &config, &rows, breaches.as_ref().map(Vec::len));
+    let report = ChaosReport::new(
+        driven,
+        bed.placement,
+        &config,
+        &rows,
+        breaches.as_ref().map(Vec::len),
+    );
     report.print(&mut out)?;
     write_json(options, &report, &mut out)?;
     judge(&breaches.unwrap_or_default(), &downs)?;

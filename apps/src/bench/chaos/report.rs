@@ -1,5 +1,6 @@
 //! The report of a chaos run.
 
+use crate::bench::bed::Placement;
 use crate::output::span;
 use crate::trouble::Kind;
 use ringside_config::Config;
@@ -99,6 +100,7 @@ struct OfKind {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ChaosReport {
     driven: String,
+    placement: Placement,
     admin_queue_deadline_ms: u64,
     control_queue_deadline_ms: u64,
     kinds: Vec<OfKind>,
@@ -112,14 +114,13 @@ pub(super) struct ChaosReport {
 impl ChaosReport {
     pub(super) fn new(
         driven: String,
+        placement: Placement,
         config: &Config,
         rows: &[Row],
         breaches: Option<usize>,
     ) -> Self {
         let of = |kind: Kind| rows.iter().filter(move |row| row.kind == kind);
-        let kinds = Kind::ALL
-            .into_iter()
-            .filter(|kind| of(*kind).next().is_some());
+        let kinds = Kind::all().filter(|kind| of(*kind).next().is_some());
         let kinds = kinds
             .map(|kind| OfKind {
                 kind,
@@ -129,6 +130,7 @@ impl ChaosReport {
             .collect();
         Self {
             driven,
+            placement,
             admin_queue_deadline_ms: config.deadlines.admin_queue_ms,
             control_queue_deadline_ms: config.deadlines.control_queue_ms,
             kinds,

@@ -47,7 +47,7 @@ impl Round<'_> {
             keep_going(&mut sides)?;
         }
         let mut row = match self.kind {
-            Kind::LinkFlap => self.flap(&mut sides, client, server, out)?,
+            Kind::LinkDown => self.flap(&mut sides, client, server, out)?,
             _ => self.fail(sides, client, server, out)?,
         };
         let began = Instant::now();

@@ -123,7 +123,7 @@ pub(crate) enum Request {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AgreementError {
     #[error(
-        "the peer speaks something else: it began with {found:02x?} where {what} was awaited; run ringside bench on both sides"
+        "the peer uses another protocol: it began with {found:02x?}, expected {what}; run ringside bench on both sides"
     )]
     NotRingside { what: &'static str, found: [u8; 8] },
     #[error(

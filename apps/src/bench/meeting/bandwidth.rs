@@ -120,7 +120,7 @@ pub(crate) fn serve(
 /// The number of posted receives that the client was notified of.
 struct Counts {
     told: Vec<u64>,
-    /// receives that are worth telling of
+    /// smallest number of receives that is reported
     least: u64,
 }
 

@@ -130,7 +130,7 @@ impl Managed {
         let asked = asked.map(u32::from_be_bytes);
         if asked != Some(index) {
             return Err(Failure::operation(anyhow!(
-                "the peer asks for connection {asked:?} where {index} was awaited; use the same version of ringside on both sides"
+                "the peer asks for connection {asked:?}, expected {index}; use the same version of ringside on both sides"
             )));
         }
         let made = request.accept(pair, &self.settings, limit);

@@ -168,10 +168,10 @@ fn wrong_receive(test: &Test, completion: &Completion, announced: u32) -> Option
         completion.byte_length(),
         completion.immediate(),
     );
-    let awaited = (operation, test.size as u32, immediate);
-    (found != awaited).then(|| {
+    let expected = (operation, test.size as u32, immediate);
+    (found != expected).then(|| {
         format!(
-            "{} of {} bytes on queue pair {}: the receive completed with {found:?} (operation, bytes, immediate), awaited was {awaited:?}",
+            "{} of {} bytes on queue pair {}: the receive completed with {found:?} (operation, bytes, immediate), expected {expected:?}",
             test.task.title(),
             test.size,
             completion.id
@@ -179,15 +179,15 @@ fn wrong_receive(test: &Test, completion: &Completion, announced: u32) -> Option
     })
 }
 
-fn compare(test: &Test, index: u32, awaited: &[u8], arrived: &[u8]) -> Result<(), Failure> {
-    let differs = |(place, (awaited, arrived)): (usize, (&u8, &u8))| {
-        (awaited != arrived).then_some((place, *awaited, *arrived))
+fn compare(test: &Test, index: u32, expected: &[u8], arrived: &[u8]) -> Result<(), Failure> {
+    let differs = |(place, (expected, arrived)): (usize, (&u8, &u8))| {
+        (expected != arrived).then_some((place, *expected, *arrived))
     };
-    let mut both = awaited.iter().zip(arrived).enumerate();
+    let mut both = expected.iter().zip(arrived).enumerate();
     match both.find_map(differs) {
         None => Ok(()),
-        Some((place, awaited, arrived)) => Err(Failure::wrong(anyhow!(
-            "{} of {} bytes on queue pair {index}: byte {place} arrived as {arrived:#04x}, the peer's pattern has {awaited:#04x}",
+        Some((place, expected, arrived)) => Err(Failure::wrong(anyhow!(
+            "{} of {} bytes on queue pair {index}: byte {place} arrived as {arrived:#04x}, the peer's pattern has {expected:#04x}",
             test.task.title(),
             test.size
         ))),

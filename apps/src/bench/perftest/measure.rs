@@ -289,13 +289,13 @@ impl Test<'_, '_> {
     fn receive(&mut self, end: &mut End<'_>, link: &mut Link) -> Result<(), Failure> {
         for &size in &self.wanted.sizes {
             let plan = self.wanted.plan(self.run.options, size);
-            let Amount::Messages(awaited) = plan.amount else {
+            let Amount::Messages(expected) = plan.amount else {
                 return Err(Failure::operation(anyhow!("perftest counts messages")));
             };
             let mut flows = self.flows(end, &plan, size)?;
             flows.post_receives(&mut end.side, plan.receive_depth)?;
             self.step(link)?;
-            let received = self.receive_all(&mut flows, end, link, awaited)?;
+            let received = self.receive_all(&mut flows, end, link, expected)?;
             let title = self.title(size);
             writeln!(self.run.out, "{title}: {received} received")?;
             self.run.out.flush()?;
@@ -312,12 +312,12 @@ impl Test<'_, '_> {
         flows: &mut Flows,
         end: &mut End<'_>,
         link: &mut Link,
-        awaited: u64,
+        expected: u64,
     ) -> Result<u64, Failure> {
         let depth = self.run.options.receive_depth();
         let mut watch = Watch::new();
         let (mut received, mut spoken) = (0, false);
-        while received < awaited {
+        while received < expected {
             let taken = flows.take_receives(&mut end.side)?;
             if let Some(bytes) = flows.other_length() {
                 return Err(other_length(bytes, flows.size(), self.wanted));
@@ -330,7 +330,7 @@ impl Test<'_, '_> {
                 // Messages that the peer sent before this word would have been taken by now.
                 let peer = link.session.peer();
                 let found =
-                    format!("the peer {peer} was done after {received} messages of {awaited}");
+                    format!("the peer {peer} was done after {received} of {expected} messages");
                 return Err(mismatch(self.wanted, &found));
             } else {
                 spoken = watch.idle_with(end.side.device, link)?.is_some();

@@ -53,7 +53,7 @@ fn program(wanted: &Wanted) -> String {
 /// The remedy for a peer that runs another test.
 pub(super) fn remedy(wanted: &Wanted) -> String {
     format!(
-        "this side awaits {} without {NOT_THERE}: give both sides the same program and flags",
+        "this side expects {} without {NOT_THERE}: give both sides the same program and flags",
         same(wanted)
     )
 }
@@ -139,13 +139,13 @@ impl Arrived {
     }
 }
 
-/// A client's report is of the test that this side awaits.
+/// A client's report is of the test that this side expects.
 pub(super) fn check_report(told: &BandwidthReport, wanted: &Wanted) -> Result<(), Failure> {
-    let awaited = wanted.messages * u64::from(wanted.queue_pairs);
+    let expected = wanted.messages * u64::from(wanted.queue_pairs);
     let largest = wanted.largest();
-    if told.iterations != awaited {
+    if told.iterations != expected {
         let found = format!(
-            "the peer measured {} messages, not {awaited}: its -n or -q differs, or it has -D",
+            "the peer measured {} messages, not {expected}: its -n or -q differs, or it has -D",
             told.iterations
         );
         return Err(mismatch(wanted, &found));
@@ -203,7 +203,7 @@ pub(super) fn check_events(events: &[Event], wanted: &Wanted) -> Result<(), Fail
 
 /// A message of the peer's has another length.
 pub(super) fn other_length(bytes: u32, size: u64, wanted: &Wanted) -> Failure {
-    let found = format!("a message of {bytes} bytes arrived where {size} were awaited");
+    let found = format!("a message of {bytes} bytes arrived, expected {size}");
     mismatch(wanted, &found)
 }
 
@@ -221,7 +221,7 @@ pub(super) fn explained(failure: Failure, role: Role, wanted: &Wanted) -> Failur
                 "its memory is not open to this: it runs another program, or has a smaller -s"
             }
             Status::ReceiverNotReady => "it has posted no receive: it runs another program",
-            Status::LocalLength => "its messages are longer than this side awaits",
+            Status::LocalLength => "its messages are longer than this side expects",
             _ => "it may run another test",
         };
         return failure.and(&format!("{why}; {}", remedy(wanted)));

@@ -97,7 +97,7 @@ impl VfioFunction {
                 memlock_reason(Memlock::of_this_process(), self.mapped().bytes(), length)
             }
             Errno::NOSPC => format!(
-                "the kernel allows no more mappings ({} are in use); use larger pages, or raise \
+                "the kernel allows no further mapping ({} are in use); use larger pages, or raise \
                  /sys/module/vfio_iommu_type1/parameters/dma_entry_limit",
                 self.mapped().count()
             ),

@@ -2,42 +2,42 @@
 //! with what the parser found, shown to a capture, and as bytes; with rings and buffers in one mapping
 //! and in many.
 
-mod bench;
+mod switched;
 
-use bench::{Bench, Kind, Way};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use switched::{Kind, SwitchedFunctions, Way};
 
 const ROUNDS: usize = 24;
 
 /// Random packets, offers, commands and states; the same for a seed on each way.
-fn run(seed: u64, way: Way) -> Bench {
-    let mut bench = Bench::new(seed, way);
+fn run(seed: u64, way: Way) -> SwitchedFunctions {
+    let mut switched = SwitchedFunctions::new(seed, way);
     let mut random = SmallRng::seed_from_u64(seed);
     for round in 0..ROUNDS {
-        let from = random.random_range(0..bench::FUNCTIONS);
+        let from = random.random_range(0..switched::FUNCTIONS);
         match random.random_range(0..12) {
-            0 => bench.set_link(from, false),
-            1 => bench.disable_queue(from, random.random_range(0..bench::QUEUES)),
-            2 => bench.enable_queue(from, random.random_range(0..bench::QUEUES)),
-            3 => bench.program_filter(from, &mut random),
-            _ => bench.set_link(from, true),
+            0 => switched.set_link(from, false),
+            1 => switched.disable_queue(from, random.random_range(0..switched::QUEUES)),
+            2 => switched.enable_queue(from, random.random_range(0..switched::QUEUES)),
+            3 => switched.program_filter(from, &mut random),
+            _ => switched.set_link(from, true),
         }
         for _ in 0..random.random_range(1..20) {
-            bench.post(from, Kind::any(&mut random), &mut random);
+            switched.post(from, Kind::any(&mut random), &mut random);
         }
-        bench.ring(from);
+        switched.ring(from);
         if random.random_range(0..3) > 0 {
-            let receiver = random.random_range(0..bench::FUNCTIONS);
-            bench.offer(receiver, &mut random);
+            let receiver = random.random_range(0..switched::FUNCTIONS);
+            switched.offer(receiver, &mut random);
         }
-        bench.settle();
+        switched.settle();
         if round == ROUNDS / 2 {
-            bench.break_interface(from, &mut random);
-            bench.settle();
+            switched.break_interface(from, &mut random);
+            switched.settle();
         }
     }
-    bench
+    switched
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn frames_do_the_same_on_every_way() {
 /// A run in which nothing happened would agree with any other.
 #[test]
 fn random_frames_arrive_are_dropped_refused_and_steered() {
-    let mut all = bench::Totals::default();
+    let mut all = switched::Totals::default();
     for seed in 0..40 {
         run(seed, Way::Direct { split: false }).add_to(&mut all);
     }

@@ -351,7 +351,7 @@ impl LateArms {
         self.0.remove(&number);
     }
 
-    /// An arm doorbell for a queue that does not exist; false if none was to come.
+    /// An arm doorbell for a queue that does not exist; false if none was expected.
     pub(in crate::rdma) fn take(&mut self, number: u32) -> bool {
         self.0.remove(&number)
     }
@@ -372,7 +372,7 @@ impl LateAcknowledgements {
         }
     }
 
-    /// An acknowledgement for a queue that does not exist; false if none was to come.
+    /// An acknowledgement for a queue that does not exist; false if none was expected.
     pub(in crate::rdma) fn take(&mut self, number: u32) -> bool {
         match self.0.get_mut(&number) {
             None => false,

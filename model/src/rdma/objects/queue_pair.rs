@@ -375,13 +375,13 @@ impl QueuePair {
         token
     }
 
-    /// The element of a token.
+    /// The request of `token`.
     #[inline]
     pub(in crate::rdma) fn work(&self, token: u32) -> Work {
         *self.work_at(token)
     }
 
-    /// The same, where it lies.
+    /// A reference to the request of `token`.
     #[inline]
     pub(in crate::rdma) fn work_at(&self, token: u32) -> &Work {
         const NONE: Work = Work {

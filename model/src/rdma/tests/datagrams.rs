@@ -349,7 +349,8 @@ fn a_key_with_its_top_bit_set_stands_for_the_senders_own() {
     scene.rig.assert_no_breach();
 }
 
-/// What a send that cannot be carried out raises. Drivers do not read the index of the flush.
+/// Checks that a send that cannot be carried out raises the event `code`. Drivers do not read the
+/// index of the flush.
 fn fails_with(mut scene: Scene, length_bytes: u32, code: AeCode) {
     scene.offer(0, 8192);
     let bad = scene.send(5, QUEUE_KEY, length_bytes, None);

@@ -140,13 +140,13 @@ fn way_to(state: State) -> &'static [Asked] {
     }
 }
 
-struct Bench {
+struct QueuePairRig {
     rig: Rig,
     qp: Qp,
     cq: Cq,
 }
 
-impl Bench {
+impl QueuePairRig {
     fn new() -> Self {
         let mut rig = Rig::new();
         let cq = rig.cq(0, 3, 64);
@@ -257,7 +257,7 @@ impl Bench {
 fn every_command_in_every_state_does_what_the_specification_says() {
     let mut wrong = Vec::new();
     for &state in State::VARIANTS {
-        let mut bench = Bench::new();
+        let mut bench = QueuePairRig::new();
         for &asked in Asked::VARIANTS {
             bench.next();
             for step in way_to(state) {

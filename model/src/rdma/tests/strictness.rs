@@ -128,12 +128,68 @@ fn a_handle_or_event_code_wider_than_its_field_is_cut() {
     assert!(rig.event(0).is_some());
 }
 
-#[test]
-fn frames_of_any_headers_and_lengths_do_not_make_the_engine_panic() {
+/// A frame of side `from` for its peer's queue pair 3, with headers and payload by chance. A remote
+/// address lies near `address`.
+fn any_frame(
+    mut random: impl FnMut() -> u64,
+    from: usize,
+    address: u64,
+    key: u32,
+) -> crate::frame::Frame {
     use crate::packet::{
         Acknowledgement, Extension, Opcode, Packet, Psn, QpNumber, RemoteBuffer, Syndrome,
         TransportHeaders,
     };
+    let opcode = Opcode::KNOWN[random() as usize % Opcode::KNOWN.len()];
+    let buffer = RemoteBuffer {
+        address: address + random() % 5000,
+        key,
+        length_bytes: random() as u32 % 3000,
+    };
+    let answer = Acknowledgement {
+        syndrome: Syndrome::from_byte(random() as u8),
+        message_sequence_number: random() as u32 % 256,
+    };
+    let extension = match random() % 5 {
+        0 => Extension::None,
+        1 => Extension::Immediate(random() as u32),
+        2 => Extension::Invalidate(random() as u32),
+        3 => Extension::Remote(buffer),
+        _ => Extension::Acknowledge(answer),
+    };
+    let context = Rig::context(from, 3);
+    let mut qp_path = crate::rdma::objects::queue_pair::QueuePair::new(
+        3,
+        QueuePairType::RoceReliableConnected,
+        context,
+        false,
+        BASE,
+    )
+    .unwrap();
+    qp_path.number = 3;
+    crate::frame::Frame {
+        packet: Packet {
+            path: qp_path.path([2; 6]),
+            transport: TransportHeaders {
+                opcode,
+                solicited: random() % 2 == 0,
+                migrated: true,
+                partition_key: 0xFFFF,
+                forward_congestion: false,
+                backward_congestion: false,
+                destination_qp: QpNumber::new(3),
+                acknowledge_request: random() % 2 == 0,
+                psn: Psn::new(0xFF_FFF0 + (random() % 40) as u32),
+                extension,
+            },
+        },
+        payload: crate::frame::Payload::Bytes(vec![1; random() as usize % 1100]),
+        packets: 1,
+    }
+}
+
+#[test]
+fn frames_of_any_headers_and_lengths_do_not_make_the_engine_panic() {
     let mut rig = Rig::new();
     let (mut qps, _cqs) = rig.pair();
     let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
@@ -163,52 +219,7 @@ fn frames_of_any_headers_and_lengths_do_not_make_the_engine_panic() {
             rig.ring(0, &qps[0]);
         }
         let side = (round % 2) as usize;
-        let opcode = Opcode::KNOWN[random() as usize % Opcode::KNOWN.len()];
-        let buffer = RemoteBuffer {
-            address: BASE + to + random() % 5000,
-            key: remote,
-            length_bytes: random() as u32 % 3000,
-        };
-        let answer = Acknowledgement {
-            syndrome: Syndrome::from_byte(random() as u8),
-            message_sequence_number: random() as u32 % 256,
-        };
-        let extension = match random() % 5 {
-            0 => Extension::None,
-            1 => Extension::Immediate(random() as u32),
-            2 => Extension::Invalidate(random() as u32),
-            3 => Extension::Remote(buffer),
-            _ => Extension::Acknowledge(answer),
-        };
-        let context = Rig::context(1 - side, 3);
-        let mut qp_path = crate::rdma::objects::queue_pair::QueuePair::new(
-            3,
-            QueuePairType::RoceReliableConnected,
-            context,
-            false,
-            BASE,
-        )
-        .unwrap();
-        qp_path.number = 3;
-        let frame = crate::frame::Frame {
-            packet: Packet {
-                path: qp_path.path([2; 6]),
-                transport: TransportHeaders {
-                    opcode,
-                    solicited: random() % 2 == 0,
-                    migrated: true,
-                    partition_key: 0xFFFF,
-                    forward_congestion: false,
-                    backward_congestion: false,
-                    destination_qp: QpNumber::new(3),
-                    acknowledge_request: random() % 2 == 0,
-                    psn: Psn::new(0xFF_FFF0 + (random() % 40) as u32),
-                    extension,
-                },
-            },
-            payload: crate::frame::Payload::Bytes(vec![1; random() as usize % 1100]),
-            packets: 1,
-        };
+        let frame = any_frame(&mut random, 1 - side, BASE + to, remote);
         rig.deliver(side, &frame);
         if round % 7 == 0 {
             for _ in 0..5 {

@@ -39,7 +39,7 @@ impl AdminQueue {
     }
 }
 
-/// A kind of resource without further wishes.
+/// A resource type without options.
 pub(crate) fn plain(resource: Resource) -> ResourceType {
     ResourceType::ZERO.with_resource(resource.code())
 }

@@ -81,13 +81,13 @@ impl Script for Inside {
     }
 }
 
-struct Bench {
+struct QueueOnEngine {
     engine: Arc<Engine>,
     pool: Arc<DmaPool>,
     queue: ControlQueue,
 }
 
-impl Bench {
+impl QueueOnEngine {
     /// A queue that sees its answers in a register.
     fn new() -> Self {
         Self::waiting(Duration::from_millis(10))
@@ -124,12 +124,12 @@ impl Bench {
         Self::completing(Self::waiting(Duration::from_secs(1 << 24)))
     }
 
-    fn completing(bench: Self) -> Self {
-        let ring = bench.pool.allocate(ENTRIES as usize * 32, 256).unwrap();
-        let shadow = bench.pool.allocate(64, 128).unwrap();
-        bench.engine.script().completions = Some(ring.words());
-        assert!(bench.queue.use_completions(ring, ENTRIES as usize, shadow));
-        bench
+    fn completing(rig: Self) -> Self {
+        let ring = rig.pool.allocate(ENTRIES as usize * 32, 256).unwrap();
+        let shadow = rig.pool.allocate(64, 128).unwrap();
+        rig.engine.script().completions = Some(ring.words());
+        assert!(rig.queue.use_completions(ring, ENTRIES as usize, shadow));
+        rig
     }
 
     fn answer(&self, answer: Answer) {
@@ -205,7 +205,7 @@ fn completion(wqe_index: u32) -> ControlCompletion {
     }
 }
 
-impl Drop for Bench {
+impl Drop for QueueOnEngine {
     fn drop(&mut self) {
         self.pool.close().unwrap();
     }
@@ -213,15 +213,15 @@ impl Drop for Bench {
 
 #[test]
 fn a_tail_that_moves_is_the_answer_and_its_error_bit_a_refusal() {
-    let bench = Bench::new();
+    let rig = QueueOnEngine::new();
     for _ in 0..10 {
-        bench.answer(Answer::Tail { error: None });
-        assert!(bench.queue.execute(Nop {}).is_ok());
+        rig.answer(Answer::Tail { error: None });
+        assert!(rig.queue.execute(Nop {}).is_ok());
     }
-    bench.answer(Answer::Tail {
+    rig.answer(Answer::Tail {
         error: Some((0xFFFF, 0x8002)),
     });
-    let error = bench.queue.execute(Nop {}).unwrap_err();
+    let error = rig.queue.execute(Nop {}).unwrap_err();
     assert_eq!(
         error,
         ControlError::Refused {
@@ -229,33 +229,33 @@ fn a_tail_that_moves_is_the_answer_and_its_error_bit_a_refusal() {
             failure: CommandFailure::InvalidState,
         }
     );
-    assert!(!bench.queue.is_stuck());
+    assert!(!rig.queue.is_stuck());
 }
 
 #[test]
 fn completions_answer_over_many_turns_of_both_rings() {
-    let bench = Bench::with_completions();
+    let rig = QueueOnEngine::with_completions();
     for round in 0..3 * ENTRIES + 1 {
-        bench.answer(Answer::Completion(ControlCompletion {
+        rig.answer(Answer::Completion(ControlCompletion {
             return_value: round + 7,
             minor_code: 3,
             ..completion(round % ENTRIES)
         }));
-        let done = bench.queue.execute(Nop {}).unwrap();
+        let done = rig.queue.execute(Nop {}).unwrap();
         assert_eq!((done.return_value, done.minor_code), (round + 7, 3));
     }
 }
 
 #[test]
 fn a_completion_with_the_error_bit_is_a_refusal() {
-    let bench = Bench::with_completions();
-    bench.answer(Answer::Completion(ControlCompletion {
+    let rig = QueueOnEngine::with_completions();
+    rig.answer(Answer::Completion(ControlCompletion {
         error: true,
         major_code: 0x1234,
         minor_code: 0x5678,
         ..completion(0)
     }));
-    let error = bench.queue.execute(Nop {}).unwrap_err();
+    let error = rig.queue.execute(Nop {}).unwrap_err();
     assert!(error.is_refusal());
     assert!(error.to_string().contains("0x1234"), "{error}");
 }
@@ -267,59 +267,59 @@ fn a_completion_of_another_command_or_queue_is_not_taken_for_the_answer() {
         ..completion(0)
     };
     for wrong in [completion(2), foreign] {
-        let bench = Bench::with_completions();
-        bench.answer(Answer::Completion(wrong));
-        let error = bench.queue.execute(Nop {}).unwrap_err();
+        let rig = QueueOnEngine::with_completions();
+        rig.answer(Answer::Completion(wrong));
+        let error = rig.queue.execute(Nop {}).unwrap_err();
         assert!(matches!(error, ControlError::Garbled { .. }), "{error}");
-        let next = bench.queue.execute(Nop {}).unwrap_err();
+        let next = rig.queue.execute(Nop {}).unwrap_err();
         assert!(matches!(next, ControlError::Stuck { .. }), "{next}");
     }
 }
 
 #[test]
 fn silence_ends_in_the_deadline_and_nothing_is_sent_afterwards() {
-    for bench in [Bench::new(), Bench::with_completions()] {
-        bench.answer(Answer::Silence);
-        let error = bench.queue.execute(Nop {}).unwrap_err();
+    for rig in [QueueOnEngine::new(), QueueOnEngine::with_completions()] {
+        rig.answer(Answer::Silence);
+        let error = rig.queue.execute(Nop {}).unwrap_err();
         assert!(
             matches!(error, ControlError::TimedOut { waited_ms: 10, .. }),
             "{error}"
         );
-        let waited = bench.engine.now();
+        let waited = rig.engine.now();
         assert!(
             waited >= Instant(10_000_000) && waited < Instant(12_000_000),
             "{waited:?}"
         );
-        bench.answer(Answer::Tail { error: None });
-        let next = bench.queue.execute(Nop {}).unwrap_err();
+        rig.answer(Answer::Tail { error: None });
+        let next = rig.queue.execute(Nop {}).unwrap_err();
         assert!(matches!(next, ControlError::Stuck { .. }), "{next}");
-        let left = bench.engine.script().answers.len();
+        let left = rig.engine.script().answers.len();
         assert_eq!(left, 1, "the doorbell was rung again");
     }
 }
 
 #[test]
 fn the_refusal_of_the_completion_queue_itself_is_seen_in_the_register() {
-    let bench = Bench::with_completions();
-    bench.answer(Answer::Tail {
+    let rig = QueueOnEngine::with_completions();
+    rig.answer(Answer::Tail {
         error: Some((0xF000, 1)),
     });
-    let error = bench.queue.execute(Nop {}).unwrap_err();
+    let error = rig.queue.execute(Nop {}).unwrap_err();
     assert!(error.is_refusal(), "{error}");
-    assert!(!bench.queue.is_stuck());
+    assert!(!rig.queue.is_stuck());
 }
 
 #[test]
 fn a_creation_that_fails_says_status_and_codes() {
-    let bench = Bench::new();
-    let error = bench.queue.create().unwrap_err();
+    let rig = QueueOnEngine::new();
+    let error = rig.queue.create().unwrap_err();
     assert!(
         matches!(error, ControlError::NotCreated { status: 0, .. }),
         "{error}"
     );
     // The status is written to 0 first, so an engine that fails has to be one that answers.
-    bench.set(CQP_ERROR_CODES, 0x0012_0034);
-    let error = bench.queue.create().unwrap_err();
+    rig.set(CQP_ERROR_CODES, 0x0012_0034);
+    let error = rig.queue.create().unwrap_err();
     assert!(
         matches!(
             error,
@@ -335,24 +335,24 @@ fn a_creation_that_fails_says_status_and_codes() {
 
 #[test]
 fn a_ring_that_the_device_does_not_have_is_refused() {
-    let bench = Bench::new();
-    let registers = bench.queue.registers.clone();
+    let rig = QueueOnEngine::new();
+    let registers = rig.queue.registers.clone();
     for entries in [0, 3, 100, 4096] {
         let settings = ControlQueueSettings {
             entries,
             deadline: Duration::from_millis(1),
         };
-        let refused = ControlQueue::prepare(registers.clone(), &bench.pool, settings);
+        let refused = ControlQueue::prepare(registers.clone(), &rig.pool, settings);
         assert_eq!(refused.unwrap_err(), ControlError::WrongSize { entries });
     }
 }
 
 #[test]
 fn a_device_that_is_gone_is_no_silent_one() {
-    let bench = Bench::new();
-    bench.set(CQP_TAIL, u32::MAX);
-    bench.set(0x09_E880, u32::MAX);
-    let error = bench.queue.execute(Nop {}).unwrap_err();
+    let rig = QueueOnEngine::new();
+    rig.set(CQP_TAIL, u32::MAX);
+    rig.set(0x09_E880, u32::MAX);
+    let error = rig.queue.execute(Nop {}).unwrap_err();
     assert!(
         matches!(error, ControlError::Function(FunctionError::Gone { .. })),
         "{error}"
@@ -368,42 +368,42 @@ fn valued(wqe_index: u32, return_value: u32) -> ControlCompletion {
 
 #[test]
 fn two_commands_are_under_way_and_each_thread_gets_its_own_answer_in_any_order() {
-    let bench = Bench::patient();
-    bench.scope(|scope| {
-        let first = scope.spawn(|| bench.queue.execute(Nop {}));
-        bench.until_under_way(1);
-        let second = scope.spawn(|| bench.queue.execute(Nop {}));
-        bench.until_under_way(2);
-        bench.complete(valued(1, 11));
+    let rig = QueueOnEngine::patient();
+    rig.scope(|scope| {
+        let first = scope.spawn(|| rig.queue.execute(Nop {}));
+        rig.until_under_way(1);
+        let second = scope.spawn(|| rig.queue.execute(Nop {}));
+        rig.until_under_way(2);
+        rig.complete(valued(1, 11));
         assert_eq!(second.join().unwrap().unwrap().return_value, 11);
         // The first one still waits: its entry is not used again.
-        assert_eq!(bench.queue.commands_under_way(), 1);
+        assert_eq!(rig.queue.commands_under_way(), 1);
         assert!(!first.is_finished());
-        bench.complete(valued(0, 10));
+        rig.complete(valued(0, 10));
         assert_eq!(first.join().unwrap().unwrap().return_value, 10);
     });
-    assert_eq!(bench.queue.commands_under_way(), 0);
+    assert_eq!(rig.queue.commands_under_way(), 0);
 }
 
 #[test]
 fn an_entry_is_used_again_only_after_its_answer() {
-    let bench = Bench::patient();
-    let rings = || bench.engine.script().registers.get(&CQP_DOORBELL).copied();
-    bench.scope(|scope| {
-        let slow = scope.spawn(|| bench.queue.execute(Nop {}));
-        bench.until_under_way(1);
+    let rig = QueueOnEngine::patient();
+    let rings = || rig.engine.script().registers.get(&CQP_DOORBELL).copied();
+    rig.scope(|scope| {
+        let slow = scope.spawn(|| rig.queue.execute(Nop {}));
+        rig.until_under_way(1);
         for slot in [1, 2, 3] {
-            bench.answer(Answer::Completion(completion(slot)));
-            bench.queue.execute(Nop {}).unwrap();
+            rig.answer(Answer::Completion(completion(slot)));
+            rig.queue.execute(Nop {}).unwrap();
         }
         // Entry 0 is next, and its command is not answered: this one waits for it.
-        let next = scope.spawn(|| bench.queue.execute(Nop {}));
+        let next = scope.spawn(|| rig.queue.execute(Nop {}));
         for _ in 0..1000 {
             std::thread::yield_now();
-            assert_eq!((rings(), bench.queue.commands_under_way()), (Some(0), 1));
+            assert_eq!((rings(), rig.queue.commands_under_way()), (Some(0), 1));
         }
-        bench.answer(Answer::Completion(valued(0, 7)));
-        bench.complete(valued(0, 5));
+        rig.answer(Answer::Completion(valued(0, 7)));
+        rig.complete(valued(0, 5));
         assert_eq!(slow.join().unwrap().unwrap().return_value, 5);
         assert_eq!(next.join().unwrap().unwrap().return_value, 7);
     });
@@ -411,44 +411,44 @@ fn an_entry_is_used_again_only_after_its_answer() {
 
 #[test]
 fn one_entry_stays_free_and_a_command_without_room_says_so_after_its_deadline() {
-    let bench = Bench::waiting(Duration::from_millis(10));
-    let bench = Bench::completing(bench);
-    bench.queue.rings().in_use = ENTRIES - 1;
-    let error = bench.queue.execute(Nop {}).unwrap_err();
+    let rig = QueueOnEngine::waiting(Duration::from_millis(10));
+    let rig = QueueOnEngine::completing(rig);
+    rig.queue.rings().in_use = ENTRIES - 1;
+    let error = rig.queue.execute(Nop {}).unwrap_err();
     let ControlError::Full { commands, .. } = error else {
         panic!("{error}");
     };
     assert_eq!(commands, ENTRIES - 1);
     // It was not sent.
     assert!(error.is_refusal());
-    assert!(!bench.engine.script().registers.contains_key(&CQP_DOORBELL));
+    assert!(!rig.engine.script().registers.contains_key(&CQP_DOORBELL));
 }
 
 /// Threads that share a core have their commands under way at a time only if one that waits yields.
 #[test]
 fn a_thread_that_waits_longer_yields_its_core() {
     const YIELDS: Duration = Duration::from_micros(20);
-    let bench = Bench::with_completions();
-    bench.answer(Answer::Completion(completion(0)));
-    bench.queue.execute(Nop {}).unwrap();
-    assert!(bench.engine.longest_pause() < YIELDS);
-    let error = bench.queue.execute(Nop {}).unwrap_err();
+    let rig = QueueOnEngine::with_completions();
+    rig.answer(Answer::Completion(completion(0)));
+    rig.queue.execute(Nop {}).unwrap();
+    assert!(rig.engine.longest_pause() < YIELDS);
+    let error = rig.queue.execute(Nop {}).unwrap_err();
     assert!(matches!(error, ControlError::TimedOut { .. }), "{error}");
-    assert!(bench.engine.longest_pause() >= YIELDS);
+    assert!(rig.engine.longest_pause() >= YIELDS);
 }
 
 #[test]
 fn silence_for_one_command_leaves_the_others_their_answers() {
-    let bench = Bench::patient();
-    bench.scope(|scope| {
-        let other = scope.spawn(|| bench.queue.execute(Nop {}));
-        bench.until_under_way(1);
+    let rig = QueueOnEngine::patient();
+    rig.scope(|scope| {
+        let other = scope.spawn(|| rig.queue.execute(Nop {}));
+        rig.until_under_way(1);
         // As a command that was not answered leaves it.
-        bench.queue.rings().ended = Some(Ended::Stuck);
-        let next = bench.queue.execute(Nop {}).unwrap_err();
+        rig.queue.rings().ended = Some(Ended::Stuck);
+        let next = rig.queue.execute(Nop {}).unwrap_err();
         assert!(matches!(next, ControlError::Stuck { .. }), "{next}");
         assert!(!other.is_finished());
-        bench.complete(valued(0, 3));
+        rig.complete(valued(0, 3));
         assert_eq!(other.join().unwrap().unwrap().return_value, 3);
     });
 }
@@ -456,15 +456,15 @@ fn silence_for_one_command_leaves_the_others_their_answers() {
 #[test]
 fn a_wrong_answer_ends_all_commands_that_wait_and_abandoning_too() {
     for abandoned in [false, true] {
-        let bench = Bench::patient();
-        bench.scope(|scope| {
+        let rig = QueueOnEngine::patient();
+        rig.scope(|scope| {
             let waiting: Vec<_> = (0..3)
-                .map(|_| scope.spawn(|| bench.queue.execute(Nop {})))
+                .map(|_| scope.spawn(|| rig.queue.execute(Nop {})))
                 .collect();
-            bench.until_under_way(3);
+            rig.until_under_way(3);
             match abandoned {
-                true => bench.queue.abandon(FailureCause::Requested),
-                false => bench.complete(completion(3)),
+                true => rig.queue.abandon(FailureCause::Requested),
+                false => rig.complete(completion(3)),
             }
             for one in waiting {
                 let error = one.join().unwrap().unwrap_err();
@@ -475,7 +475,7 @@ fn a_wrong_answer_ends_all_commands_that_wait_and_abandoning_too() {
             }
         });
         // A command that was not sent is not in the device. The error has the cause of a failure.
-        let next = bench.queue.execute(Nop {}).unwrap_err();
+        let next = rig.queue.execute(Nop {}).unwrap_err();
         assert!(next.is_refusal(), "{next}");
         let cause = FailureCause::Requested;
         let names_cause = RdmaError::from(next) == RdmaError::DeviceFailed { cause };
@@ -487,12 +487,12 @@ fn a_wrong_answer_ends_all_commands_that_wait_and_abandoning_too() {
 fn commands_of_many_threads_answered_in_any_order_are_all_answered_once() {
     const THREADS: u32 = 4;
     const EACH: u32 = 100;
-    let bench = Bench::patient();
-    bench.scope(|scope| {
+    let rig = QueueOnEngine::patient();
+    rig.scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 for _ in 0..EACH {
-                    bench.queue.execute(Nop {}).unwrap();
+                    rig.queue.execute(Nop {}).unwrap();
                 }
             });
         }
@@ -500,17 +500,17 @@ fn commands_of_many_threads_answered_in_any_order_are_all_answered_once() {
         let (mut tail, mut answered) = (0, 0);
         let limit = Limit::new();
         while answered < THREADS * EACH {
-            let doorbell = bench.engine.script().registers.get(&CQP_DOORBELL).copied();
+            let doorbell = rig.engine.script().registers.get(&CQP_DOORBELL).copied();
             let head = doorbell.unwrap_or(0);
             let waiting = (head + ENTRIES - tail) % ENTRIES;
             for ahead in (0..waiting).rev() {
-                bench.complete(completion((tail + ahead) % ENTRIES));
+                rig.complete(completion((tail + ahead) % ENTRIES));
             }
             tail = head;
             answered += waiting;
             limit.check(|| format!("{} commands; {answered} came", THREADS * EACH));
         }
     });
-    assert_eq!(bench.queue.commands_under_way(), 0);
-    assert!(!bench.queue.is_stuck());
+    assert_eq!(rig.queue.commands_under_way(), 0);
+    assert!(!rig.queue.is_stuck());
 }

@@ -7,8 +7,8 @@ use super::*;
 
 /// Two requesters with the same work: one sends short writes without packets where it can.
 struct Twins {
-    short: Bench,
-    framed: Bench,
+    short: TimedRequester,
+    framed: TimedRequester,
     /// writes that went without a packet
     without: u32,
 }
@@ -99,8 +99,8 @@ fn a_short_write_leaves_the_requester_as_its_packet_does() {
             ..config()
         };
         let mut twins = Twins {
-            short: Bench::new(&config),
-            framed: Bench::new(&config),
+            short: TimedRequester::new(&config),
+            framed: TimedRequester::new(&config),
             without: 0,
         };
         for step in 0..200 {

@@ -8,7 +8,7 @@
 //! code that a reliable connection does not have counts as "remote operation". A pair that is missing
 //! does not compile.
 
-use super::{Bench, MTU, START, TIMEOUT, config};
+use super::{MTU, START, TIMEOUT, TimedRequester, config};
 use crate::packet::{Acknowledgement, NegativeCode, Syndrome};
 use crate::requester::*;
 use strum::VariantArray;
@@ -96,158 +96,125 @@ const WRONG_LENGTH: Expected = Expected::Ends(RequesterFaultReason::ResponseLeng
 });
 
 fn expected(state: State, happening: Happening) -> Expected {
+    match state {
+        State::Idle => match happening {
+            Happening::Post => Expected::Takes,
+            _ => Expected::Nothing,
+        },
+        State::Stopped => Expected::Nothing,
+        State::ReadSent => read_sent(happening),
+        State::ReadPartly => read_partly(happening),
+        State::Sending | State::Sent | State::NotReady | State::Repeating | State::LastTry => {
+            writes(state, happening)
+        }
+    }
+}
+
+/// A read waits for its first response.
+fn read_sent(happening: Happening) -> Expected {
+    use Expected as E;
+    use Happening as H;
+    match happening {
+        // its response was lost
+        H::AckFirst | H::AckSecond | H::ReadLastAtSecond | H::ReadLastShortAtSecond => {
+            E::Repeats(0)
+        }
+        H::SequenceErrorAtFirst | H::SequenceErrorAtSecond => E::Repeats(0),
+        H::NotReadyAtFirst | H::TimeIsUp => E::Repeats(0),
+        H::InvalidAtFirst => INVALID,
+        H::AccessAtFirst => ACCESS,
+        H::OperationAtFirst | H::UnknownNakAtFirst => OPERATION,
+        H::ReadFirstAtFirst => E::Places(0),
+        H::ReadOnlyAtFirst => WRONG_KIND,
+        H::Post => E::Takes,
+        H::AckUnsent
+        | H::AckOld
+        | H::AckOtherPartition
+        | H::ReservedSyndrome
+        | H::AtomicAcknowledge
+        | H::Request
+        | H::TimeIsNotUp
+        | H::NextPacket => E::Nothing,
+    }
+}
+
+/// The first of two responses has arrived.
+fn read_partly(happening: Happening) -> Expected {
+    use Expected as E;
+    use Happening as H;
+    match happening {
+        // the first number has been answered
+        H::AckFirst
+        | H::SequenceErrorAtFirst
+        | H::InvalidAtFirst
+        | H::AccessAtFirst
+        | H::OperationAtFirst
+        | H::UnknownNakAtFirst
+        | H::NotReadyAtFirst
+        | H::ReadFirstAtFirst
+        | H::ReadOnlyAtFirst => E::Nothing,
+        H::AckSecond | H::SequenceErrorAtSecond | H::TimeIsUp => E::Repeats(0),
+        H::ReadLastAtSecond => E::Places(1),
+        H::ReadLastShortAtSecond => WRONG_LENGTH,
+        H::Post => E::Takes,
+        H::AckUnsent
+        | H::AckOld
+        | H::AckOtherPartition
+        | H::ReservedSyndrome
+        | H::AtomicAcknowledge
+        | H::Request
+        | H::TimeIsNotUp
+        | H::NextPacket => E::Nothing,
+    }
+}
+
+/// Writes are under way: one of three packets with two sent, or two of one packet each.
+fn writes(state: State, happening: Happening) -> Expected {
     use Expected as E;
     use Happening as H;
     use State as S;
-    match (state, happening) {
-        // answers to nothing
-        (
-            S::Idle,
-            H::AckFirst
-            | H::AckSecond
-            | H::SequenceErrorAtFirst
-            | H::SequenceErrorAtSecond
-            | H::InvalidAtFirst
-            | H::AccessAtFirst
-            | H::OperationAtFirst
-            | H::UnknownNakAtFirst
-            | H::NotReadyAtFirst
-            | H::ReadFirstAtFirst
-            | H::ReadOnlyAtFirst
-            | H::ReadLastAtSecond
-            | H::ReadLastShortAtSecond
-            | H::TimeIsUp
-            | H::NextPacket,
-        ) => E::Nothing,
-        (
-            S::Stopped,
-            H::AckFirst
-            | H::AckSecond
-            | H::SequenceErrorAtFirst
-            | H::SequenceErrorAtSecond
-            | H::InvalidAtFirst
-            | H::AccessAtFirst
-            | H::OperationAtFirst
-            | H::UnknownNakAtFirst
-            | H::NotReadyAtFirst
-            | H::ReadFirstAtFirst
-            | H::ReadOnlyAtFirst
-            | H::ReadLastAtSecond
-            | H::ReadLastShortAtSecond
-            | H::TimeIsUp
-            | H::NextPacket
-            | H::Post,
-        ) => E::Nothing,
-        (
-            S::Idle
-            | S::Sending
-            | S::Sent
-            | S::ReadSent
-            | S::ReadPartly
-            | S::NotReady
-            | S::Repeating
-            | S::LastTry
-            | S::Stopped,
-            H::AckUnsent
-            | H::AckOld
-            | H::AckOtherPartition
-            | H::ReservedSyndrome
-            | H::AtomicAcknowledge
-            | H::Request
-            | H::TimeIsNotUp,
-        ) => E::Nothing,
+    match happening {
+        // one message of three packets
+        H::AckFirst | H::AckSecond if state == S::Sending => E::Completes(0),
+        H::SequenceErrorAtSecond if state == S::Sending => E::Repeats(0),
+        H::AckFirst => E::Completes(1),
+        H::AckSecond => E::Completes(2),
 
-        // acknowledgements of writes
-        (S::Sending, H::AckFirst | H::AckSecond) => E::Completes(0),
-        (S::Sent | S::NotReady | S::Repeating | S::LastTry, H::AckFirst) => E::Completes(1),
-        (S::Sent | S::NotReady | S::Repeating | S::LastTry, H::AckSecond) => E::Completes(2),
-        // of a read: its response was lost
-        (S::ReadSent, H::AckFirst | H::AckSecond) => E::Repeats(0),
-        // the first number has been answered
-        (
-            S::ReadPartly,
-            H::AckFirst
-            | H::SequenceErrorAtFirst
-            | H::InvalidAtFirst
-            | H::AccessAtFirst
-            | H::OperationAtFirst
-            | H::UnknownNakAtFirst
-            | H::NotReadyAtFirst
-            | H::ReadFirstAtFirst
-            | H::ReadOnlyAtFirst,
-        ) => E::Nothing,
-        (S::ReadPartly, H::AckSecond | H::SequenceErrorAtSecond) => E::Repeats(0),
-
-        // refusals
-        (S::Sending | S::Sent | S::ReadSent | S::NotReady, H::SequenceErrorAtFirst) => {
-            E::Repeats(0)
-        }
         // it goes back for this very loss already
-        (S::Repeating, H::SequenceErrorAtFirst) => E::Nothing,
-        // the retry that the time-out took is the one for this loss
-        (S::LastTry, H::SequenceErrorAtFirst) => E::Repeats(0),
+        H::SequenceErrorAtFirst if state == S::Repeating => E::Nothing,
+        // with the last try: the retry that the time-out took is the one for this loss
+        H::SequenceErrorAtFirst => E::Repeats(0),
         // the packets before it arrived: that is progress, and the retries count from zero again
-        (S::Sent | S::NotReady | S::Repeating | S::LastTry, H::SequenceErrorAtSecond) => {
-            E::Repeats(1)
-        }
-        (S::Sending | S::ReadSent, H::SequenceErrorAtSecond) => E::Repeats(0),
-        (
-            S::Sending | S::Sent | S::ReadSent | S::NotReady | S::Repeating | S::LastTry,
-            H::InvalidAtFirst,
-        ) => INVALID,
-        (
-            S::Sending | S::Sent | S::ReadSent | S::NotReady | S::Repeating | S::LastTry,
-            H::AccessAtFirst,
-        ) => ACCESS,
-        (
-            S::Sending | S::Sent | S::ReadSent | S::NotReady | S::Repeating | S::LastTry,
-            H::OperationAtFirst | H::UnknownNakAtFirst,
-        ) => OPERATION,
-        // its retries have a count of their own
-        (S::Sending | S::Sent | S::ReadSent | S::Repeating | S::LastTry, H::NotReadyAtFirst) => {
-            E::Repeats(0)
-        }
+        H::SequenceErrorAtSecond => E::Repeats(1),
+        H::InvalidAtFirst => INVALID,
+        H::AccessAtFirst => ACCESS,
+        H::OperationAtFirst | H::UnknownNakAtFirst => OPERATION,
         // nothing was sent since the first of them: it is a copy
-        (S::NotReady, H::NotReadyAtFirst) => E::Nothing,
+        H::NotReadyAtFirst if state == S::NotReady => E::Nothing,
+        // its retries have a count of their own
+        H::NotReadyAtFirst => E::Repeats(0),
 
-        // read responses where no read waits for them
-        (
-            S::Sending | S::Sent | S::NotReady | S::Repeating | S::LastTry,
-            H::ReadFirstAtFirst
-            | H::ReadOnlyAtFirst
-            | H::ReadLastAtSecond
-            | H::ReadLastShortAtSecond,
-        ) => E::Nothing,
-        // and where one does
-        (S::ReadSent, H::ReadFirstAtFirst) => E::Places(0),
-        (S::ReadSent, H::ReadOnlyAtFirst) => WRONG_KIND,
-        (S::ReadSent, H::ReadLastAtSecond | H::ReadLastShortAtSecond) => E::Repeats(0),
-        (S::ReadPartly, H::ReadLastAtSecond) => E::Places(1),
-        (S::ReadPartly, H::ReadLastShortAtSecond) => WRONG_LENGTH,
+        // no read waits for them
+        H::ReadFirstAtFirst
+        | H::ReadOnlyAtFirst
+        | H::ReadLastAtSecond
+        | H::ReadLastShortAtSecond => E::Nothing,
 
-        // time
-        (S::Sending | S::Sent | S::ReadSent | S::ReadPartly, H::TimeIsUp) => E::Repeats(0),
-        (S::LastTry, H::TimeIsUp) => TRIED_ENOUGH,
+        H::TimeIsUp if state == S::LastTry => TRIED_ENOUGH,
         // nothing was sent again yet, so there is nothing to wait for
-        (S::NotReady | S::Repeating, H::TimeIsUp) => E::Nothing,
+        H::TimeIsUp if matches!(state, S::NotReady | S::Repeating) => E::Nothing,
+        H::TimeIsUp => E::Repeats(0),
 
-        // calls
-        (
-            S::Idle
-            | S::Sending
-            | S::Sent
-            | S::ReadSent
-            | S::ReadPartly
-            | S::NotReady
-            | S::Repeating
-            | S::LastTry,
-            H::Post,
-        ) => E::Takes,
-        (
-            S::Sending | S::Sent | S::ReadSent | S::ReadPartly | S::NotReady | S::LastTry,
-            H::NextPacket,
-        ) => E::Nothing,
-        (S::Repeating, H::NextPacket) => E::Sends(0),
+        H::Post => E::Takes,
+        H::NextPacket if state == S::Repeating => E::Sends(0),
+        H::AckUnsent
+        | H::AckOld
+        | H::AckOtherPartition
+        | H::ReservedSyndrome
+        | H::AtomicAcknowledge
+        | H::Request
+        | H::TimeIsNotUp
+        | H::NextPacket => E::Nothing,
     }
 }
 
@@ -260,12 +227,12 @@ const READ: Operation = Operation::Read {
     key: 1,
 };
 
-fn acknowledge(bench: &mut Bench, position: u32, syndrome: Syndrome) -> ResponseOutcome {
-    respond(bench, position, Opcode::ACKNOWLEDGE, Some(syndrome), 0)
+fn acknowledge(rig: &mut TimedRequester, position: u32, syndrome: Syndrome) -> ResponseOutcome {
+    respond(rig, position, Opcode::ACKNOWLEDGE, Some(syndrome), 0)
 }
 
 fn respond(
-    bench: &mut Bench,
+    rig: &mut TimedRequester,
     position: u32,
     opcode: Opcode,
     syndrome: Option<Syndrome>,
@@ -282,47 +249,47 @@ fn respond(
         opcode,
         extension,
         psn: Psn::new(START).plus(position),
-        ..bench.requester.settings.template
+        ..rig.requester.settings.template
     };
-    let now = bench.now;
-    bench.requester.on_response(now, &headers, payload_bytes)
+    let now = rig.now;
+    rig.requester.on_response(now, &headers, payload_bytes)
 }
 
 const POSITIVE: Syndrome = Syndrome::Acknowledge { credits: 31 };
 
-fn bench_in(state: State) -> Bench {
+fn requester_in(state: State) -> TimedRequester {
     let mut config = config();
     config.window_packets = 2;
     config.retry_limit = if state == State::LastTry { 1 } else { 3 };
-    let mut bench = Bench::new(&config);
+    let mut rig = TimedRequester::new(&config);
     match state {
-        State::Idle => return bench,
-        State::Sending => bench.post(0, WRITE, 3 * MTU),
-        State::ReadSent | State::ReadPartly => bench.post(0, READ, 2 * MTU),
+        State::Idle => return rig,
+        State::Sending => rig.post(0, WRITE, 3 * MTU),
+        State::ReadSent | State::ReadPartly => rig.post(0, READ, 2 * MTU),
         State::Sent | State::NotReady | State::Repeating | State::LastTry | State::Stopped => {
-            bench.post_writes(2);
+            rig.post_writes(2);
         }
     }
-    bench.sent();
+    rig.sent();
     let first = Opcode::READ_RESPONSE_FIRST;
     match state {
         State::Idle | State::Sending | State::Sent | State::ReadSent => {}
-        State::ReadPartly => drop(respond(&mut bench, 0, first, Some(POSITIVE), MTU)),
+        State::ReadPartly => drop(respond(&mut rig, 0, first, Some(POSITIVE), MTU)),
         State::NotReady => {
-            acknowledge(&mut bench, 0, Syndrome::ReceiverNotReady { timer: 12 });
+            acknowledge(&mut rig, 0, Syndrome::ReceiverNotReady { timer: 12 });
         }
         State::Repeating => {
             let missing = Syndrome::Negative(NegativeCode::SEQUENCE_ERROR);
-            acknowledge(&mut bench, 0, missing);
+            acknowledge(&mut rig, 0, missing);
         }
         State::LastTry => {
-            bench.now = bench.now.plus(TIMEOUT);
-            assert_eq!(bench.requester.on_time(bench.now), Ok(()));
-            bench.sent();
+            rig.now = rig.now.plus(TIMEOUT);
+            assert_eq!(rig.requester.on_time(rig.now), Ok(()));
+            rig.sent();
         }
-        State::Stopped => bench.requester.stop(),
+        State::Stopped => rig.requester.stop(),
     }
-    bench
+    rig
 }
 
 /// The outside view of a requester.
@@ -337,21 +304,21 @@ fn seen(requester: &Requester) -> impl PartialEq + std::fmt::Debug + use<> {
     )
 }
 
-fn found(bench: &mut Bench, happening: Happening) -> Expected {
+fn found(rig: &mut TimedRequester, happening: Happening) -> Expected {
     use Happening as H;
-    let before = seen(&bench.requester);
+    let before = seen(&rig.requester);
     let nak = |code| Syndrome::Negative(NegativeCode(code));
-    let read = |bench: &mut Bench, position, opcode, bytes| {
-        respond(bench, position, opcode, Some(POSITIVE), bytes)
+    let read = |rig: &mut TimedRequester, position, opcode, bytes| {
+        respond(rig, position, opcode, Some(POSITIVE), bytes)
     };
     let outcome = match happening {
-        H::AckFirst => acknowledge(bench, 0, POSITIVE),
-        H::AckSecond => acknowledge(bench, 1, POSITIVE),
-        H::AckUnsent => acknowledge(bench, 5, POSITIVE),
-        H::AckOld => acknowledge(bench, Psn::MODULUS - 1, POSITIVE),
+        H::AckFirst => acknowledge(rig, 0, POSITIVE),
+        H::AckSecond => acknowledge(rig, 1, POSITIVE),
+        H::AckUnsent => acknowledge(rig, 5, POSITIVE),
+        H::AckOld => acknowledge(rig, Psn::MODULUS - 1, POSITIVE),
         H::AckOtherPartition => {
             let ours =
-                std::mem::replace(&mut bench.requester.settings.template.partition_key, 0x8001);
+                std::mem::replace(&mut rig.requester.settings.template.partition_key, 0x8001);
             let headers = TransportHeaders {
                 opcode: Opcode::ACKNOWLEDGE,
                 extension: Extension::Acknowledge(Acknowledgement {
@@ -359,26 +326,26 @@ fn found(bench: &mut Bench, happening: Happening) -> Expected {
                     message_sequence_number: 0,
                 }),
                 psn: Psn::new(START),
-                ..bench.requester.settings.template
+                ..rig.requester.settings.template
             };
-            bench.requester.settings.template.partition_key = ours;
-            bench.requester.on_response(bench.now, &headers, 0)
+            rig.requester.settings.template.partition_key = ours;
+            rig.requester.on_response(rig.now, &headers, 0)
         }
-        H::SequenceErrorAtFirst => acknowledge(bench, 0, nak(0)),
-        H::SequenceErrorAtSecond => acknowledge(bench, 1, nak(0)),
-        H::InvalidAtFirst => acknowledge(bench, 0, nak(1)),
-        H::AccessAtFirst => acknowledge(bench, 0, nak(2)),
-        H::OperationAtFirst => acknowledge(bench, 0, nak(3)),
-        H::UnknownNakAtFirst => acknowledge(bench, 0, nak(9)),
-        H::NotReadyAtFirst => acknowledge(bench, 0, Syndrome::ReceiverNotReady { timer: 12 }),
-        H::ReservedSyndrome => acknowledge(bench, 0, Syndrome::Reserved(0xE0)),
-        H::ReadFirstAtFirst => read(bench, 0, Opcode::READ_RESPONSE_FIRST, MTU),
-        H::ReadOnlyAtFirst => read(bench, 0, Opcode::READ_RESPONSE_ONLY, MTU),
-        H::ReadLastAtSecond => read(bench, 1, Opcode::READ_RESPONSE_LAST, MTU),
-        H::ReadLastShortAtSecond => read(bench, 1, Opcode::READ_RESPONSE_LAST, MTU - 4),
-        H::AtomicAcknowledge => read(bench, 0, Opcode::ATOMIC_ACKNOWLEDGE, 0),
-        H::Request => respond(bench, 0, Opcode::SEND_ONLY, None, 8),
-        H::TimeIsUp | H::TimeIsNotUp => return on_time(bench, happening),
+        H::SequenceErrorAtFirst => acknowledge(rig, 0, nak(0)),
+        H::SequenceErrorAtSecond => acknowledge(rig, 1, nak(0)),
+        H::InvalidAtFirst => acknowledge(rig, 0, nak(1)),
+        H::AccessAtFirst => acknowledge(rig, 0, nak(2)),
+        H::OperationAtFirst => acknowledge(rig, 0, nak(3)),
+        H::UnknownNakAtFirst => acknowledge(rig, 0, nak(9)),
+        H::NotReadyAtFirst => acknowledge(rig, 0, Syndrome::ReceiverNotReady { timer: 12 }),
+        H::ReservedSyndrome => acknowledge(rig, 0, Syndrome::Reserved(0xE0)),
+        H::ReadFirstAtFirst => read(rig, 0, Opcode::READ_RESPONSE_FIRST, MTU),
+        H::ReadOnlyAtFirst => read(rig, 0, Opcode::READ_RESPONSE_ONLY, MTU),
+        H::ReadLastAtSecond => read(rig, 1, Opcode::READ_RESPONSE_LAST, MTU),
+        H::ReadLastShortAtSecond => read(rig, 1, Opcode::READ_RESPONSE_LAST, MTU - 4),
+        H::AtomicAcknowledge => read(rig, 0, Opcode::ATOMIC_ACKNOWLEDGE, 0),
+        H::Request => respond(rig, 0, Opcode::SEND_ONLY, None, 8),
+        H::TimeIsUp | H::TimeIsNotUp => return on_time(rig, happening),
         H::Post => {
             let work = WorkRequest {
                 token: 7,
@@ -386,13 +353,13 @@ fn found(bench: &mut Bench, happening: Happening) -> Expected {
                 length_bytes: 8,
                 solicited: false,
             };
-            return match bench.requester.post(work) {
+            return match rig.requester.post(work) {
                 Ok(()) => Expected::Takes,
                 Err(_) => Expected::Nothing,
             };
         }
         H::NextPacket => {
-            return match bench.requester.next_packet(bench.now) {
+            return match rig.requester.next_packet(rig.now) {
                 Some(packet) => {
                     Expected::Sends(packet.headers.psn.distance_from(Psn::new(START)) as u32)
                 }
@@ -400,8 +367,8 @@ fn found(bench: &mut Bench, happening: Happening) -> Expected {
             };
         }
     };
-    let unchanged = seen(&bench.requester) == before;
-    let completed = std::iter::from_fn(|| bench.requester.next_completion()).count() as u32;
+    let unchanged = seen(&rig.requester) == before;
+    let completed = std::iter::from_fn(|| rig.requester.next_completion()).count() as u32;
     match outcome {
         ResponseOutcome::Ignored(_) => {
             if unchanged && completed == 0 {
@@ -420,15 +387,15 @@ fn found(bench: &mut Bench, happening: Happening) -> Expected {
     }
 }
 
-fn on_time(bench: &mut Bench, happening: Happening) -> Expected {
-    let before = bench.requester.statistics().timeouts;
+fn on_time(rig: &mut TimedRequester, happening: Happening) -> Expected {
+    let before = rig.requester.statistics().timeouts;
     if happening == Happening::TimeIsUp
-        && let Some(deadline) = bench.requester.deadline()
+        && let Some(deadline) = rig.requester.deadline()
     {
-        bench.now = deadline;
+        rig.now = deadline;
     }
-    match bench.requester.on_time(bench.now) {
-        Ok(()) if bench.requester.statistics().timeouts == before => Expected::Nothing,
+    match rig.requester.on_time(rig.now) {
+        Ok(()) if rig.requester.statistics().timeouts == before => Expected::Nothing,
         Ok(()) => Expected::Repeats(0),
         Err(fault) => Expected::Ends(fault.reason),
     }
@@ -439,9 +406,9 @@ fn every_happening_in_every_state_ends_as_the_specification_says() {
     let mut wrong = Vec::new();
     for &state in State::VARIANTS {
         for &happening in Happening::VARIANTS {
-            let mut bench = bench_in(state);
+            let mut rig = requester_in(state);
             let wanted = expected(state, happening);
-            let outcome = found(&mut bench, happening);
+            let outcome = found(&mut rig, happening);
             if outcome != wanted {
                 wrong.push(format!(
                     "{state:?}, {happening:?}: {outcome:?}, not {wanted:?}"

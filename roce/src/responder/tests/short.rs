@@ -45,7 +45,7 @@ fn a_short_write_leaves_the_responder_as_its_packet_does() {
     let mut without = 0;
     for seed in 0..300 {
         let mut random = SmallRng::seed_from_u64(seed);
-        let (mut short, mut framed) = (Bench::new(), Bench::new());
+        let (mut short, mut framed) = (ResponderWithHost::new(), ResponderWithHost::new());
         short.host.receives = 3;
         framed.host.receives = 3;
         for step in 0..100 {

@@ -8,7 +8,7 @@
 //! (in the error state everything is dropped silently). Atomic operations, which the E810 does not
 //! have, are requests that make no sense: 9.7.4.1.4. A pair that is missing does not compile.
 
-use super::{Bench, FORBIDDEN, MTU, START, headers, write};
+use super::{FORBIDDEN, MTU, ResponderWithHost, START, headers, write};
 use crate::packet::{AtomicRequest, RemoteBuffer};
 use crate::responder::*;
 use strum::VariantArray;
@@ -86,202 +86,156 @@ enum Expected {
 }
 
 fn expected(state: State, arrival: Arrival) -> Expected {
+    match state {
+        State::BetweenMessages | State::AfterGap | State::AfterNotReady | State::ReadsFull => {
+            between_messages(state, arrival)
+        }
+        State::InSend => in_send(arrival),
+        State::InWrite => in_write(arrival),
+        State::Stopped => Expected::Silence,
+    }
+}
+
+/// Between messages. The missing packet closes an open gap, and a receiver that was not ready is
+/// queried again.
+fn between_messages(state: State, arrival: Arrival) -> Expected {
     use Arrival as A;
     use Expected as E;
     use State as S;
-    match (state, arrival) {
-        // between messages; the missing packet closes an open gap, and a receiver that was not
-        // ready is queried again
-        (
-            S::BetweenMessages | S::AfterGap | S::AfterNotReady | S::ReadsFull,
-            A::SendFirst | A::WriteFirst | A::WriteOnly,
-        ) => E::Taken,
-        (
-            S::BetweenMessages | S::AfterGap | S::AfterNotReady | S::ReadsFull,
-            A::SendOnly | A::SendOnlyImmediate | A::SendOnlyInvalidate | A::WriteOnlyImmediate,
-        ) => E::Received,
-        (
-            S::BetweenMessages | S::AfterGap | S::AfterNotReady | S::ReadsFull,
-            A::SendMiddle
-            | A::SendLast
-            | A::SendLastImmediate
-            | A::SendLastInvalidate
-            | A::WriteMiddle
-            | A::WriteLast
-            | A::WriteLastImmediate
-            | A::CompareSwap
-            | A::FetchAdd
-            | A::SendOnlyTooLong
-            | A::SendFirstShort
-            | A::SendLastEmpty,
-        ) => E::Invalid,
-        (S::BetweenMessages | S::AfterGap | S::AfterNotReady, A::ReadRequest) => E::Answered,
+    match arrival {
+        A::SendFirst | A::WriteFirst | A::WriteOnly => E::Taken,
+        A::SendOnly | A::SendOnlyImmediate | A::SendOnlyInvalidate | A::WriteOnlyImmediate => {
+            E::Received
+        }
+        A::SendMiddle
+        | A::SendLast
+        | A::SendLastImmediate
+        | A::SendLastInvalidate
+        | A::WriteMiddle
+        | A::WriteLast
+        | A::WriteLastImmediate
+        | A::CompareSwap
+        | A::FetchAdd
+        | A::SendOnlyTooLong
+        | A::SendFirstShort
+        | A::SendLastEmpty => E::Invalid,
         // more reads than were agreed
-        (S::ReadsFull, A::ReadRequest | A::ReadForbidden) => E::Invalid,
-        (
-            S::BetweenMessages | S::AfterGap | S::AfterNotReady | S::ReadsFull,
-            A::SendOnlyWithoutReceive,
-        ) => E::NotReady,
-        (
-            S::BetweenMessages | S::AfterGap | S::AfterNotReady | S::ReadsFull,
-            A::WriteOnlyForbidden | A::SendOnlyInvalidateForbidden,
-        ) => E::Access,
-        (S::BetweenMessages | S::AfterGap | S::AfterNotReady, A::ReadForbidden) => E::Access,
-
-        // inside a send
-        (S::InSend, A::SendMiddle) => E::Taken,
-        (S::InSend, A::SendLast | A::SendLastImmediate | A::SendLastInvalidate) => E::Received,
-        (
-            S::InSend,
-            A::SendFirst
-            | A::SendOnly
-            | A::SendOnlyImmediate
-            | A::SendOnlyInvalidate
-            | A::WriteFirst
-            | A::WriteMiddle
-            | A::WriteLast
-            | A::WriteLastImmediate
-            | A::WriteOnly
-            | A::WriteOnlyImmediate
-            | A::ReadRequest
-            | A::CompareSwap
-            | A::FetchAdd
-            | A::SendOnlyWithoutReceive
-            | A::SendOnlyTooLong
-            | A::SendFirstShort
-            | A::SendLastEmpty
-            | A::WriteOnlyForbidden
-            | A::ReadForbidden
-            | A::SendOnlyInvalidateForbidden,
-        ) => E::Invalid,
-
-        // inside a write
-        (S::InWrite, A::WriteMiddle | A::WriteLast) => E::Taken,
-        (S::InWrite, A::WriteLastImmediate) => E::Received,
-        (
-            S::InWrite,
-            A::SendFirst
-            | A::SendMiddle
-            | A::SendLast
-            | A::SendLastImmediate
-            | A::SendLastInvalidate
-            | A::SendOnly
-            | A::SendOnlyImmediate
-            | A::SendOnlyInvalidate
-            | A::WriteFirst
-            | A::WriteOnly
-            | A::WriteOnlyImmediate
-            | A::ReadRequest
-            | A::CompareSwap
-            | A::FetchAdd
-            | A::SendOnlyWithoutReceive
-            | A::SendOnlyTooLong
-            | A::SendFirstShort
-            | A::SendLastEmpty
-            | A::WriteOnlyForbidden
-            | A::ReadForbidden
-            | A::SendOnlyInvalidateForbidden,
-        ) => E::Invalid,
-
-        // out of order
-        (S::BetweenMessages | S::InSend | S::InWrite | S::ReadsFull, A::Ahead) => E::Gap,
-        (S::AfterGap | S::AfterNotReady, A::Ahead) => E::StillGap,
-        (
-            S::BetweenMessages
-            | S::InSend
-            | S::InWrite
-            | S::AfterGap
-            | S::AfterNotReady
-            | S::ReadsFull,
-            A::WriteAgain,
-        ) => E::Again,
-        (
-            S::BetweenMessages | S::InSend | S::InWrite | S::AfterGap | S::AfterNotReady,
-            A::ReadAgain,
-        ) => E::Answered,
+        A::ReadRequest | A::ReadForbidden if state == S::ReadsFull => E::Invalid,
+        A::ReadRequest => E::Answered,
+        A::SendOnlyWithoutReceive => E::NotReady,
+        A::WriteOnlyForbidden | A::SendOnlyInvalidateForbidden | A::ReadForbidden => E::Access,
+        A::Ahead if matches!(state, S::AfterGap | S::AfterNotReady) => E::StillGap,
+        A::Ahead => E::Gap,
+        A::WriteAgain => E::Again,
         // there is no room to remember it: the peer asks once more
-        (S::ReadsFull, A::ReadAgain) => E::Silence,
-        (
-            S::BetweenMessages
-            | S::InSend
-            | S::InWrite
-            | S::AfterGap
-            | S::AfterNotReady
-            | S::ReadsFull,
-            A::TooOld | A::OtherPartition | A::Response,
-        ) => E::Silence,
+        A::ReadAgain if state == S::ReadsFull => E::Silence,
+        A::ReadAgain => E::Answered,
+        A::TooOld | A::OtherPartition | A::Response => E::Silence,
+    }
+}
 
-        (
-            S::Stopped,
-            A::SendFirst
-            | A::SendMiddle
-            | A::SendLast
-            | A::SendLastImmediate
-            | A::SendLastInvalidate
-            | A::SendOnly
-            | A::SendOnlyImmediate
-            | A::SendOnlyInvalidate
-            | A::WriteFirst
-            | A::WriteMiddle
-            | A::WriteLast
-            | A::WriteLastImmediate
-            | A::WriteOnly
-            | A::WriteOnlyImmediate
-            | A::ReadRequest
-            | A::CompareSwap
-            | A::FetchAdd
-            | A::SendOnlyWithoutReceive
-            | A::SendOnlyTooLong
-            | A::SendFirstShort
-            | A::SendLastEmpty
-            | A::WriteOnlyForbidden
-            | A::ReadForbidden
-            | A::SendOnlyInvalidateForbidden
-            | A::Ahead
-            | A::WriteAgain
-            | A::ReadAgain
-            | A::TooOld
-            | A::OtherPartition
-            | A::Response,
-        ) => E::Silence,
+fn in_send(arrival: Arrival) -> Expected {
+    use Arrival as A;
+    use Expected as E;
+    match arrival {
+        A::SendMiddle => E::Taken,
+        A::SendLast | A::SendLastImmediate | A::SendLastInvalidate => E::Received,
+        A::SendFirst
+        | A::SendOnly
+        | A::SendOnlyImmediate
+        | A::SendOnlyInvalidate
+        | A::WriteFirst
+        | A::WriteMiddle
+        | A::WriteLast
+        | A::WriteLastImmediate
+        | A::WriteOnly
+        | A::WriteOnlyImmediate
+        | A::ReadRequest
+        | A::CompareSwap
+        | A::FetchAdd
+        | A::SendOnlyWithoutReceive
+        | A::SendOnlyTooLong
+        | A::SendFirstShort
+        | A::SendLastEmpty
+        | A::WriteOnlyForbidden
+        | A::ReadForbidden
+        | A::SendOnlyInvalidateForbidden => E::Invalid,
+        A::Ahead => E::Gap,
+        A::WriteAgain => E::Again,
+        A::ReadAgain => E::Answered,
+        A::TooOld | A::OtherPartition | A::Response => E::Silence,
+    }
+}
+
+fn in_write(arrival: Arrival) -> Expected {
+    use Arrival as A;
+    use Expected as E;
+    match arrival {
+        A::WriteMiddle | A::WriteLast => E::Taken,
+        A::WriteLastImmediate => E::Received,
+        A::SendFirst
+        | A::SendMiddle
+        | A::SendLast
+        | A::SendLastImmediate
+        | A::SendLastInvalidate
+        | A::SendOnly
+        | A::SendOnlyImmediate
+        | A::SendOnlyInvalidate
+        | A::WriteFirst
+        | A::WriteOnly
+        | A::WriteOnlyImmediate
+        | A::ReadRequest
+        | A::CompareSwap
+        | A::FetchAdd
+        | A::SendOnlyWithoutReceive
+        | A::SendOnlyTooLong
+        | A::SendFirstShort
+        | A::SendLastEmpty
+        | A::WriteOnlyForbidden
+        | A::ReadForbidden
+        | A::SendOnlyInvalidateForbidden => E::Invalid,
+        A::Ahead => E::Gap,
+        A::WriteAgain => E::Again,
+        A::ReadAgain => E::Answered,
+        A::TooOld | A::OtherPartition | A::Response => E::Silence,
     }
 }
 
 /// A connection that took a write and answered a read, and then came to be in `state`.
-fn bench_in(state: State, arrival: Arrival) -> Bench {
-    let mut bench = Bench::new();
-    bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
-    bench.take(write(START + 1, Opcode::READ_REQUEST, 8), 0);
-    bench.answers();
+fn responder_in(state: State, arrival: Arrival) -> ResponderWithHost {
+    let mut rig = ResponderWithHost::new();
+    rig.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    rig.take(write(START + 1, Opcode::READ_REQUEST, 8), 0);
+    rig.answers();
     let next = START + 2;
     match state {
         State::BetweenMessages => {}
         State::InSend => {
-            bench.take(write(next, Opcode::SEND_FIRST, 0), MTU);
+            rig.take(write(next, Opcode::SEND_FIRST, 0), MTU);
         }
         State::InWrite => {
             // one more packet is missing, or two
             let middle = arrival == Arrival::WriteMiddle;
             let length = if middle { 3 * MTU } else { MTU + 8 };
-            bench.take(write(next, Opcode::WRITE_FIRST, length), MTU);
+            rig.take(write(next, Opcode::WRITE_FIRST, length), MTU);
         }
         State::AfterGap => {
-            bench.take(write(next + 1, Opcode::WRITE_ONLY, 8), 8);
+            rig.take(write(next + 1, Opcode::WRITE_ONLY, 8), 8);
         }
         State::AfterNotReady => {
-            let receives = std::mem::take(&mut bench.host.receives);
-            bench.take(write(next, Opcode::SEND_ONLY, 0), 8);
-            bench.host.receives = receives;
+            let receives = std::mem::take(&mut rig.host.receives);
+            rig.take(write(next, Opcode::SEND_ONLY, 0), 8);
+            rig.host.receives = receives;
         }
         State::ReadsFull => {
-            bench.take(write(next, Opcode::READ_REQUEST, 8), 0);
-            bench.take(write(next + 1, Opcode::READ_REQUEST, 8), 0);
-            return bench;
+            rig.take(write(next, Opcode::READ_REQUEST, 8), 0);
+            rig.take(write(next + 1, Opcode::READ_REQUEST, 8), 0);
+            return rig;
         }
-        State::Stopped => bench.responder.stop(),
+        State::Stopped => rig.responder.stop(),
     }
-    bench.answers();
-    bench
+    rig.answers();
+    rig
 }
 
 /// The packet, and its payload's length.
@@ -346,18 +300,18 @@ fn packet(arrival: Arrival, state: State, expected: u32) -> (TransportHeaders, u
 }
 
 /// The result: the outcome, and the last answer to the peer.
-fn found(bench: &mut Bench, arrival: Arrival, state: State) -> Expected {
-    let next = bench.responder.expected_psn().value();
+fn found(rig: &mut ResponderWithHost, arrival: Arrival, state: State) -> Expected {
+    let next = rig.responder.expected_psn().value();
     let (headers, payload) = packet(arrival, state, next);
     match arrival {
-        Arrival::SendOnlyWithoutReceive => bench.host.receives = 0,
-        Arrival::SendOnlyTooLong => bench.host.capacity_bytes = 100,
+        Arrival::SendOnlyWithoutReceive => rig.host.receives = 0,
+        Arrival::SendOnlyTooLong => rig.host.capacity_bytes = 100,
         _ => {}
     }
-    let waiting = bench.responder.statistics().read_responses_sent;
-    let outcome = bench.take(headers, payload);
-    let answers = bench.answers();
-    let responses = bench.responder.statistics().read_responses_sent - waiting;
+    let waiting = rig.responder.statistics().read_responses_sent;
+    let outcome = rig.take(headers, payload);
+    let answers = rig.answers();
+    let responses = rig.responder.statistics().read_responses_sent - waiting;
     let due = if state == State::ReadsFull { 2 } else { 0 };
     let told = answers.last().and_then(|(_, opcode, syndrome)| {
         (*opcode == Opcode::ACKNOWLEDGE)
@@ -396,20 +350,20 @@ fn found(bench: &mut Bench, arrival: Arrival, state: State) -> Expected {
 fn every_packet_in_every_state_is_answered_as_the_specification_says() {
     for &state in State::VARIANTS {
         for &arrival in Arrival::VARIANTS {
-            let mut bench = bench_in(state, arrival);
-            let before = bench.responder.expected_psn();
+            let mut rig = responder_in(state, arrival);
+            let before = rig.responder.expected_psn();
             let wanted = expected(state, arrival);
             assert_eq!(
-                found(&mut bench, arrival, state),
+                found(&mut rig, arrival, state),
                 wanted,
                 "{state:?}, {arrival:?}"
             );
             let moves = matches!(wanted, Expected::Taken | Expected::Received)
                 || (wanted == Expected::Answered && arrival == Arrival::ReadRequest);
-            let moved = bench.responder.expected_psn() != before;
+            let moved = rig.responder.expected_psn() != before;
             assert_eq!(moved, moves, "{state:?}, {arrival:?}");
             let ends = matches!(wanted, Expected::Invalid | Expected::Access);
-            let stopped = bench.responder.is_stopped();
+            let stopped = rig.responder.is_stopped();
             assert_eq!(
                 stopped,
                 ends || state == State::Stopped,

@@ -6,272 +6,336 @@ use ringside_spec::lan::admin::generic::{
 use ringside_spec::lan::admin::switch::{self, *};
 use ringside_spec::lan::admin::vsi::{self, *};
 
-use super::compare;
+use super::{Constant, compare};
+
+/// Number, type, and the sections that are filled in.
+fn numbers_and_sections() -> Vec<Constant<'static>> {
+    vec![
+        ("vsi_num_m", u64::from(VsiNumber::NUMBER_MASK)),
+        ("vsi_is_valid", u64::from(VsiNumber::VALID_MASK)),
+        ("vsi_keep_alloc", u64::from(vsi::KEEP_ALLOCATED)),
+        ("vsi_type_m", u64::from(VsiType::KIND_MASK)),
+        ("vsi_type_vf", u64::from(vsi::kind::VIRTUAL_FUNCTION)),
+        ("vsi_type_vmdq2", u64::from(vsi::kind::VIRTUAL_MACHINE)),
+        ("vsi_type_pf", u64::from(vsi::kind::PHYSICAL_FUNCTION)),
+        ("vsi_type_emp_mng", u64::from(vsi::kind::MANAGEMENT)),
+        ("vsi_prop_sw_valid", u64::from(VsiSections::SWITCH_MASK)),
+        (
+            "vsi_prop_security_valid",
+            u64::from(VsiSections::SECURITY_MASK),
+        ),
+        ("vsi_prop_vlan_valid", u64::from(VsiSections::VLAN_MASK)),
+        (
+            "vsi_prop_outer_tag_valid",
+            u64::from(VsiSections::OUTER_TAG_MASK),
+        ),
+        (
+            "vsi_prop_ingress_up_valid",
+            u64::from(VsiSections::INGRESS_PRIORITY_MASK),
+        ),
+        (
+            "vsi_prop_egress_up_valid",
+            u64::from(VsiSections::EGRESS_PRIORITY_MASK),
+        ),
+        (
+            "vsi_prop_rxq_map_valid",
+            u64::from(VsiSections::RECEIVE_QUEUE_MAP_MASK),
+        ),
+        (
+            "vsi_prop_q_opt_valid",
+            u64::from(VsiSections::QUEUE_OPTION_MASK),
+        ),
+        (
+            "vsi_prop_outer_up_valid",
+            u64::from(VsiSections::OUTER_PRIORITY_MASK),
+        ),
+        (
+            "vsi_prop_flow_dir_valid",
+            u64::from(VsiSections::FLOW_DIRECTOR_MASK),
+        ),
+        (
+            "vsi_prop_pasid_valid",
+            u64::from(VsiSections::PROCESS_ADDRESS_SPACE_MASK),
+        ),
+    ]
+}
+
+/// Switch and security.
+fn switching() -> Vec<Constant<'static>> {
+    vec![
+        (
+            "vsi_sw_flag_allow_lb",
+            u64::from(SwitchFlags::ALLOW_LOOPBACK_MASK),
+        ),
+        (
+            "vsi_sw_flag_local_lb",
+            u64::from(SwitchFlags::LOCAL_LOOPBACK_MASK),
+        ),
+        (
+            "vsi_sw_flag_src_prune",
+            u64::from(SwitchFlags::SOURCE_PRUNE_MASK),
+        ),
+        (
+            "vsi_sw_flag_lan_ena",
+            u64::from(SwitchFlags2::LAN_ENABLE_MASK),
+        ),
+        (
+            "vsi_sw_flag_rx_vlan_prune_ena",
+            u64::from(SwitchFlags2::RECEIVE_VLAN_PRUNE_MASK),
+        ),
+        (
+            "vsi_sw_flag_rx_prune_en_m",
+            u64::from(
+                SwitchFlags2::RECEIVE_VLAN_PRUNE_MASK | SwitchFlags2::RECEIVE_PRUNE_OTHER_MASK,
+            ),
+        ),
+        ("vsi_sw_veb_stat_id_m", u64::from(VebStatistics::ID_MASK)),
+        (
+            "vsi_sw_veb_stat_id_valid",
+            u64::from(VebStatistics::VALID_MASK),
+        ),
+        (
+            "vsi_sec_flag_allow_dest_ovrd",
+            u64::from(SecurityFlags::ALLOW_DESTINATION_OVERRIDE_MASK),
+        ),
+        (
+            "vsi_sec_flag_ena_mac_anti_spoof",
+            u64::from(SecurityFlags::MAC_ANTI_SPOOF_MASK),
+        ),
+        (
+            "vsi_sec_tx_prune_ena_m",
+            u64::from(
+                SecurityFlags::TRANSMIT_VLAN_PRUNE_MASK | SecurityFlags::TRANSMIT_PRUNE_OTHER_MASK,
+            ),
+        ),
+        (
+            "vsi_sec_tx_vlan_prune_ena",
+            u64::from(
+                SecurityFlags::TRANSMIT_VLAN_PRUNE_MASK >> SecurityFlags::TRANSMIT_VLAN_PRUNE_SHIFT,
+            ),
+        ),
+    ]
+}
+
+/// Handling of inner VLAN tags.
+fn inner_vlan() -> Vec<Constant<'static>> {
+    vec![
+        (
+            "vsi_inner_vlan_tx_mode_m",
+            u64::from(InnerVlanFlags::TRANSMIT_MODE_MASK),
+        ),
+        (
+            "vsi_inner_vlan_tx_mode_acceptuntagged",
+            u64::from(vlan_transmit::UNTAGGED),
+        ),
+        (
+            "vsi_inner_vlan_tx_mode_accepttagged",
+            u64::from(vlan_transmit::TAGGED),
+        ),
+        ("vsi_inner_vlan_tx_mode_all", u64::from(vlan_transmit::ALL)),
+        (
+            "vsi_inner_vlan_insert_pvid",
+            u64::from(InnerVlanFlags::INSERT_PORT_VLAN_MASK),
+        ),
+        (
+            "vsi_inner_vlan_emode_m",
+            u64::from(InnerVlanFlags::RECEIVE_MODE_MASK),
+        ),
+        (
+            "vsi_inner_vlan_emode_str_both",
+            u64::from(vlan_receive::STRIP_BOTH),
+        ),
+        (
+            "vsi_inner_vlan_emode_str_up",
+            u64::from(vlan_receive::STRIP_PRIORITY),
+        ),
+        ("vsi_inner_vlan_emode_str", u64::from(vlan_receive::STRIP)),
+        (
+            "vsi_inner_vlan_emode_nothing",
+            u64::from(vlan_receive::NOTHING),
+        ),
+    ]
+}
+
+/// Handling of outer tags.
+fn outer_vlan() -> Vec<Constant<'static>> {
+    vec![
+        (
+            "vsi_outer_vlan_emode_m",
+            u64::from(OuterVlanFlags::RECEIVE_MODE_MASK),
+        ),
+        (
+            "vsi_outer_vlan_emode_show_both",
+            u64::from(vlan_receive::STRIP_BOTH),
+        ),
+        (
+            "vsi_outer_vlan_emode_show_up",
+            u64::from(vlan_receive::STRIP_PRIORITY),
+        ),
+        ("vsi_outer_vlan_emode_show", u64::from(vlan_receive::STRIP)),
+        (
+            "vsi_outer_vlan_emode_nothing",
+            u64::from(vlan_receive::NOTHING),
+        ),
+        (
+            "vsi_outer_tag_type_m",
+            u64::from(OuterVlanFlags::TAG_TYPE_MASK),
+        ),
+        ("vsi_outer_tag_none", u64::from(outer_tag::NONE)),
+        ("vsi_outer_tag_stag", u64::from(outer_tag::SERVICE)),
+        ("vsi_outer_tag_vlan_8100", u64::from(outer_tag::CUSTOMER)),
+        ("vsi_outer_tag_vlan_9100", u64::from(outer_tag::OLD_SERVICE)),
+        (
+            "vsi_outer_vlan_port_based_insert",
+            u64::from(OuterVlanFlags::INSERT_PORT_VLAN_MASK),
+        ),
+        (
+            "vsi_outer_vlan_tx_mode_m",
+            u64::from(OuterVlanFlags::TRANSMIT_MODE_MASK),
+        ),
+        (
+            "vsi_outer_vlan_tx_mode_acceptuntagged",
+            u64::from(vlan_transmit::UNTAGGED),
+        ),
+        (
+            "vsi_outer_vlan_tx_mode_accepttagged",
+            u64::from(vlan_transmit::TAGGED),
+        ),
+        ("vsi_outer_vlan_tx_mode_all", u64::from(vlan_transmit::ALL)),
+        (
+            "vsi_outer_vlan_block_tx_desc",
+            u64::from(OuterVlanFlags::BLOCK_DESCRIPTOR_TAG_MASK),
+        ),
+    ]
+}
+
+/// Priorities, traffic classes and their queues.
+fn priorities_and_queues() -> Vec<Constant<'static>> {
+    vec![
+        (
+            "vsi_up_table_up0_m",
+            u64::from(PriorityTable::PRIORITY_0_MASK),
+        ),
+        (
+            "vsi_up_table_up1_m",
+            u64::from(PriorityTable::PRIORITY_1_MASK),
+        ),
+        (
+            "vsi_up_table_up2_m",
+            u64::from(PriorityTable::PRIORITY_2_MASK),
+        ),
+        (
+            "vsi_up_table_up3_m",
+            u64::from(PriorityTable::PRIORITY_3_MASK),
+        ),
+        (
+            "vsi_up_table_up4_m",
+            u64::from(PriorityTable::PRIORITY_4_MASK),
+        ),
+        (
+            "vsi_up_table_up5_m",
+            u64::from(PriorityTable::PRIORITY_5_MASK),
+        ),
+        (
+            "vsi_up_table_up6_m",
+            u64::from(PriorityTable::PRIORITY_6_MASK),
+        ),
+        (
+            "vsi_up_table_up7_m",
+            u64::from(PriorityTable::PRIORITY_7_MASK),
+        ),
+        ("vsi_q_map_contig", u64::from(vsi::QUEUES_CONTIGUOUS)),
+        ("vsi_q_map_noncontig", u64::from(vsi::QUEUES_SCATTERED)),
+        ("vsi_tc_q_offset_m", u64::from(ClassMapping::OFFSET_MASK)),
+        ("vsi_tc_q_num_m", u64::from(ClassMapping::COUNT_LOG2_MASK)),
+    ]
+}
+
+/// Queue options: hashing, classes, RDMA filters.
+fn hashing() -> Vec<Constant<'static>> {
+    vec![
+        ("vsi_q_opt_rss_lut_m", u64::from(QueueOptionRss::TABLE_MASK)),
+        (
+            "vsi_q_opt_rss_gbl_lut_m",
+            u64::from(QueueOptionRss::GLOBAL_TABLE_MASK),
+        ),
+        ("vsi_q_opt_rss_hash_m", u64::from(QueueOptionRss::HASH_MASK)),
+        ("vsi_q_opt_rss_lut_vsi", u64::from(vsi::rss::TABLE_VSI)),
+        ("vsi_q_opt_rss_lut_pf", u64::from(vsi::rss::TABLE_FUNCTION)),
+        ("vsi_q_opt_rss_lut_gbl", u64::from(vsi::rss::TABLE_GLOBAL)),
+        (
+            "vsi_q_opt_rss_hash_tplz",
+            u64::from(vsi::rss::HASH_TOEPLITZ),
+        ),
+        (
+            "vsi_q_opt_rss_hash_sym_tplz",
+            u64::from(vsi::rss::HASH_SYMMETRIC),
+        ),
+        ("vsi_q_opt_rss_hash_xor", u64::from(vsi::rss::HASH_XOR)),
+        (
+            "vsi_q_opt_rss_hash_jhash",
+            u64::from(vsi::rss::HASH_JENKINS),
+        ),
+        (
+            "vsi_q_opt_tc_ovr_m",
+            u64::from(QueueOptionClass::OVERRIDE_CLASS_MASK),
+        ),
+        (
+            "vsi_q_opt_prof_tc_ovr",
+            u64::from(QueueOptionClass::OVERRIDE_ENABLE_MASK),
+        ),
+        ("vsi_q_opt_pe_fltr_en", u64::from(vsi::RDMA_FILTERS_ENABLED)),
+    ]
+}
+
+/// Flow director and process address space.
+fn flow_director() -> Vec<Constant<'static>> {
+    vec![
+        ("vsi_fd_enable", u64::from(FlowDirectorOptions::ENABLE_MASK)),
+        (
+            "vsi_fd_tx_auto_enable",
+            u64::from(FlowDirectorOptions::TRANSMIT_AUTO_MASK),
+        ),
+        (
+            "vsi_fd_prog_enable",
+            u64::from(FlowDirectorOptions::PROGRAM_MASK),
+        ),
+        ("vsi_fd_def_q_m", u64::from(FlowDirectorDefault::QUEUE_MASK)),
+        (
+            "vsi_fd_def_grp_m",
+            u64::from(FlowDirectorDefault::GROUP_MASK),
+        ),
+        ("vsi_fd_def_drop", u64::from(FlowDirectorDefault::DROP_MASK)),
+        (
+            "vsi_fd_report_q_m",
+            u64::from(FlowDirectorReport::QUEUE_MASK),
+        ),
+        (
+            "vsi_fd_def_priority_m",
+            u64::from(FlowDirectorReport::PRIORITY_MASK),
+        ),
+        ("vsi_pasid_id_m", u64::from(ProcessAddressSpace::ID_MASK)),
+        (
+            "vsi_pasid_id_valid",
+            u64::from(ProcessAddressSpace::VALID_MASK),
+        ),
+    ]
+}
 
 #[test]
 fn vsi_properties_are_those_of_the_c_headers() {
-    let sections = |mask: u16| u64::from(mask);
-    let byte = |mask: u8| u64::from(mask);
-    compare(
-        "constants.vsi",
-        &[
-            ("vsi_num_m", sections(VsiNumber::NUMBER_MASK)),
-            ("vsi_is_valid", sections(VsiNumber::VALID_MASK)),
-            ("vsi_keep_alloc", sections(vsi::KEEP_ALLOCATED)),
-            ("vsi_type_m", sections(VsiType::KIND_MASK)),
-            ("vsi_type_vf", sections(vsi::kind::VIRTUAL_FUNCTION)),
-            ("vsi_type_vmdq2", sections(vsi::kind::VIRTUAL_MACHINE)),
-            ("vsi_type_pf", sections(vsi::kind::PHYSICAL_FUNCTION)),
-            ("vsi_type_emp_mng", sections(vsi::kind::MANAGEMENT)),
-            ("vsi_prop_sw_valid", sections(VsiSections::SWITCH_MASK)),
-            (
-                "vsi_prop_security_valid",
-                sections(VsiSections::SECURITY_MASK),
-            ),
-            ("vsi_prop_vlan_valid", sections(VsiSections::VLAN_MASK)),
-            (
-                "vsi_prop_outer_tag_valid",
-                sections(VsiSections::OUTER_TAG_MASK),
-            ),
-            (
-                "vsi_prop_ingress_up_valid",
-                sections(VsiSections::INGRESS_PRIORITY_MASK),
-            ),
-            (
-                "vsi_prop_egress_up_valid",
-                sections(VsiSections::EGRESS_PRIORITY_MASK),
-            ),
-            (
-                "vsi_prop_rxq_map_valid",
-                sections(VsiSections::RECEIVE_QUEUE_MAP_MASK),
-            ),
-            (
-                "vsi_prop_q_opt_valid",
-                sections(VsiSections::QUEUE_OPTION_MASK),
-            ),
-            (
-                "vsi_prop_outer_up_valid",
-                sections(VsiSections::OUTER_PRIORITY_MASK),
-            ),
-            (
-                "vsi_prop_flow_dir_valid",
-                sections(VsiSections::FLOW_DIRECTOR_MASK),
-            ),
-            (
-                "vsi_prop_pasid_valid",
-                sections(VsiSections::PROCESS_ADDRESS_SPACE_MASK),
-            ),
-            (
-                "vsi_sw_flag_allow_lb",
-                byte(SwitchFlags::ALLOW_LOOPBACK_MASK),
-            ),
-            (
-                "vsi_sw_flag_local_lb",
-                byte(SwitchFlags::LOCAL_LOOPBACK_MASK),
-            ),
-            (
-                "vsi_sw_flag_src_prune",
-                byte(SwitchFlags::SOURCE_PRUNE_MASK),
-            ),
-            ("vsi_sw_flag_lan_ena", byte(SwitchFlags2::LAN_ENABLE_MASK)),
-            (
-                "vsi_sw_flag_rx_vlan_prune_ena",
-                byte(SwitchFlags2::RECEIVE_VLAN_PRUNE_MASK),
-            ),
-            (
-                "vsi_sw_flag_rx_prune_en_m",
-                byte(
-                    SwitchFlags2::RECEIVE_VLAN_PRUNE_MASK | SwitchFlags2::RECEIVE_PRUNE_OTHER_MASK,
-                ),
-            ),
-            ("vsi_sw_veb_stat_id_m", byte(VebStatistics::ID_MASK)),
-            ("vsi_sw_veb_stat_id_valid", byte(VebStatistics::VALID_MASK)),
-            (
-                "vsi_sec_flag_allow_dest_ovrd",
-                byte(SecurityFlags::ALLOW_DESTINATION_OVERRIDE_MASK),
-            ),
-            (
-                "vsi_sec_flag_ena_mac_anti_spoof",
-                byte(SecurityFlags::MAC_ANTI_SPOOF_MASK),
-            ),
-            (
-                "vsi_sec_tx_prune_ena_m",
-                byte(
-                    SecurityFlags::TRANSMIT_VLAN_PRUNE_MASK
-                        | SecurityFlags::TRANSMIT_PRUNE_OTHER_MASK,
-                ),
-            ),
-            (
-                "vsi_sec_tx_vlan_prune_ena",
-                byte(
-                    SecurityFlags::TRANSMIT_VLAN_PRUNE_MASK
-                        >> SecurityFlags::TRANSMIT_VLAN_PRUNE_SHIFT,
-                ),
-            ),
-            (
-                "vsi_inner_vlan_tx_mode_m",
-                byte(InnerVlanFlags::TRANSMIT_MODE_MASK),
-            ),
-            (
-                "vsi_inner_vlan_tx_mode_acceptuntagged",
-                byte(vlan_transmit::UNTAGGED),
-            ),
-            (
-                "vsi_inner_vlan_tx_mode_accepttagged",
-                byte(vlan_transmit::TAGGED),
-            ),
-            ("vsi_inner_vlan_tx_mode_all", byte(vlan_transmit::ALL)),
-            (
-                "vsi_inner_vlan_insert_pvid",
-                byte(InnerVlanFlags::INSERT_PORT_VLAN_MASK),
-            ),
-            (
-                "vsi_inner_vlan_emode_m",
-                byte(InnerVlanFlags::RECEIVE_MODE_MASK),
-            ),
-            (
-                "vsi_inner_vlan_emode_str_both",
-                byte(vlan_receive::STRIP_BOTH),
-            ),
-            (
-                "vsi_inner_vlan_emode_str_up",
-                byte(vlan_receive::STRIP_PRIORITY),
-            ),
-            ("vsi_inner_vlan_emode_str", byte(vlan_receive::STRIP)),
-            ("vsi_inner_vlan_emode_nothing", byte(vlan_receive::NOTHING)),
-            (
-                "vsi_outer_vlan_emode_m",
-                byte(OuterVlanFlags::RECEIVE_MODE_MASK),
-            ),
-            (
-                "vsi_outer_vlan_emode_show_both",
-                byte(vlan_receive::STRIP_BOTH),
-            ),
-            (
-                "vsi_outer_vlan_emode_show_up",
-                byte(vlan_receive::STRIP_PRIORITY),
-            ),
-            ("vsi_outer_vlan_emode_show", byte(vlan_receive::STRIP)),
-            ("vsi_outer_vlan_emode_nothing", byte(vlan_receive::NOTHING)),
-            ("vsi_outer_tag_type_m", byte(OuterVlanFlags::TAG_TYPE_MASK)),
-            ("vsi_outer_tag_none", byte(outer_tag::NONE)),
-            ("vsi_outer_tag_stag", byte(outer_tag::SERVICE)),
-            ("vsi_outer_tag_vlan_8100", byte(outer_tag::CUSTOMER)),
-            ("vsi_outer_tag_vlan_9100", byte(outer_tag::OLD_SERVICE)),
-            (
-                "vsi_outer_vlan_port_based_insert",
-                byte(OuterVlanFlags::INSERT_PORT_VLAN_MASK),
-            ),
-            (
-                "vsi_outer_vlan_tx_mode_m",
-                byte(OuterVlanFlags::TRANSMIT_MODE_MASK),
-            ),
-            (
-                "vsi_outer_vlan_tx_mode_acceptuntagged",
-                byte(vlan_transmit::UNTAGGED),
-            ),
-            (
-                "vsi_outer_vlan_tx_mode_accepttagged",
-                byte(vlan_transmit::TAGGED),
-            ),
-            ("vsi_outer_vlan_tx_mode_all", byte(vlan_transmit::ALL)),
-            (
-                "vsi_outer_vlan_block_tx_desc",
-                byte(OuterVlanFlags::BLOCK_DESCRIPTOR_TAG_MASK),
-            ),
-            (
-                "vsi_up_table_up0_m",
-                u64::from(PriorityTable::PRIORITY_0_MASK),
-            ),
-            (
-                "vsi_up_table_up1_m",
-                u64::from(PriorityTable::PRIORITY_1_MASK),
-            ),
-            (
-                "vsi_up_table_up2_m",
-                u64::from(PriorityTable::PRIORITY_2_MASK),
-            ),
-            (
-                "vsi_up_table_up3_m",
-                u64::from(PriorityTable::PRIORITY_3_MASK),
-            ),
-            (
-                "vsi_up_table_up4_m",
-                u64::from(PriorityTable::PRIORITY_4_MASK),
-            ),
-            (
-                "vsi_up_table_up5_m",
-                u64::from(PriorityTable::PRIORITY_5_MASK),
-            ),
-            (
-                "vsi_up_table_up6_m",
-                u64::from(PriorityTable::PRIORITY_6_MASK),
-            ),
-            (
-                "vsi_up_table_up7_m",
-                u64::from(PriorityTable::PRIORITY_7_MASK),
-            ),
-            ("vsi_q_map_contig", sections(vsi::QUEUES_CONTIGUOUS)),
-            ("vsi_q_map_noncontig", sections(vsi::QUEUES_SCATTERED)),
-            ("vsi_tc_q_offset_m", sections(ClassMapping::OFFSET_MASK)),
-            ("vsi_tc_q_num_m", sections(ClassMapping::COUNT_LOG2_MASK)),
-            ("vsi_q_opt_rss_lut_m", byte(QueueOptionRss::TABLE_MASK)),
-            (
-                "vsi_q_opt_rss_gbl_lut_m",
-                byte(QueueOptionRss::GLOBAL_TABLE_MASK),
-            ),
-            ("vsi_q_opt_rss_hash_m", byte(QueueOptionRss::HASH_MASK)),
-            ("vsi_q_opt_rss_lut_vsi", byte(vsi::rss::TABLE_VSI)),
-            ("vsi_q_opt_rss_lut_pf", byte(vsi::rss::TABLE_FUNCTION)),
-            ("vsi_q_opt_rss_lut_gbl", byte(vsi::rss::TABLE_GLOBAL)),
-            ("vsi_q_opt_rss_hash_tplz", byte(vsi::rss::HASH_TOEPLITZ)),
-            (
-                "vsi_q_opt_rss_hash_sym_tplz",
-                byte(vsi::rss::HASH_SYMMETRIC),
-            ),
-            ("vsi_q_opt_rss_hash_xor", byte(vsi::rss::HASH_XOR)),
-            ("vsi_q_opt_rss_hash_jhash", byte(vsi::rss::HASH_JENKINS)),
-            (
-                "vsi_q_opt_tc_ovr_m",
-                byte(QueueOptionClass::OVERRIDE_CLASS_MASK),
-            ),
-            (
-                "vsi_q_opt_prof_tc_ovr",
-                byte(QueueOptionClass::OVERRIDE_ENABLE_MASK),
-            ),
-            ("vsi_q_opt_pe_fltr_en", byte(vsi::RDMA_FILTERS_ENABLED)),
-            ("vsi_fd_enable", sections(FlowDirectorOptions::ENABLE_MASK)),
-            (
-                "vsi_fd_tx_auto_enable",
-                sections(FlowDirectorOptions::TRANSMIT_AUTO_MASK),
-            ),
-            (
-                "vsi_fd_prog_enable",
-                sections(FlowDirectorOptions::PROGRAM_MASK),
-            ),
-            ("vsi_fd_def_q_m", sections(FlowDirectorDefault::QUEUE_MASK)),
-            (
-                "vsi_fd_def_grp_m",
-                sections(FlowDirectorDefault::GROUP_MASK),
-            ),
-            ("vsi_fd_def_drop", sections(FlowDirectorDefault::DROP_MASK)),
-            (
-                "vsi_fd_report_q_m",
-                sections(FlowDirectorReport::QUEUE_MASK),
-            ),
-            (
-                "vsi_fd_def_priority_m",
-                sections(FlowDirectorReport::PRIORITY_MASK),
-            ),
-            ("vsi_pasid_id_m", u64::from(ProcessAddressSpace::ID_MASK)),
-            (
-                "vsi_pasid_id_valid",
-                u64::from(ProcessAddressSpace::VALID_MASK),
-            ),
-        ],
-        // Entries of the scattered map are plain queue numbers.
-        &["vsi_q_m", "vsi_q_s"],
-    );
+    let ours = [
+        numbers_and_sections(),
+        switching(),
+        inner_vlan(),
+        outer_vlan(),
+        priorities_and_queues(),
+        hashing(),
+        flow_director(),
+    ]
+    .concat();
+    // Entries of the scattered map are plain queue numbers.
+    compare("constants.vsi", &ours, &["vsi_q_m", "vsi_q_s"]);
 }
 
 #[test]

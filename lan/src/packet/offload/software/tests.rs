@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::Bench;
+use crate::testing::QueueParts;
 
 /// Ethernet and IPv4 with right checksums.
 fn frame(protocol: u8, layer_4: &[u8]) -> Vec<u8> {
@@ -55,7 +55,7 @@ const CUT: TransmitRequest = TransmitRequest {
 
 #[test]
 fn a_request_that_is_taken_back_leaves_a_packet_as_it_was() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(64);
     for (protocol, former) in [(6, CUT), (6, ALL), (17, CUT), (17, ALL), (132, ALL)] {
         let bytes = frame(protocol, &layer_4(protocol));
@@ -84,7 +84,7 @@ fn a_request_that_is_taken_back_leaves_a_packet_as_it_was() {
 
 #[test]
 fn a_request_for_less_writes_what_the_former_one_took() {
-    let bench = Bench::new();
+    let bench = QueueParts::new();
     let pool = bench.pool(64);
     let bytes = frame(6, &layer_4(6));
     let mut packet = pool.packet_with(&bytes).unwrap();

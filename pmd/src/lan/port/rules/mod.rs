@@ -369,7 +369,7 @@ fn check_protocol(kind: FlowKind, protocol: Option<u8>) -> Result<(), PortError>
         (44, false) => "choose the kind frag6 without a protocol",
         // Hop-by-hop options, routing, destination options: RFC 8200, section 4.
         (0 | 43 | 60, false) => {
-            "the device looks behind this extension header: name the protocol there, or its kind"
+            "the device looks beyond this extension header: name the protocol there, or its kind"
         }
         _ => return Ok(()),
     };

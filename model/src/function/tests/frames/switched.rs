@@ -77,7 +77,7 @@ struct Driver {
     receive_tails: [u16; QUEUES as usize],
 }
 
-pub(super) struct Bench {
+pub(super) struct SwitchedFunctions {
     functions: Vec<FunctionModel>,
     spaces: Vec<DmaSpace>,
     memories: Vec<Memory>,
@@ -188,7 +188,7 @@ fn tables(function: usize, seed: u64) -> Tables {
     }
 }
 
-impl Bench {
+impl SwitchedFunctions {
     pub(super) fn new(seed: u64, way: Way) -> Self {
         let (Way::Direct { split } | Way::Capture { split } | Way::Bytes { split }) = way;
         let mut switch = Switch::new(FUNCTIONS, matches!(way, Way::Bytes { .. }));
@@ -199,7 +199,7 @@ impl Bench {
                 count.fetch_add(1, Ordering::Relaxed);
             })));
         }
-        let mut bench = Self {
+        let mut switched = Self {
             functions: Vec::new(),
             spaces: Vec::new(),
             memories: Vec::new(),
@@ -208,9 +208,9 @@ impl Bench {
             captured,
         };
         for index in 0..FUNCTIONS {
-            bench.add_function(index, seed, split);
+            switched.add_function(index, seed, split);
         }
-        bench
+        switched
     }
 
     fn add_function(&mut self, index: usize, seed: u64, split: bool) {

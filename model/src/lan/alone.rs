@@ -13,11 +13,11 @@ use ringside_spec::lan::registers::queues::DescriptorProfile;
 use ringside_spec::lan::transmit::TransmitContext;
 
 /// The VSI, and the number of its transmit queue and of its receive queue.
-pub const BENCH_NUMBER: u16 = 3;
+pub const ALONE_NUMBER: u16 = 3;
 
 /// Settings of the VSI.
 #[derive(Clone, Debug, Default)]
-pub struct BenchSettings {
+pub struct AloneSettings {
     /// Its address: it receives frames to it, also its own.
     pub address: [u8; 6],
     /// Tag that sent frames without one get.
@@ -36,7 +36,7 @@ pub struct BenchSettings {
 
 /// The result of the parser for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BenchHeaders {
+pub struct AloneHeaders {
     /// See [`ringside_spec::lan::receive::packet_type`].
     pub packet_type: u16,
     /// Type and value of the first tag.
@@ -50,24 +50,24 @@ pub struct BenchHeaders {
 }
 
 /// See the module.
-pub struct LanBench {
+pub struct LanAlone {
     engine: LanEngine,
     vsi: Vsi,
     ledger: Ledger,
     causes: Causes,
 }
 
-impl LanBench {
+impl LanAlone {
     /// An engine with a transmit queue that has this context.
     #[must_use]
-    pub fn new(settings: &BenchSettings, transmit: &[u8; TransmitContext::SIZE]) -> Self {
+    pub fn new(settings: &AloneSettings, transmit: &[u8; TransmitContext::SIZE]) -> Self {
         let spreading = settings.hash.map(|(key, symmetric)| Spreading {
             key: key.to_vec(),
             table: vec![0; 64],
             symmetric,
         });
         let vsi = Vsi {
-            number: BENCH_NUMBER,
+            number: ALONE_NUMBER,
             loopback: true,
             lan: true,
             receive_vlan_prune: settings.prune,
@@ -82,14 +82,14 @@ impl LanBench {
                 1 => TagReceived::Removed,
                 _ => TagReceived::Kept,
             },
-            queues: vec![BENCH_NUMBER],
+            queues: vec![ALONE_NUMBER],
             spreading,
             ..Vsi::default()
         };
         let own = Forward {
             what: Match::Address(MacAddress(settings.address)),
-            sender: Some(BENCH_NUMBER),
-            targets: vec![BENCH_NUMBER],
+            sender: Some(ALONE_NUMBER),
+            targets: vec![ALONE_NUMBER],
             drop: false,
             loopback: true,
             lan: false,
@@ -99,7 +99,7 @@ impl LanBench {
             ingress: true,
             egress: true,
             lan: true,
-            members: vec![BENCH_NUMBER],
+            members: vec![ALONE_NUMBER],
         };
         let tables = Tables {
             vsis: vec![vsi.clone()],
@@ -113,7 +113,7 @@ impl LanBench {
             ledger: Ledger::default(),
             causes: Causes::default(),
         };
-        let queues = &mut std::iter::once((BENCH_NUMBER, 1, *transmit));
+        let queues = &mut std::iter::once((ALONE_NUMBER, 1, *transmit));
         bench.engine.configure(tables, queues, &mut bench.ledger);
         bench
     }
@@ -143,21 +143,21 @@ impl LanBench {
     ) {
         self.with(memory, |engine, context| {
             let layout = DescriptorProfile::ZERO.with_profile(profile.into());
-            engine.enable_receive(BENCH_NUMBER.into(), registers, layout, tail, context);
+            engine.enable_receive(ALONE_NUMBER.into(), registers, layout, tail, context);
         });
     }
 
     /// Writes the receive tail.
     pub fn receive_tail(&mut self, tail: u32, memory: &DmaSpace) {
         self.with(memory, |engine, context| {
-            engine.receive_tail(BENCH_NUMBER.into(), tail, context);
+            engine.receive_tail(ALONE_NUMBER.into(), tail, context);
         });
     }
 
     /// Rings the doorbell of the transmit queue.
     pub fn ring(&mut self, tail: u32, memory: &DmaSpace) {
         self.with(memory, |engine, context| {
-            engine.ring(BENCH_NUMBER.into(), tail, context);
+            engine.ring(ALONE_NUMBER.into(), tail, context);
         });
     }
 
@@ -174,10 +174,10 @@ impl LanBench {
 
     /// The result of the parser for a frame; `None` if it has no Ethernet header.
     #[must_use]
-    pub fn parse(&self, frame: &[u8]) -> Option<BenchHeaders> {
+    pub fn parse(&self, frame: &[u8]) -> Option<AloneHeaders> {
         let parsed: Parsed = parse(frame)?;
         let hash = hash(&self.vsi, frame, &parsed);
-        Some(BenchHeaders {
+        Some(AloneHeaders {
             packet_type: parsed.packet_type,
             tag: parsed.tag,
             ip_wrong: parsed.checks.ip_wrong,
