@@ -124,10 +124,9 @@ impl Network {
         }
     }
 
-    /// Returns a call that announces the addresses again, from any thread and without waiting.
-    pub(crate) fn announcer(&self) -> impl Fn() + Send + Sync + 'static {
-        let (resolver, clock) = (self.thread.resolver(), Arc::clone(&self.clock));
-        move || resolver.announce_again(&clock)
+    /// Announces the addresses again, from any thread and without waiting.
+    pub(crate) fn announce_again(&self) {
+        self.thread.resolver().announce_again(&self.clock);
     }
 
     /// Adds an address that the stack answers for.
