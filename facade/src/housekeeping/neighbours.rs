@@ -72,8 +72,7 @@ impl Neighbours {
     ) -> Result<(), NetworkError> {
         self.drop_former(device.life());
         if self.running.is_none() {
-            let addresses = device.gids()?.iter().map(|gid| gid.address).collect();
-            self.running = Some(Network::start(device, device.config(), addresses)?);
+            self.running = Some(Network::start(device)?);
         }
         self.demand = demand;
         Ok(())
