@@ -5,6 +5,7 @@
 //!
 //! Run: `cargo run -p ringside-nic --example block_target`
 
+use ringside::bus::pinning::allowed_cores;
 use ringside::driver::rdma::RemoteAddress;
 use ringside::prelude::*;
 use std::time::{Duration, Instant};
@@ -100,7 +101,7 @@ impl End {
     }
 }
 
-/// The target: a worker of its own owns it.
+/// The target: a pinned worker of its own owns it.
 struct Target {
     end: End,
     disk: MemoryRegion,
@@ -308,7 +309,15 @@ fn main() -> Result<(), Error> {
     let left = ringside::open("model:0", &config)?;
     let right = ringside::open("model:1", &config)?;
     let (target, mut host) = connect(&right, &left)?;
-    let worker = Worker::start(None, 16, move || target, Target::poll)?;
+    // A core of those that this process may use: the last one, as most programs start on the first.
+    let core = allowed_cores().last().copied();
+    let worker = Worker::start(core, 16, move || target, Target::poll)?;
+    match core {
+        Some(core) => println!("the target's worker is pinned to core {core}"),
+        None => {
+            println!("the target's worker is not pinned: the cores of this process are not known")
+        }
+    }
 
     let began = Instant::now();
     let (mut sent, mut answered) = (0, 0);

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 type Error = Box<dyn std::error::Error>;
 
-/// What the client makes of a device.
+/// The client's objects on one device.
 struct Served {
-    /// Dropped first: it is of the device.
+    /// Dropped first, because it belongs to the device.
     region: MemoryRegion,
     device: DeviceUse,
 }

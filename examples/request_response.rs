@@ -1,10 +1,11 @@
-//! A server with a shared receive queue on a worker, and several clients.
+//! A server with a shared receive queue on a pinned worker, and several clients.
 //!
 //! Each client sends a number; the server answers with its square. One shared receive queue serves
 //! all connections, so the server posts receives once.
 //!
 //! Run: `cargo run --example request_response`
 
+use ringside::bus::pinning::allowed_cores;
 use ringside::driver::rdma::RdmaError;
 use ringside::prelude::*;
 use std::collections::HashMap;
@@ -155,8 +156,15 @@ fn main() -> Result<(), Error> {
     let left = ringside::open("model:0", &config)?;
     let right = ringside::open("model:1", &config)?;
     let (server, mut clients) = build(&left, &right)?;
-    // `None`: the system chooses the core. Name one on a machine with cores to spare.
-    let worker = Worker::start(None, 16, move || server, Server::poll)?;
+    // A core of those that this process may use: the last one, as most programs start on the first.
+    let core = allowed_cores().last().copied();
+    let worker = Worker::start(core, 16, move || server, Server::poll)?;
+    match core {
+        Some(core) => println!("the server's worker is pinned to core {core}"),
+        None => {
+            println!("the server's worker is not pinned: the cores of this process are not known")
+        }
+    }
 
     for round in 0..ROUNDS {
         for (index, client) in clients.iter_mut().enumerate() {

@@ -237,7 +237,11 @@ pub(crate) struct Bench {
     /// (with --listen or --connect; name the operation that it measures)
     #[arg(long, conflicts_with_all = ["verify_only", "duration"])]
     pub(crate) perftest: bool,
-    /// MAC address of perftest's side if its GID is an IPv4 address: the exchange does not carry it
+    /// Index of the GID that this side sends from, as --gid-index of perftest
+    /// [default: the link-local one, or one of the peer's kind]
+    #[arg(short = 'x', long, value_name = "INDEX", requires = "perftest")]
+    pub(crate) gid_index: Option<u16>,
+    /// MAC address of perftest's side, if it does not answer ARP or neighbour discovery
     #[arg(long, value_name = "MAC", requires = "perftest")]
     pub(crate) peer_mac: Option<Mac>,
     /// Measure the time of recovery from resets, stalls, errors and lost links under traffic

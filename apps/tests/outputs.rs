@@ -368,3 +368,38 @@ fn a_missing_descriptor_is_not_told_as_a_missing_core() {
         assert!(!said.contains("(none known)"), "{files}: {said}");
     }
 }
+
+/// The README shows the output of a run: its columns are those that the bench prints.
+#[test]
+fn the_readme_shows_the_columns_of_the_bench() {
+    let readme = include_str!("../../README.md");
+    let printed = run("bench write lat -n 5", Stdio::piped(), Stdio::piped());
+    assert!(printed.status.success(), "{}", text(&printed.stderr));
+    let printed = text(&printed.stdout);
+    let columns = |all: &str| {
+        let mut lines = all
+            .lines()
+            .skip_while(|line| !line.starts_with(" #bytes"))
+            .map(|line| line.split_whitespace().map(str::to_owned));
+        let head: Vec<String> = lines.next().expect("a head").collect();
+        let mut rows = lines.map(Iterator::collect::<Vec<String>>);
+        let row = rows.find(|row| row.iter().all(|word| word.parse::<f64>().is_ok()));
+        assert_eq!(row.expect("a row").len(), head.len(), "{head:?}");
+        head
+    };
+    assert_eq!(columns(readme), columns(&printed));
+    // So are the lines around them, whatever their numbers.
+    let shape = |line: &str| line.replace(|one: char| one.is_ascii_digit(), "");
+    let shapes: Vec<String> = printed.lines().map(shape).collect();
+    for part in [
+        "Latency Test",
+        " Queue pairs: ",
+        " messages verified byte by byte",
+    ] {
+        let shown = readme.lines().find(|line| line.contains(part)).expect(part);
+        assert!(
+            shapes.contains(&shape(shown)),
+            "{shown:?} is not in\n{printed}"
+        );
+    }
+}

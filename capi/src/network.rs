@@ -3,9 +3,8 @@
 use ringside_bus::Clock;
 use ringside_connect::Lookup;
 use ringside_pmd::Device;
-use ringside_pmd::lan::PortSettings;
 use ringside_pmd::rdma::Destination;
-use ringside_stack::{ResolveError, Resolver, Stack, StackSettings, StackThread};
+use ringside_stack::{ResolveError, Resolver, Stack, StackThread};
 use std::error::Error;
 use std::ffi::c_int;
 use std::net::IpAddr;
@@ -31,20 +30,8 @@ fn number_of(error: &ResolveError) -> c_int {
 impl Network {
     /// Opens the port, and starts a stack with the addresses of the GID table.
     pub(crate) fn start(device: &Device) -> Result<Self, Box<dyn Error>> {
-        let config = device.config();
-        let mtu = u16::try_from(config.link.mtu).unwrap_or(u16::MAX);
-        let mut open = device.open_port(&PortSettings {
-            mtu,
-            ..PortSettings::default()
-        })?;
-        let (receive, transmit) = (open.receive.swap_remove(0), open.transmit.swap_remove(0));
-        let gids = device.gids()?;
-        let settings = StackSettings {
-            addresses: gids.iter().map(|gid| gid.address).collect(),
-            ..StackSettings::of(config, open.port.mac(), mtu)
-        };
+        let stack = Stack::of_device(device)?;
         let clock = device.function().clock();
-        let stack = Stack::new(open.port, (receive, transmit), &settings, clock.now())?;
         // The program's own threads handle its signals.
         let before = crate::signals::block_signals();
         let thread = StackThread::start(stack, Arc::clone(&clock));

@@ -199,7 +199,7 @@ impl Default for LinkSection {
 }
 
 /// `[network]`: the IP addresses that the port responds to and that RDMA sends from.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkSection {
     /// Addresses of the port. RDMA has two more, derived from the MAC address. At most 64,
@@ -209,6 +209,29 @@ pub struct NetworkSection {
     pub gateways: Vec<IpAddr>,
     /// True if the port requests an IPv4 address from a DHCP server.
     pub dhcp: bool,
+    /// True if a device that is opened with a housekeeping thread answers ARP and neighbour discovery
+    /// from then on, where `addresses` or `dhcp` give it a network. The IP stack uses the port's queues
+    /// until the program opens the port itself. Without it the program starts the stack.
+    pub serve: bool,
+}
+
+impl Default for NetworkSection {
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+            dhcp: false,
+            serve: true,
+        }
+    }
+}
+
+impl NetworkSection {
+    /// True if the configuration has the IP stack started when a device is opened.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.serve && (self.dhcp || !self.addresses.is_empty())
+    }
 }
 
 /// `[ddp]`: the package that Intel publishes for the E810's packet pipeline.

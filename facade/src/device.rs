@@ -1,8 +1,8 @@
 //! An opened device.
 
 use crate::functions::OpenFunction;
-use crate::housekeeping::{Driver, Events, Housekeeper, Observer, Served};
-use crate::network::{Network, NetworkError};
+use crate::housekeeping::{Driver, Events, Housekeeper, Neighbours, Observer, Served};
+use crate::network::NetworkError;
 use ringside_bus::process::Birth;
 use ringside_bus::{DeviceAddress, DmaBuffer, Memory, PageSize};
 use ringside_config::{Config, LocalAddress};
@@ -18,7 +18,7 @@ use ringside_pmd::recovery::{
 };
 use ringside_stack::StackError;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// The longest wait until no other thread uses the device.
@@ -34,8 +34,6 @@ const EXCLUSIVE_LIMIT: Duration = Duration::from_secs(10);
 ///
 /// Dropping it shuts the device down; [`Device::shutdown`] does the same and returns the report.
 pub struct Device {
-    /// the IP stack, once it is started; ends before the device is shut down
-    network: Mutex<Option<Network>>,
     /// ends before the device is shut down
     housekeeper: Option<Housekeeper>,
     served: Arc<Served>,
@@ -61,12 +59,14 @@ impl Device {
     ) -> Result<Self, std::io::Error> {
         let served = Arc::new(Served::new(device)?);
         let section = &config.housekeeping;
+        if section.thread && config.network.is_served() {
+            served.offer_neighbours();
+        }
         let housekeeper = match section.thread {
             true => Some(Housekeeper::start(&served, section)?),
             false => None,
         };
         Ok(Self {
-            network: Mutex::new(None),
             housekeeper,
             served,
             address,
@@ -156,20 +156,23 @@ impl Device {
             return Ok(Supervised::InService);
         };
         self.served.note_failure(life, cause);
-        match self.served.exclusive(EXCLUSIVE_LIMIT) {
+        let supervised = match self.served.exclusive(EXCLUSIVE_LIMIT) {
             Some(mut device) if device.life() == life => {
                 let recover = || device.recover_in_turn(supervision, cause);
-                let supervised = self.served.recovering(recover);
-                match &supervised {
-                    Supervised::Recovered(report) => self.served.note_recovery(life, Ok(report)),
-                    Supervised::Failing(error) => self.served.note_recovery(life, Err(error)),
-                    Supervised::InService | Supervised::Waiting(_) => {}
-                }
-                Ok(supervised)
+                self.served.recovering(recover)
             }
-            Some(_) => Ok(Supervised::InService),
-            None => Ok(Supervised::Waiting(cause)),
+            Some(_) => return Ok(Supervised::InService),
+            None => return Ok(Supervised::Waiting(cause)),
+        };
+        match &supervised {
+            Supervised::Recovered(report) => {
+                self.served.restart_neighbours();
+                self.served.note_recovery(life, Ok(report));
+            }
+            Supervised::Failing(error) => self.served.note_recovery(life, Err(error)),
+            Supervised::InService | Supervised::Waiting(_) => {}
         }
+        Ok(supervised)
     }
 
     fn note_requests(&self, events: &[Event], before: usize) {
@@ -186,21 +189,23 @@ impl Device {
         if let Err(error) = self.birth.check(&self.address) {
             return Err(Box::new(RecoverError::OtherProcess(error)));
         }
-        match self.served.exclusive(EXCLUSIVE_LIMIT) {
-            Some(mut device) => {
-                let life = device.life();
-                let cause = device.failure().unwrap_or(FailureCause::Requested);
-                self.served.note_failure(life, cause);
-                let recovered = self.served.recovering(|| device.recover());
-                let result = recovered.as_ref().map_err(|error| &**error);
-                self.served.note_recovery(life, result);
-                recovered
-            }
-            None => Err(Box::new(RecoverError::InUse {
+        let Some(mut device) = self.served.exclusive(EXCLUSIVE_LIMIT) else {
+            return Err(Box::new(RecoverError::InUse {
                 cause: self.failure().unwrap_or(FailureCause::Requested),
                 waited_ms: EXCLUSIVE_LIMIT.as_millis() as u64,
-            })),
+            }));
+        };
+        let life = device.life();
+        let cause = device.failure().unwrap_or(FailureCause::Requested);
+        self.served.note_failure(life, cause);
+        let recovered = self.served.recovering(|| device.recover());
+        drop(device);
+        if recovered.is_ok() {
+            self.served.restart_neighbours();
         }
+        let result = recovered.as_ref().map_err(|error| &**error);
+        self.served.note_recovery(life, result);
+        recovered
     }
 
     /// True while a thread recovers the device.
@@ -228,70 +233,40 @@ impl Device {
         Ok(self.birth.check(&self.address)?)
     }
 
-    fn network(&self) -> Result<MutexGuard<'_, Option<Network>>, RdmaError> {
+    fn neighbours(&self) -> Result<MutexGuard<'_, Neighbours>, RdmaError> {
         self.check_process()?;
-        Ok(self.network.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(self.served.neighbours())
     }
 
     /// Resolves the IP address of a peer or a group to a destination, for a connection or an
     /// address handle. Asks by ARP or neighbour discovery, and waits for the answer.
     ///
     /// The first call starts an IP stack on a thread of its own, on the port's only receive and
-    /// transmit queue, with the addresses of the GID table and the gateways of `[network]`. From
-    /// then on the port answers ARP, neighbour discovery and ping for its addresses. A program that
-    /// opens the port for itself runs [`ringside_stack::Stack`] on a queue of its own instead. After
-    /// a recovery of the device the next call starts another stack.
+    /// transmit queue, with the addresses of the GID table and the gateways of `[network]`, unless
+    /// `network.serve` did so when the device was opened. From then on the port answers ARP, neighbour
+    /// discovery and ping for its addresses, also after a recovery of the device. A program that opens
+    /// the port for itself runs [`ringside_stack::Stack`] on a queue of its own instead.
     ///
     /// Control path: takes at most the time of three requests, one second apart. Other calls do not
     /// wait for that. Errors: [`NetworkError`].
     pub fn resolve(&self, address: IpAddr) -> Result<Destination, NetworkError> {
         let asker = {
-            let mut network = self.network()?;
+            let mut network = self.neighbours()?;
             // The stack ends with a failure of the device, before the next period of service.
-            if network.as_ref().is_some_and(Network::has_ended) {
-                *network = None;
-            }
-            self.ensure_network(&mut network)?.asker()
+            network.drop_ended();
+            network.require(&self.driver())?.asker()
         };
         // Other calls need the network while the neighbour is asked.
         Ok(asker.resolve(address)?)
     }
 
     /// Starts the IP stack that [`Device::resolve`] uses, so that the port answers before this side
-    /// resolves a peer. Does nothing if it runs.
+    /// resolves a peer. Does nothing if it runs. A recovery of the device starts it again.
     ///
     /// Errors: those of [`Device::resolve`], except for the address.
     pub fn serve_network(&self) -> Result<(), NetworkError> {
-        self.ensure_network(&mut *self.network()?)?;
+        self.neighbours()?.require(&self.driver())?;
         Ok(())
-    }
-
-    /// Starts the stack, unless the one of this period of service runs.
-    fn ensure_network<'a>(
-        &self,
-        network: &'a mut Option<Network>,
-    ) -> Result<&'a Network, NetworkError> {
-        self.drop_former(network);
-        Ok(match network {
-            Some(running) => running,
-            None => network.insert(self.start_network()?),
-        })
-    }
-
-    /// Drops the stack of a former period of service.
-    fn drop_former(&self, network: &mut Option<Network>) {
-        let life = self.life();
-        if network.as_ref().is_some_and(|found| found.life() != life) {
-            *network = None;
-        }
-    }
-
-    fn start_network(&self) -> Result<Network, NetworkError> {
-        let device = self.driver();
-        let addresses = device.gids()?.iter().map(|gid| gid.address).collect();
-        let started = Network::start(&device, device.config(), addresses)?;
-        self.served.set_announcer(started.announcer());
-        Ok(started)
     }
 
     /// Starts the connection manager: connections by IP address and port, compatible with `rdma_cm`
@@ -351,8 +326,8 @@ impl Device {
     ///
     /// Errors: [`NetworkError`].
     pub fn connection_manager(&self) -> Result<ConnectionManager, NetworkError> {
-        let mut network = self.network()?;
-        let running = self.ensure_network(&mut network)?;
+        let mut network = self.neighbours()?;
+        let running = network.require(&self.driver())?;
         Ok(ConnectionManager::start(&self.driver(), running.finder())?)
     }
 
@@ -407,8 +382,8 @@ impl Device {
     /// Errors: [`NetworkError`]; the device is still out of service, for instance. It can be called
     /// again.
     pub fn restore_connections(&self, manager: &ConnectionManager) -> Result<(), NetworkError> {
-        let mut network = self.network()?;
-        let running = self.ensure_network(&mut network)?;
+        let mut network = self.neighbours()?;
+        let running = network.require(&self.driver())?;
         Ok(manager.restore(&self.driver(), running.finder())?)
     }
 
@@ -417,15 +392,15 @@ impl Device {
     ///
     /// Errors: [`NetworkError`]; the address table is then unchanged.
     pub fn add_address(&self, address: LocalAddress) -> Result<Gid, NetworkError> {
-        let mut network = self.network()?;
-        self.drop_former(&mut network);
+        let mut network = self.neighbours()?;
+        network.drop_former(self.life());
         let gid = self.driver().add_address(address)?;
-        let added = network.as_ref().map(|running| running.add(address));
+        let added = network.running().map(|running| running.add(address));
         match added.unwrap_or(Ok(())) {
             Ok(()) => Ok(gid),
             // The next stack takes the address from the table.
             Err(StackError::Ended) => {
-                *network = None;
+                network.drop_ended();
                 Ok(gid)
             }
             Err(error) => {
@@ -441,16 +416,16 @@ impl Device {
     ///
     /// Errors: [`NetworkError`]; the address table is then unchanged.
     pub fn remove_address(&self, address: IpAddr, vlan: Option<u16>) -> Result<Gid, NetworkError> {
-        let mut network = self.network()?;
-        self.drop_former(&mut network);
+        let mut network = self.neighbours()?;
+        network.drop_former(self.life());
         let gid = self.driver().remove_address(address, vlan)?;
         let removed = network
-            .as_ref()
+            .running()
             .map(|running| running.remove(address, vlan));
         match removed.unwrap_or(Ok(())) {
             Ok(()) | Err(StackError::Unknown { .. }) => Ok(gid),
             Err(StackError::Ended) => {
-                *network = None;
+                network.drop_ended();
                 Ok(gid)
             }
             Err(error) => {
@@ -483,9 +458,7 @@ impl Device {
             // In a child by fork: the device, its threads and its network are the parent's.
             return None;
         }
-        if let Ok(mut network) = self.network() {
-            drop(network.take());
-        }
+        self.served.neighbours().end();
         drop(self.housekeeper.take());
         self.served.take().map(ringside_pmd::Device::shutdown)
     }

@@ -2,13 +2,16 @@
 //!
 //! It sleeps on the miscellaneous interrupt, or for a short time if the device has none. After each
 //! wake-up it takes the device's events, has the queues of failed queue pairs flushed, checks the
-//! device's health, and recovers a failed device. Pollers learn of a flush through the inboxes of
+//! device's health, recovers a failed device, and starts its IP stack again. Pollers learn of a flush through the inboxes of
 //! their completion queues, so the data path never waits for this thread.
 
 mod handoff;
+mod neighbours;
 mod rounds;
 mod served;
+mod serving;
 
+pub(crate) use neighbours::Neighbours;
 pub use served::{Driver, Events};
 pub(crate) use served::{Observer, Served};
 

@@ -55,7 +55,13 @@ mod open;
 mod signal;
 mod sync;
 
+/// The project's README: its Rust sample is compiled and run as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
 pub mod guide;
+pub mod lending;
 pub mod registry;
 
 pub use device::Device;

@@ -2,17 +2,13 @@
 //! and finds the MAC addresses of peers.
 
 use ringside_bus::Clock;
-use ringside_config::{Config, LocalAddress};
+use ringside_config::LocalAddress;
 use ringside_connect::{Lookup, NextHop, StartError};
-use ringside_pmd::lan::{PortError, PortSettings};
+use ringside_pmd::lan::PortError;
 use ringside_pmd::rdma::{Destination, RdmaError};
-use ringside_spec::lan::limits::MAX_MTU;
-use ringside_stack::{ResolveError, Resolver, Stack, StackError, StackSettings, StackThread};
+use ringside_stack::{ResolveError, Resolver, ServeError, Stack, StackError, StackThread};
 use std::net::IpAddr;
 use std::sync::Arc;
-
-// The refusal of a larger MTU names it.
-const _: () = assert!(MAX_MTU == 9702);
 
 /// Reasons why the IP stack did not start, or did not resolve a peer.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +28,16 @@ pub enum NetworkError {
     /// The address has no route, or its next hop did not answer.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
+}
+
+impl From<ServeError> for NetworkError {
+    fn from(error: ServeError) -> Self {
+        match error {
+            ServeError::Port(error) => Self::Port(error),
+            ServeError::Device(error) => Self::Device(error),
+            ServeError::Stack(error) => Self::Stack(error),
+        }
+    }
 }
 
 /// A running stack, on the port's only receive and transmit queue.
@@ -56,29 +62,11 @@ impl Asker {
 }
 
 impl Network {
-    /// Opens the port with one queue of each kind, and starts a stack with `addresses` on it.
-    pub(crate) fn start(
-        device: &ringside_pmd::Device,
-        config: &Config,
-        addresses: Vec<LocalAddress>,
-    ) -> Result<Self, NetworkError> {
-        let mtu = u16::try_from(config.link.mtu).map_err(|_| PortError::Invalid {
-            what: "link.mtu",
-            value: config.link.mtu.to_string(),
-            remedy: "choose 576 to 9702 bytes",
-        })?;
-        let mut open = device.open_port(&PortSettings {
-            mtu,
-            ..PortSettings::default()
-        })?;
-        let (receive, transmit) = (open.receive.swap_remove(0), open.transmit.swap_remove(0));
-        let settings = StackSettings {
-            addresses,
-            ..StackSettings::of(config, open.port.mac(), mtu)
-        };
+    /// Opens the port with one queue of each kind, and starts a stack with the addresses of the GID
+    /// table on it.
+    pub(crate) fn start(device: &ringside_pmd::Device) -> Result<Self, NetworkError> {
         let clock = device.function().clock();
-        let stack = Stack::new(open.port, (receive, transmit), &settings, clock.now())?;
-        let thread = StackThread::start(stack, Arc::clone(&clock))?;
+        let thread = StackThread::start(Stack::of_device(device)?, Arc::clone(&clock))?;
         let life = device.life();
         Ok(Self {
             thread,
@@ -128,10 +116,9 @@ impl Network {
         }
     }
 
-    /// Returns a call that announces the addresses again, from any thread and without waiting.
-    pub(crate) fn announcer(&self) -> impl Fn() + Send + Sync + 'static {
-        let (resolver, clock) = (self.thread.resolver(), Arc::clone(&self.clock));
-        move || resolver.announce_again(&clock)
+    /// Announces the addresses again, from any thread and without waiting.
+    pub(crate) fn announce_again(&self) {
+        self.thread.resolver().announce_again(&self.clock);
     }
 
     /// Adds an address that the stack answers for.

@@ -42,6 +42,7 @@ fn a_link_that_comes_up_is_reported_and_the_addresses_are_announced_again() {
     let mut config = config();
     let far = ringside::open("model:1", &config).unwrap();
     config.network.addresses = vec!["192.0.2.1/24".parse().unwrap()];
+    config.network.serve = false;
     let near = ringside::open("model:0", &config).unwrap();
     let mut port = far.driver().open_port(&PortSettings::default()).unwrap();
     let (mut burst, mut events) = (Burst::default(), Vec::new());

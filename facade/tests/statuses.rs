@@ -10,8 +10,24 @@ use ringside::spec::rdma::ae_codes::AeCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest wait for a completion. The slowest status here takes some 70 ms on the model.
+/// The end of a wait that failed: what is late is then told with its time.
 const LIMIT: Duration = Duration::from_secs(20);
+
+/// The longest sleep of the housekeeping thread, and the time between its probes: a status that no timer
+/// of the card decides comes within it.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// The time of one retry by an acknowledge timeout of code 16: 4.096 us times 2 to the power of 16.
+const TIMEOUT: Duration = Duration::from_micros(268_436);
+
+/// The model's wait before it repeats a send for which the peer had no receive.
+const NOT_READY: Duration = Duration::from_micros(10_240);
+
+/// The latest time of a status that should come after `expected`, on a busy machine too. A status ten
+/// times too late misses it for each time that is used here.
+fn at_most(expected: Duration) -> Duration {
+    5 * expected + Duration::from_millis(300)
+}
 
 /// The functions of this process's model have one owner at a time.
 static MODEL: Mutex<()> = Mutex::new(());
@@ -39,9 +55,16 @@ impl End {
         }
     }
 
-    /// Polls until so many completions have come.
+    /// Polls until so many completions have come, which no timer of the card delays.
     fn poll(&mut self, count: usize) -> Vec<(u64, Status)> {
-        let end = Instant::now() + LIMIT;
+        self.poll_after(count, PERIOD)
+    }
+
+    /// The same with timers that take this long. Fails if they come too late.
+    fn poll_after(&mut self, count: usize, expected: Duration) -> Vec<(u64, Status)> {
+        assert!(10 * expected > at_most(expected), "the bound shows nothing");
+        let begin = Instant::now();
+        let end = begin + LIMIT;
         let (mut done, mut batch) = (Vec::new(), [Completion::EMPTY; 8]);
         while done.len() < count {
             assert!(Instant::now() < end, "{count} completions, only {done:?}");
@@ -49,6 +72,8 @@ impl End {
             done.extend(polled.iter().map(|done| (done.id, done.status())));
             std::thread::yield_now();
         }
+        let (took, most) = (begin.elapsed(), at_most(expected));
+        assert!(took <= most, "{done:?} took {took:?}, {most:?} at most");
         done
     }
 }
@@ -62,6 +87,8 @@ struct Rig {
 fn config() -> Config {
     let mut config = Config::default();
     config.memory.hugepages = HugePages::None;
+    config.housekeeping.period_ms = PERIOD.as_millis() as u64;
+    config.housekeeping.probe_ms = PERIOD.as_millis() as u64;
     config
 }
 
@@ -198,23 +225,32 @@ fn window_bind() {
 #[test]
 fn retry_exceeded() {
     let mut rig = Rig::new();
-    let (mut a, b) = rig.connect();
+    let (mut a, b) = rig.connect_with(|config| config.retries(1).acknowledge_timeout(16));
     drop(b);
     let piece = [rig.a.region.slice(0..64).unwrap()];
     let to = rig.b.region.remote().at(0);
     a.write(1, &piece, to, Flags::SIGNALLED).unwrap();
     a.ring();
-    assert_eq!(rig.a.poll(1), [(1, Status::RetryExceeded)]);
+    let begin = Instant::now();
+    let done = rig.a.poll_after(1, 2 * TIMEOUT);
+    assert_eq!(done, [(1, Status::RetryExceeded)]);
+    let took = begin.elapsed();
+    assert!(took >= TIMEOUT, "{took:?}: no retry");
 }
 
 #[test]
 fn receiver_not_ready() {
+    const RETRIES: u8 = 6;
     let mut rig = Rig::new();
-    let (mut a, _b) = rig.connect();
+    let (mut a, _b) = rig.connect_with(|config| config.receiver_not_ready_retries(RETRIES));
     let piece = [rig.a.region.slice(0..64).unwrap()];
     a.send(1, &piece, Flags::SIGNALLED).unwrap();
     a.ring();
-    assert_eq!(rig.a.poll(1), [(1, Status::ReceiverNotReady)]);
+    let begin = Instant::now();
+    let done = rig.a.poll_after(1, u32::from(RETRIES) * NOT_READY);
+    assert_eq!(done, [(1, Status::ReceiverNotReady)]);
+    let took = begin.elapsed();
+    assert!(took >= NOT_READY, "{took:?}: no retry");
 }
 
 /// The model reports, on request, an event that only the card itself can cause. Its code decides the
@@ -222,7 +258,7 @@ fn receiver_not_ready() {
 fn by_event(code: AeCode, expected: Status) {
     const SEND_QUEUE: u8 = 5;
     let mut rig = Rig::new();
-    // Outstanding for seconds: the peer answers nothing.
+    // Outstanding for more than a second: the peer answers nothing.
     let (mut a, b) = rig.connect_with(|config| config.acknowledge_timeout(18));
     drop(b);
     let queue_number = a.number();

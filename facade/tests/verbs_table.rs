@@ -121,13 +121,15 @@ fn each_operation_of_verbs_is_here_or_refused_with_a_reason() {
     assert_eq!(listed, OPERATIONS);
 }
 
-/// Calls that the table names, by the method's name: each is in the sources of the driver or of this
-/// crate.
+/// Calls that the table names, by the method's name: each is in the sources of the driver, of its memory
+/// or of this crate.
 #[test]
 fn the_calls_that_the_table_names_exist() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let mut sources = String::new();
-    let mut folders = vec![format!("{root}/pmd/src"), format!("{root}/facade/src")];
+    let mut folders = ["pmd", "facade", "bus"]
+        .map(|one| format!("{root}/{one}/src"))
+        .to_vec();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect(&folder) {
             let path = entry.expect("an entry").path();

@@ -44,6 +44,8 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct Arena {
     pub(crate) purpose: Purpose,
+    /// It is memory of the application, not of the device's pool.
+    pub(crate) is_own: bool,
     /// `None` only while it is being reregistered.
     pub(crate) region: Option<MemoryRegion>,
     picture: Vec<u8>,
@@ -110,6 +112,7 @@ impl Arena {
         }
         Some(Self {
             purpose,
+            is_own: false,
             region: Some(region),
             picture,
             slots,

@@ -39,6 +39,9 @@ const PURPOSES: [Purpose; 4] = [
     Purpose::Receives,
 ];
 
+/// The number of regions in a thousand that have the application's memory, in a run that draws it.
+const OWN: usize = 500;
+
 /// Bytes of memory that no device has access to.
 const UNGRANTED_BYTES: usize = 8192;
 
@@ -152,7 +155,7 @@ fn arena(
     device: &Device,
     domain: &ProtectionDomain,
     (purpose, longest): (Purpose, usize),
-    random: &mut Random,
+    (random, own): (&mut Random, Option<&mut Random>),
 ) -> Result<Arena, Problem> {
     let bytes = arena_bytes(purpose, longest);
     let access = match purpose {
@@ -171,13 +174,27 @@ fn arena(
     } else {
         vec![bytes]
     };
-    let buffers = sizes.into_iter().map(|size| device.allocate(size));
-    let buffers = buffers.collect::<Result<Vec<_>, _>>();
-    let buffers = buffers.map_err(|error| failed("memory for a region", &error))?;
+    let is_own = own.is_some_and(|own| own.chance(OWN));
+    let buffers = if is_own {
+        vec![own_memory(device, vec![0; bytes])?]
+    } else {
+        let buffers = sizes.into_iter().map(|size| device.allocate(size));
+        let buffers = buffers.collect::<Result<Vec<_>, _>>();
+        buffers.map_err(|error| failed("memory for a region", &error))?
+    };
     let region = domain.register_based(buffers, access, base);
     let region = region.map_err(|error| failed("a region", &error))?;
-    Arena::new((purpose, longest), region, random)
-        .ok_or_else(|| Problem::new(Rule::CallRight, "a region does not take its bytes"))
+    let made = Arena::new((purpose, longest), region, random);
+    let mut arena =
+        made.ok_or_else(|| Problem::new(Rule::CallRight, "a region does not take its bytes"))?;
+    arena.is_own = is_own;
+    Ok(arena)
+}
+
+/// Memory of the application, mapped for the device.
+fn own_memory(device: &Device, content: Vec<u8>) -> Result<DmaBuffer, Problem> {
+    let mapped = device.map_memory(content);
+    mapped.map_err(|error| failed("mapping the application's memory", &error))
 }
 
 fn completion_queues(device: &Device) -> Result<Vec<Queue>, Problem> {
@@ -197,14 +214,17 @@ impl Side {
     pub(crate) fn new(
         (device, before): (Device, FunctionSnapshot),
         longest: usize,
-        random: &mut Random,
+        (random, mut own): (&mut Random, Option<&mut Random>),
     ) -> Result<(Self, Vec<Arena>), Problem> {
         let at_first = usage(&device).map_err(|error| failed("object usage", &error))?;
         let domain = device.protection_domain();
         let domain = domain.map_err(|error| failed("a protection domain", &error))?;
         let arenas = PURPOSES
             .into_iter()
-            .map(|purpose| arena(&device, &domain, (purpose, longest), random))
+            .map(|purpose| {
+                let draws = (&mut *random, own.as_deref_mut());
+                arena(&device, &domain, (purpose, longest), draws)
+            })
             .collect::<Result<Vec<_>, _>>()?;
         let queues = completion_queues(&device)?;
         let ungranted = device.allocate(UNGRANTED_BYTES);
@@ -235,8 +255,13 @@ impl Side {
         Ok((side, arenas))
     }
 
-    /// Makes all objects again on a recovered device; memory keeps its content.
-    pub(crate) fn renew(&mut self, arenas: &mut [Arena]) -> Result<(), Problem> {
+    /// Makes all objects again on a recovered device; memory keeps its content. `own` draws the regions
+    /// that get the application's memory now, with the same content.
+    pub(crate) fn renew(
+        &mut self,
+        arenas: &mut [Arena],
+        mut own: Option<&mut Random>,
+    ) -> Result<(), Problem> {
         let domain = self.device.protection_domain();
         self.domain = domain.map_err(|error| failed("a protection domain", &error))?;
         for arena in arenas {
@@ -244,8 +269,14 @@ impl Side {
                 continue;
             };
             let (access, base) = (region.access(), region.base());
+            let mut content = vec![0; region.length()];
+            let was_read = region.read(0, &mut content);
             let buffers = region.deregister();
-            let buffers = buffers.map_err(|error| failed("deregistering", &error))?;
+            let mut buffers = buffers.map_err(|error| failed("deregistering", &error))?;
+            if own.as_deref_mut().is_some_and(|own| own.chance(OWN)) && was_read {
+                arena.is_own = true;
+                buffers = vec![own_memory(&self.device, content)?];
+            }
             let region = self.domain.register_based(buffers, access, base);
             arena.region = Some(region.map_err(|error| failed("a region", &error))?);
         }

@@ -7,6 +7,7 @@ mod extra;
 mod failure;
 mod finish;
 mod keys;
+mod own;
 mod packets;
 mod poll;
 mod reuse;
@@ -70,6 +71,12 @@ pub struct Counts {
     pub runs_with_packets: u64,
     /// Packets sent.
     pub packets: u64,
+    /// Regions of the application's own memory, at the start and after recoveries.
+    pub own_memory: u64,
+    /// Addresses that were added and removed.
+    pub addresses: u64,
+    /// Connections with drawn attributes.
+    pub attributes: u64,
 }
 
 impl Counts {
@@ -89,6 +96,9 @@ impl Counts {
         self.mapped_doorbells += other.mapped_doorbells;
         self.runs_with_packets += other.runs_with_packets;
         self.packets += other.packets;
+        self.own_memory += other.own_memory;
+        self.addresses += other.addresses;
+        self.attributes += other.attributes;
     }
 }
 
@@ -141,6 +151,7 @@ pub(crate) struct Run<'a> {
     /// A completion queue of a side has overflowed, which the model counts.
     overflowed: [bool; 2],
     reuse: reuse::Reuse,
+    own: own::Own,
     packets: packets::Packets,
     /// Bytes of the longest message.
     longest: usize,
@@ -299,7 +310,8 @@ impl<'a> Run<'a> {
             let function = function.ok_or_else(|| Problem::new(Rule::CallRight, "no function"))?;
             let function = interference.function(index, function);
             let up = rig::bring_up(world, index, function, seed)?;
-            let (side, arenas) = Side::new(up, longest(seed), &mut random)?;
+            let mut own = own::of_memory(seed, index.into());
+            let (side, arenas) = Side::new(up, longest(seed), (&mut random, own.as_mut()))?;
             if let Some(place) = ledger.memory.arenas.get_mut(usize::from(index)) {
                 *place = arenas;
             }
@@ -331,9 +343,12 @@ impl<'a> Run<'a> {
             lossy: [false; 2],
             overflowed: [false; 2],
             reuse: reuse::Reuse::default(),
+            own: own::Own::of(seed),
             packets: packets::Packets::default(),
             longest: longest(seed),
         };
+        run.count_own_memory(0);
+        run.count_own_memory(1);
         run.open_datagrams()?;
         run.connect()?;
         run.open_ports(seed)?;

@@ -43,6 +43,9 @@ impl Struck {
             self.counts.mapped_doorbells,
             self.counts.runs_with_packets,
             self.counts.packets,
+            self.counts.own_memory,
+            self.counts.addresses,
+            self.counts.attributes,
         ];
         assert!(seen.iter().all(|times| *times > 0), "{:#?}", self.counts);
     }
@@ -74,6 +77,20 @@ fn two_thousand_seeds_keep_all_rules_and_every_kind_of_fault_strikes() {
         }
     });
     struck.lock().expect("no panic").check();
+}
+
+/// One run in four has memory, addresses and attributes of its own.
+#[test]
+fn memory_addresses_and_attributes_of_the_application_keep_all_rules() {
+    let mut counts = Counts::default();
+    for seed in 1..=120 {
+        let scenario = Scenario::new(seed, STEPS, FaultMix::Chosen(Vec::new()));
+        let outcome = run(&scenario, false, &mut Untouched);
+        assert_eq!(outcome.finding, None, "seed {seed}");
+        counts.add(&outcome.counts);
+    }
+    let all = [counts.own_memory, counts.addresses, counts.attributes];
+    assert!(all.iter().all(|times| *times > 50), "{counts:#?}");
 }
 
 #[test]

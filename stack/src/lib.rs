@@ -24,6 +24,7 @@ mod link;
 mod martian;
 mod neighbours;
 mod route;
+mod serve;
 mod stack;
 mod thread;
 mod wire;
@@ -32,6 +33,7 @@ pub use device::QueueDevice;
 pub use error::{ResolveError, StackError};
 pub use neighbours::{Neighbour, NeighbourState, ResolveSettings};
 pub use ringside_config::LocalAddress;
+pub use serve::ServeError;
 pub use stack::{Stack, StackCounters, StackSettings};
 pub use thread::{Resolver, StackThread};
 

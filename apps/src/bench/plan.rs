@@ -218,6 +218,7 @@ fn check_companions(options: &Bench) -> Result<(), FlagError> {
         ("--chaos-prompt", options.chaos_prompt, "--chaos"),
         ("--verify-only", options.verify_only, "--connect"),
         ("--peer-mac", options.peer_mac.is_some(), "--perftest"),
+        ("-x", options.gid_index.is_some(), "--perftest"),
     ];
     let is_there = |flag| match flag {
         "--chaos" => options.chaos,

@@ -243,6 +243,40 @@ fn a_peer_that_waits_for_ever_is_told_with_the_flags_that_lead_to_it() {
         .with(1, "leave -R out");
 }
 
+/// The exchange has no MAC addresses. Each side asks for the other's by ARP or neighbour discovery, and
+/// answers: no GID here is one that a MAC address follows from.
+#[test]
+fn both_sides_find_each_other_over_the_network() {
+    let mut model = Model::serve();
+    let folder = tempfile::tempdir().unwrap();
+    let config = |name: &str, address: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("[network]\naddresses = [{address:?}]\n")).unwrap();
+        path.display().to_string()
+    };
+    let of_ipv6 = [
+        config("a.toml", "fd00::1/64"),
+        config("b.toml", "fd00::2/64"),
+    ];
+    let flags = words("--perftest write bw -s 64 -n 20");
+    let [listening, connecting] = of_ipv6.each_ref().map(|path| vec!["--config", path]);
+    // The first GID without a configuration is that of IPv4, which the server follows.
+    for configs in [[vec![], vec![]], [listening, connecting]] {
+        let [listening, connecting] = configs;
+        let (server, place) = model.listen(&[&listening[..], &flags].concat());
+        let client = [&connecting[..], &flags, &["-x", "0"]].concat();
+        let client = model.connect(&place, &client).end(LIMIT);
+        client.with(0, "perftest compares no data");
+        server.end(LIMIT).with(0, "perftest compares no data");
+    }
+    let absent = [&flags[..], &["-x", "7"]].concat();
+    let (server, place) = model.listen(&flags);
+    let refused = model.connect(&place, &absent).end(LIMIT);
+    refused.with(2, "-x 7: the device has the GIDs 0, 1");
+    assert_ne!(server.end(LIMIT).code, Some(0));
+    model.is_content();
+}
+
 #[test]
 fn a_timeout_of_acknowledgements_may_be_named() {
     let model = Model::serve();

@@ -2,6 +2,7 @@
 
 use super::*;
 use ringside_pmd::recovery::RecoverError as Error;
+use std::sync::Mutex;
 
 #[derive(Default)]
 struct Seen(Mutex<Vec<String>>);

@@ -194,9 +194,13 @@ impl Rounds {
         }
         self.wakeup = Wakeup::Unknown;
         let supervision = &mut self.supervision;
-        match served.recovering(|| device.recover_in_turn(supervision, cause)) {
+        let supervised = served.recovering(|| device.recover_in_turn(supervision, cause));
+        drop(device);
+        match supervised {
             Supervised::Recovered(report) => {
                 let new = report.life;
+                // Before the program learns of the recovery: then the port answers as before.
+                served.restart_neighbours();
                 tracing::info!(%cause, life = new, took = ?report.took, "the device was recovered");
                 self.events.push(Event::DeviceRecovered { life: new });
                 self.served.note_recovery(life, Ok(&report));
@@ -207,7 +211,6 @@ impl Rounds {
             }
             Supervised::InService | Supervised::Waiting(_) => {}
         }
-        drop(device);
         self.hand_over();
     }
 }

@@ -1,7 +1,9 @@
 //! The device that the program's threads and the housekeeping thread share.
 
 use super::handoff::{EVENTS, Handoff};
+use super::neighbours::Neighbours;
 use crate::sync::Signal;
+use ringside_bus::process::Birth;
 use ringside_pmd::rdma::Event;
 use ringside_pmd::recovery::{FailureCause, RecoverError, RecoveryReport};
 use std::ops::{Deref, DerefMut};
@@ -26,11 +28,10 @@ pub(crate) struct Served {
     told: AtomicU32,
     /// true while a thread recovers the device
     recovering: AtomicBool,
-    /// announces the addresses of the IP stack that runs
-    announcer: Mutex<Option<Announcer>>,
+    /// the IP stack
+    pub(super) neighbours: Mutex<Neighbours>,
+    pub(super) birth: Birth,
 }
-
-type Announcer = Box<dyn Fn() + Send + Sync>;
 
 /// Receives failures and recoveries, on the thread that detects them. An implementation must not
 /// block.
@@ -47,7 +48,10 @@ pub(crate) trait Observer: Send + Sync {
 
 /// Shared use of a device by one thread. The device is recovered only when no other thread uses it,
 /// so drop this value soon.
-pub struct Driver<'d>(RwLockReadGuard<'d, Option<ringside_pmd::Device>>);
+pub struct Driver<'d> {
+    device: RwLockReadGuard<'d, Option<ringside_pmd::Device>>,
+    pub(super) served: &'d Served,
+}
 
 const TAKEN: &str = "only a shutdown takes the device, and that consumes its owner";
 
@@ -55,7 +59,7 @@ impl Deref for Driver<'_> {
     type Target = ringside_pmd::Device;
 
     fn deref(&self) -> &Self::Target {
-        self.0.as_ref().expect(TAKEN)
+        self.device.as_ref().expect(TAKEN)
     }
 }
 
@@ -93,7 +97,8 @@ impl Served {
             observer: OnceLock::new(),
             told: AtomicU32::new(0),
             recovering: AtomicBool::new(false),
-            announcer: Mutex::default(),
+            neighbours: Mutex::default(),
+            birth: Birth::now(),
         })
     }
 
@@ -116,28 +121,6 @@ impl Served {
             && let Some(observer) = self.observer.get()
         {
             observer.release_requested();
-        }
-    }
-
-    /// Sets the call that announces the addresses of the IP stack once the link comes up.
-    pub(crate) fn set_announcer(&self, announcer: impl Fn() + Send + Sync + 'static) {
-        let mut place = self
-            .announcer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *place = Some(Box::new(announcer));
-    }
-
-    /// Announces the addresses again if the link came up in these events.
-    pub(crate) fn announce_after_link_up(&self, events: &[Event]) {
-        let announcer = self
-            .announcer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if events.contains(&Event::PortUp)
-            && let Some(announce) = announcer.as_ref()
-        {
-            announce();
         }
     }
 
@@ -170,7 +153,10 @@ impl Served {
 
     /// Shared use of the device.
     pub(crate) fn driver(&self) -> Driver<'_> {
-        Driver(self.device.read().unwrap_or_else(PoisonError::into_inner))
+        Driver {
+            device: self.device.read().unwrap_or_else(PoisonError::into_inner),
+            served: self,
+        }
     }
 
     /// Exclusive use of the device; `None` if other threads still use it after `limit`.

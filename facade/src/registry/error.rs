@@ -80,7 +80,7 @@ pub enum RegistryError {
     /// A client does not return from a callback. The call continues in the background once it does.
     #[error(
         "client {client} has not returned from {callback} for {device} within {waited_ms} ms; {device} \
-         stays as it is until then. Mend the client, or call again to wait once more"
+         stays as it is until then. Fix the client, or call again to wait once more"
     )]
     ClientBusy {
         /// The client.

@@ -16,7 +16,8 @@ pub(crate) struct End {
 
 /// Opens two functions and connects a queue pair of each.
 pub(crate) fn connected(first: u16) -> [End; 2] {
-    let config = Config::default();
+    let mut config = Config::default();
+    config.model.functions = 8;
     let open = |index: u16| ringside::open(&format!("model:{index}"), &config).unwrap();
     let devices = [open(first), open(first + 1)];
     let made = devices.map(|device| {

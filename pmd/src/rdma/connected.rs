@@ -16,7 +16,7 @@ pub(crate) struct ConnectedInterrupt {
 }
 
 impl ConnectedInterrupt {
-    /// Wakes who waits, as the device would.
+    /// Wakes the waiting thread, as the device would.
     pub(crate) fn wake(&self) {
         if let Err(error) = rustix::io::write(&self.event, &1u64.to_ne_bytes()) {
             tracing::debug!(%error, "the waiting thread was not woken");

@@ -310,8 +310,8 @@ impl MemoryRegion {
         }
     }
 
-    /// The memory; or why not, and the bytes kept. After a refusal the region still has it, and
-    /// while a device that failed was not reset.
+    /// Returns the memory, or the error and the number of kept bytes. After a refusal the region still
+    /// has the memory, also while a device that failed was not reset.
     fn release(&mut self) -> Result<Vec<DmaBuffer>, (RdmaError, usize)> {
         let engine = self.domain.engine();
         // In a child by fork: the region is its parent's.

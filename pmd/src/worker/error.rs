@@ -85,9 +85,9 @@ pub enum AskError {
     /// The worker has stopped. The question was not run and won't be.
     #[error("the worker has stopped; start another")]
     Stopped,
-    /// The worker did not come to the question in time. It was not run and won't be.
+    /// The worker did not start the request in time. It was not run and won't be.
     #[error(
-        "the worker did not come to the question within {} ms and it was withdrawn; its poll or an earlier request takes too long",
+        "the worker did not start the request within {} ms and it was withdrawn; its poll or an earlier request takes too long",
         limit.as_millis()
     )]
     NotBegun {
@@ -96,7 +96,7 @@ pub enum AskError {
     },
     /// The worker was still busy with the question. It runs to its end, its answer is dropped.
     #[error(
-        "the worker ran the question but had no answer within {} ms; its effects remain, only the answer is lost",
+        "the worker ran the request but had no answer within {} ms; its effects remain, only the answer is lost",
         limit.as_millis()
     )]
     NotAnswered {

@@ -43,6 +43,11 @@ impl Run<'_> {
         if self.reuse.wanted {
             result = result.and_then(|()| self.reuse_memory());
         }
+        if self.own.wanted {
+            self.random = Random::split(seed, 0x5_0000_0000 + u64::from(step));
+            result = result.and_then(|()| self.bring_own());
+            self.random = Random::split(seed, 0x6_0000_0000 + u64::from(step));
+        }
         if Random::split(seed, 0xE87B).chance(RUNS_WITH_SCENES) {
             result = result.and_then(|()| self.scenes());
         }

@@ -196,6 +196,7 @@ impl Run<'_> {
             self.destroy_all(side)?;
         }
         self.forget_old_keys(side);
+        let mut own = self.own_memory_again();
         let [first, second] = &mut self.sides;
         let place = if side == 0 { first } else { second };
         if let Some(arenas) = self.ledger.memory.arenas.get_mut(side) {
@@ -205,8 +206,9 @@ impl Run<'_> {
             if let Some(dead) = self.dead_keys.get_mut(side) {
                 dead.extend(ended);
             }
-            place.renew(arenas)?;
+            place.renew(arenas, own.as_mut())?;
         }
+        self.count_own_memory(side);
         if let Some(trouble) = self.ledger.weather.trouble.get_mut(side) {
             *trouble = false;
         }

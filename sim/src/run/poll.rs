@@ -205,6 +205,7 @@ impl Run<'_> {
                 }
                 return self.ledger.contained(side);
             }
+            Event::GidChange { .. } if self.expects_gid_change(side) => return Ok(()),
             Event::Notice { .. } | Event::PeerSuspected { .. } => return Ok(()),
             _ if self.is_troubled_at(side) => return Ok(()),
             _ => "no fault explains it",

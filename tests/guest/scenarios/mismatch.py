@@ -71,7 +71,6 @@ def as_server(stage, guest, case, device):
 
 def both_ends(stage, guest, port, cases, device):
     """Each case with ringside on either end; returns ringside's last lines."""
-    perftest.introduce(stage, guest)
     said = []
     for case in cases:
         for why in (as_client(stage, guest, port, case, device), as_server(stage, guest, case, device)):

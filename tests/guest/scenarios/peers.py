@@ -105,10 +105,6 @@ MESSAGES = 20
 
 def perftest_programs(ours, ours_port, theirs, theirs_port, ringside):
     """Three of Debian's programs beside irdma, ringside as client and as server; returns their number."""
-    told = ours.run(f"ringside info --json --device {FIRST}", 60)
-    mac = re.search(r'"mac": "([0-9a-f:]+)"', told).group(1)
-    link_local = re.search(r"fe80::[0-9a-f:]+", told).group(0)
-    theirs.run(f"ip neigh replace {link_local} lladdr {mac} dev eth0 nud permanent")
     flags = f"-s 65536 -n {MESSAGES}"
     for program, words in PROGRAMS:
         beside = f"{program} -d irdma0 -x 0 -F {flags}"
@@ -177,7 +173,6 @@ def soft_roce(stage):
     first = meeting.ringside_asks(stage, guest, port, SOFT_ROCE, ("-s", "65537"))
     second = meeting.guest_asks(stage, guest, SOFT_ROCE)
     third = meeting.datagrams_with(stage, guest, port, SOFT_ROCE)
-    perftest.introduce(stage, guest)
     for program, words in PROGRAMS:
         # The GID that begins with fe80: from it our side knows the guest's MAC address.
         settings = {"flags": f"-s 4096 -m 1024 -n {MESSAGES}", "gid": 0, "device": "rxe0"}

@@ -29,7 +29,7 @@ const MAX_ROUNDS: u64 = 16;
 
 pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Failure> {
     let plans = plans(run.options).map_err(Failure::usage)?;
-    let (device, mut link) = meet(run, address)?;
+    let (served, mut link) = meet(run, address)?;
     // From here on there is something to lose.
     interrupt::catch()?;
     run.report.driven = driven(run, address, &link);
@@ -40,7 +40,7 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
     writeln!(run.out, "\n{}\n", run.report.driven)?;
     let mut work = Work {
         run: &mut *run,
-        device: &device,
+        device: &served.device,
         began: Instant::now(),
         ready: None,
     };
@@ -50,7 +50,7 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
         work.measure(&mut link, &plans)
     };
     let done = done.and_then(|()| ask(&mut link, Request::End));
-    finish(run, device, done.map_err(|failure| part(link, failure)))
+    finish(run, served, done.map_err(|failure| part(link, failure)))
 }
 
 /// Requests a test, or the end; an error has the peer's reason for a refusal.

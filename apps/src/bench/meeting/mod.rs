@@ -7,6 +7,7 @@ mod client;
 pub(super) mod end;
 pub(super) mod latency;
 mod managed;
+pub(crate) mod neighbours;
 mod server;
 pub(super) mod session;
 mod verify;

@@ -15,7 +15,7 @@ use ringside_rendezvous::Step;
 use std::io::Write;
 
 pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Failure> {
-    let (device, mut link) = meet(run, address)?;
+    let (served, mut link) = meet(run, address)?;
     run.report.driven = driven(run, address, &link);
     run.report.devices = vec![
         address.to_string(),
@@ -23,10 +23,10 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
     ];
     writeln!(run.out, "{}", run.report.driven)?;
     loop {
-        match serve(run, &device, &mut link) {
+        match serve(run, &served.device, &mut link) {
             Ok(true) => {}
-            Ok(false) => return finish(run, device, Ok(())),
-            Err(failure) => return finish(run, device, Err(part(link, failure))),
+            Ok(false) => return finish(run, served, Ok(())),
+            Err(failure) => return finish(run, served, Err(part(link, failure))),
         }
     }
 }

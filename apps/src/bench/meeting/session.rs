@@ -2,6 +2,7 @@
 
 use super::agreement::Test;
 use super::end::{End, Link, Role, Watch};
+use super::neighbours::{Neighbours, Starter};
 use crate::bench::plan::Plan;
 use crate::bench::run::{Run, judge};
 use crate::cli::{Idle, MEETING_PORT, Measure};
@@ -17,8 +18,14 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// A device in service whose port answers ARP and neighbour discovery.
+pub(crate) struct Served {
+    pub(crate) neighbours: Neighbours,
+    pub(crate) device: Device,
+}
+
 /// Brings the function up and finds the other process.
-pub(crate) fn meet(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(Device, Link), Failure> {
+pub(crate) fn meet(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(Served, Link), Failure> {
     let limit = Duration::from_millis(run.config.deadlines.connect_ms);
     let wait = |default: u64| Duration::from_secs(run.options.wait.unwrap_or(default));
     if let Some(place) = &run.options.listen {
@@ -72,14 +79,24 @@ fn resolve(flag: &str, place: &str) -> Result<Vec<SocketAddr>, Failure> {
     Ok(found)
 }
 
-/// Claims the function, pins this thread, and brings the function up.
-fn bring_up(run: &mut Run<'_>, address: &DeviceAddress) -> Result<Device, Failure> {
+/// Claims the function, pins this thread, brings the function up, and serves its network.
+fn bring_up(run: &mut Run<'_>, address: &DeviceAddress) -> Result<Served, Failure> {
     let cores = Cores::choose(&run.options.cores, run.config);
     let function = open(address, run.config)?.function;
-    if let Some(core) = cores.driver {
-        pin_to(core).map_err(Failure::usage)?;
-    }
-    run.bring_up(&function)
+    std::thread::scope(|scope| {
+        let starter = Starter::spawn(scope);
+        if let Some(core) = cores.driver {
+            pin_to(core).map_err(Failure::usage)?;
+        }
+        let device = run.bring_up(&function)?;
+        let neighbours = starter.start(&device);
+        if let Some(trouble) = neighbours.trouble() {
+            let warning = format!("the port answers no ARP: {trouble}");
+            writeln!(run.out, "warning: {warning}")?;
+            run.report.warnings.push(warning);
+        }
+        Ok(Served { neighbours, device })
+    })
 }
 
 /// The line that names the measured device.
@@ -182,9 +199,11 @@ fn reach(peers: &[SocketAddr], wait: Duration) -> Result<Session, SessionError> 
 /// Shuts the device down and prints the final report. No object of the device may be in use.
 pub(crate) fn finish(
     run: &mut Run<'_>,
-    device: Device,
+    served: Served,
     measured: Result<(), Failure>,
 ) -> Result<(), Failure> {
+    let Served { neighbours, device } = served;
+    drop(neighbours);
     let downs = run.take_down([device])?;
     run.finish(measured)?;
     judge(&[], &downs)

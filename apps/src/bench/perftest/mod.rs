@@ -11,7 +11,7 @@ mod records;
 mod talk;
 
 use super::meeting::end::{End, Link, READS, Role};
-use super::meeting::session::{driven, finish, meet};
+use super::meeting::session::{Served, driven, finish, meet};
 use super::pair::{half, stride};
 use super::plan::{Amount, FlagError, MAX_MESSAGE, Plan};
 use super::run::Run;
@@ -23,7 +23,8 @@ use mismatch::{Arrived, check_keys, check_repeated, explained};
 use records::{Keys, gid, mac_of_link_local};
 use ringside_bus::DeviceAddress;
 use ringside_pmd::Device;
-use ringside_pmd::rdma::{Endpoint, QueuePairConfig, RemoteRegion};
+use ringside_pmd::rdma::address::MacAddress;
+use ringside_pmd::rdma::{Endpoint, Gid, QueuePairConfig, RemoteRegion};
 use std::io::Write;
 use std::net::IpAddr;
 use std::time::Instant;
@@ -111,7 +112,7 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
         None => Role::Client,
     };
     let explained = |failure| explained(failure, role, &wanted);
-    let (device, mut link) = meet(run, address).map_err(explained)?;
+    let (served, mut link) = meet(run, address).map_err(explained)?;
     // The peer would take a beat for a record.
     link.beats = false;
     if role == Role::Client {
@@ -123,20 +124,20 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
         format!("perftest at {}", link.session.peer()),
     ];
     writeln!(run.out, "\n{}", run.report.driven)?;
-    let measured = play(run, &device, &mut link, &wanted);
-    finish(run, device, measured.map_err(explained))
+    let measured = play(run, &served, &mut link, &wanted);
+    finish(run, served, measured.map_err(explained))
 }
 
 /// Connects, and does this side's part of the test.
 fn play(
     run: &mut Run<'_>,
-    device: &Device,
+    served: &Served,
     link: &mut Link,
     wanted: &Wanted,
 ) -> Result<(), Failure> {
     let began = Instant::now();
-    let before = Arrived::at(device)?;
-    let (mut end, common, keys) = connect(device, link, run.options, wanted)?;
+    let before = Arrived::at(&served.device)?;
+    let (mut end, common, keys) = connect(served, link, run.options, wanted)?;
     run.report.bring_up_to_rts_milliseconds = began.elapsed().as_secs_f64() * 1e3;
     writeln!(
         run.out,
@@ -156,11 +157,12 @@ fn play(
 
 /// Makes queues, exchanges keys, connects; everything before the measurement.
 fn connect<'d>(
-    device: &'d Device,
+    served: &'d Served,
     link: &mut Link,
     options: &Bench,
     wanted: &Wanted,
 ) -> Result<(End<'d>, Common, Step), Failure> {
+    let device = &served.device;
     let common = talk::agree(link, options.mtu())?;
     let timeout = link.timeout;
     // A server learns first, so it can send from an address of the same kind.
@@ -168,14 +170,14 @@ fn connect<'d>(
         Role::Server => Some(talk::hear_keys(link)?),
         Role::Client => None,
     };
-    let local = local_address(device, options, first.as_ref())?;
+    let local = local_gid(device, options, first.as_ref())?;
     // Small messages go round in a buffer of this length.
     let room = wanted.largest().max(common.cycle_bytes.into());
     let plan = wanted.plan(options, room);
     let shape = |config: QueuePairConfig| {
         config
             .path_mtu(common.mtu)
-            .local_address(local)
+            .gid_index(local.index)
             .outbound_reads(READS)
             .inbound_reads(READS)
             .receiver_not_ready_retries(7)
@@ -189,14 +191,22 @@ fn connect<'d>(
         start_psn: endpoint.start_psn,
         remote_key: half.target().key,
         address: half.target().at((index * stride) as u64).address,
-        gid: gid(local),
+        gid: gid(local.address.address),
     };
     let ours: Vec<_> = half.endpoints().iter().enumerate().map(key).collect();
     let theirs = greet(link, &ours, wanted.greets_twice(), first)?;
     check_keys(&theirs, wanted)?;
     let peers = theirs
         .iter()
-        .map(|keys| endpoint(keys, options, wanted, &common))
+        .map(|keys| {
+            endpoint(
+                keys,
+                local.address.address,
+                (served, options),
+                wanted,
+                &common,
+            )
+        })
         .collect::<Result<Vec<_>, Failure>>()?;
     let targets = theirs.iter().map(|keys| RemoteRegion {
         address: keys.address,
@@ -245,50 +255,66 @@ fn greet_again(
     Ok(())
 }
 
-/// The address to send from: of the peer's kind, else IPv4 if the peer's MAC address is named, else
-/// the link-local one, from which perftest's side finds ours without asking the network.
-fn local_address(device: &Device, options: &Bench, peer: Option<&Keys>) -> Result<IpAddr, Failure> {
+/// The GID to send from: the one that is named; else of the peer's kind, else IPv4 if the peer's MAC
+/// address is named, else the link-local one, which both sides have without a configuration.
+fn local_gid(device: &Device, options: &Bench, peer: Option<&Keys>) -> Result<Gid, Failure> {
+    let all = device.gids()?;
+    if let Some(index) = options.gid_index {
+        let indexes: Vec<_> = all.iter().map(|gid| gid.index.to_string()).collect();
+        let named = all.into_iter().find(|gid| gid.index == index);
+        return named.ok_or_else(|| {
+            Failure::usage(anyhow!(
+                "-x {index}: the device has the GIDs {}",
+                indexes.join(", ")
+            ))
+        });
+    }
     let mapped = peer.map_or(options.peer_mac.is_some(), |keys| {
         keys.ip_address().is_ipv4()
     });
-    let mut addresses = device.local_addresses()?.into_iter();
-    let found = addresses.find(|address| address.is_ipv4() == mapped);
+    let found = all
+        .into_iter()
+        .find(|gid| gid.address.address.is_ipv4() == mapped);
     found.ok_or_else(|| Failure::operation(anyhow!("the device has no address of the peer's kind")))
+}
+
+/// The MAC address of the peer: the named one, that of its link-local GID, or the one that it gives.
+fn mac_of_peer(keys: &Keys, served: &Served, options: &Bench) -> Result<MacAddress, Failure> {
+    let named = options.peer_mac.map(|mac| mac.0);
+    if let Some(mac) = named.or_else(|| mac_of_link_local(keys.gid)) {
+        return Ok(mac);
+    }
+    let found = served.neighbours.mac_of(keys.ip_address());
+    found.map_err(|failure| {
+        failure.and(&format!(
+            "name the MAC address of the peer's GID {} with --peer-mac, or give the peer a GID that begins with fe80 (its -x)",
+            keys.gid
+        ))
+    })
 }
 
 /// The peer's end of a connection.
 fn endpoint(
     keys: &Keys,
-    options: &Bench,
+    local: IpAddr,
+    (served, options): (&Served, &Bench),
     wanted: &Wanted,
     common: &Common,
 ) -> Result<Endpoint, Failure> {
     let address = keys.ip_address();
-    let mapped = options.peer_mac.is_some();
     if wanted.operation == Operation::Read && keys.reads < READS.into() {
         return Err(Failure::usage(anyhow!(
             "the peer lets {} reads be under way, this side has up to {READS}: give the peer -o {READS}",
             keys.reads
         )));
     }
-    let mac = options.peer_mac.map(|mac| mac.0);
-    let mac = mac.or_else(|| mac_of_link_local(keys.gid)).ok_or_else(|| {
-        Failure::usage(anyhow!(
-            "no MAC address follows from the peer's GID {}: name it with --peer-mac, or give the peer a GID that begins with fe80 (its -x)",
-            keys.gid
-        ))
-    })?;
-    if address.is_ipv4() != mapped && options.listen.is_none() {
+    if address.is_ipv4() != local.is_ipv4() {
         return Err(Failure::usage(anyhow!(
-            "the peer's GID {} is not of this side's kind: {}",
-            keys.gid,
-            if mapped {
-                "leave out --peer-mac, or give the peer its IPv4 GID (its -x)"
-            } else {
-                "name the peer's MAC address with --peer-mac, or give the peer its GID that begins with fe80 (its -x)"
-            }
+            "the peer's GID {} is not of the kind of this side's address {local}: name another GID with -x here or there",
+            keys.gid
         )));
     }
+    let mac = mac_of_peer(keys, served, options)?;
     let endpoint = Endpoint {
         queue_pair: keys.queue_pair,
         start_psn: keys.start_psn,

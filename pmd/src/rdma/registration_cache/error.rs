@@ -61,7 +61,7 @@ pub enum CacheError {
          Registered, and invalidate the range again before it is unmapped"
     )]
     InUse {
-        /// How many.
+        /// The number of registrations.
         entries: usize,
     },
     /// The device did not give a region up.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 /// The memory that a receive named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// That of a receive which was posted to the shared queue; or the completion is of a send.
+    /// A receive posted to the shared queue, or a send.
     Posted,
     /// A lent one: the completion's `id` is that of [`SharedReceiveQueue::lend`].
     Lent,

@@ -1,0 +1,75 @@
+//! Starts and ends the IP stack of a device that is shared.
+
+use super::neighbours::{Demand, Neighbours};
+use super::served::{Driver, Served};
+use ringside_pmd::lan::{OpenPort, PortError, PortSettings};
+use ringside_pmd::rdma::Event;
+use std::sync::{MutexGuard, PoisonError};
+
+impl Served {
+    /// The stack. Only in the process that opened the device: in a child by fork the lock may be held
+    /// permanently. No thread waits for exclusive use of the device while it holds this.
+    pub(crate) fn neighbours(&self) -> MutexGuard<'_, Neighbours> {
+        let place = &self.neighbours;
+        place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the stack because the configuration wants it. A device that cannot open packet queues,
+    /// such as one in safe mode, is opened without.
+    pub(crate) fn offer_neighbours(&self) {
+        let offered = self.neighbours().start(&self.driver(), Demand::Offered);
+        if let Err(error) = offered {
+            tracing::warn!(%error, "the port answers no ARP: network.serve has no effect");
+        }
+    }
+
+    /// Starts the stack again after a recovery, if it ran before.
+    pub(crate) fn restart_neighbours(&self) {
+        let mut neighbours = self.neighbours();
+        let demand = neighbours.demand();
+        if demand == Demand::Nothing {
+            return;
+        }
+        if let Err(error) = neighbours.start(&self.driver(), demand) {
+            tracing::warn!(
+                %error,
+                "the port answers no ARP after the recovery; call serve_network once the cause is gone"
+            );
+        }
+    }
+
+    /// Announces the addresses again if the link came up in these events.
+    pub(crate) fn announce_after_link_up(&self, events: &[Event]) {
+        if events.contains(&Event::PortUp)
+            && let Some(running) = self.neighbours().running()
+        {
+            running.announce_again();
+        }
+    }
+}
+
+impl Driver<'_> {
+    /// Opens the port for packets: see [`ringside_pmd::Device::open_port`]. An IP stack that runs only
+    /// because of `network.serve` ends for it, and no recovery starts it again. One that the program
+    /// started, by [`Device::serve_network`](crate::Device::serve_network) or by a call that resolves
+    /// or connects, keeps the port.
+    ///
+    /// Control path. Errors: [`PortError`]; the stack then still runs.
+    pub fn open_port(&self, settings: &PortSettings) -> Result<OpenPort, PortError> {
+        let device: &ringside_pmd::Device = self;
+        let opened = device.open_port(settings);
+        if !matches!(opened, Err(PortError::AlreadyOpen)) || !self.served.birth.is_here() {
+            return opened;
+        }
+        let mut neighbours = self.served.neighbours();
+        if neighbours.demand() != Demand::Offered {
+            return opened;
+        }
+        neighbours.end();
+        device.open_port(settings).inspect_err(|_| {
+            if let Err(error) = neighbours.start(device, Demand::Offered) {
+                tracing::warn!(%error, "the port answers no ARP any more");
+            }
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! The port answers ARP without a call of the program: from the opening, and after a recovery.
+
+use ringside::driver::lan::{PortError, PortSettings};
+use ringside::driver::recovery::{Supervised, Supervision};
+use ringside::model::Fault;
+use ringside::model::function::ResetKind;
+use ringside::prelude::*;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The configuration of a device with this address in 10.20.0.0/16.
+fn config(third: u8, last: u8) -> Config {
+    let mut config = Config::default();
+    config.model.functions = 16;
+    config.network.addresses = vec![format!("10.20.{third}.{last}/24").parse().unwrap()];
+    // A stack starts only where a test says so.
+    config.network.serve = false;
+    config
+}
+
+fn open(index: u16, config: &Config) -> Device {
+    ringside::open(&format!("model:{index}"), config).unwrap()
+}
+
+fn ip(third: u8, last: u8) -> IpAddr {
+    IpAddr::from([10, 20, third, last])
+}
+
+/// Resets a function behind the driver's back, and waits for the event of its recovery.
+fn recovered_from_a_reset(device: &Device, index: usize) {
+    let model = device.model().unwrap();
+    model.with(move |world| world.inject(index, Fault::Reset(ResetKind::Function)));
+    let (end, mut events) = (Instant::now() + LIMIT, Vec::new());
+    while !events.contains(&Event::DeviceRecovered { life: 2 }) {
+        assert!(Instant::now() < end, "no recovery: {events:?}");
+        device.poll_events(&mut events).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The peer asks for the first time after the event, so it knows nothing from before the failure.
+#[test]
+fn a_port_that_was_served_answers_once_a_recovery_is_reported() {
+    let near = open(0, &config(0, 1));
+    let far = open(1, &config(0, 2));
+    near.serve_network().unwrap();
+    recovered_from_a_reset(&near, 0);
+    let found = far.resolve(ip(0, 1)).expect("an answer without a call");
+    assert_eq!(found.mac, near.driver().facts().mac().unwrap());
+}
+
+#[test]
+fn a_recovery_by_the_program_serves_the_network_again() {
+    let mut settings = config(1, 1);
+    settings.housekeeping.thread = false;
+    let near = open(2, &settings);
+    let far = open(3, &config(1, 2));
+    near.serve_network().unwrap();
+    let (mut supervision, mut events) = (
+        Supervision::new(Duration::from_secs(1), Duration::from_secs(1)),
+        Vec::new(),
+    );
+    let model = near.model().unwrap();
+    model.with(|world| world.inject(2, Fault::Reset(ResetKind::Function)));
+    let end = Instant::now() + LIMIT;
+    while !matches!(
+        near.supervise(&mut supervision, &mut events).unwrap(),
+        Supervised::Recovered(_)
+    ) {
+        assert!(Instant::now() < end, "no recovery: {events:?}");
+    }
+    far.resolve(ip(1, 1)).expect("an answer after supervise");
+
+    let third = open(4, &config(1, 3));
+    near.recover().unwrap();
+    third.resolve(ip(1, 1)).expect("an answer after recover");
+}
+
+#[test]
+fn a_device_with_addresses_answers_from_its_opening_on_unless_the_configuration_forbids_it() {
+    let mut served = config(2, 1);
+    served.network.serve = true;
+    let _near = open(5, &served);
+    let far = open(6, &config(2, 2));
+    far.resolve(ip(2, 1)).expect("an answer without a call");
+
+    let mut without_thread = served.clone();
+    without_thread.network.addresses = vec!["10.20.2.4/24".parse().unwrap()];
+    without_thread.housekeeping.thread = false;
+    let silent = [open(7, &config(2, 3)), open(8, &without_thread)];
+    let asked = |last| far.resolve(ip(2, last)).expect_err("no answer");
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| asked(4));
+        asked(3);
+        other.join().unwrap();
+    });
+    drop(silent);
+}
+
+#[test]
+fn a_program_that_opens_the_port_itself_ends_the_stack_of_the_configuration_only() {
+    let mut served = config(3, 1);
+    served.network.serve = true;
+    let near = open(9, &served);
+    let refused = near.driver().open_port(&PortSettings {
+        mtu: 1,
+        ..PortSettings::default()
+    });
+    refused.map(|_| ()).expect_err("an MTU of 1");
+    let far = open(10, &config(3, 2));
+    far.resolve(ip(3, 1)).expect("the stack still runs");
+
+    let port = near.driver().open_port(&PortSettings::default()).unwrap();
+    drop(port);
+    recovered_from_a_reset(&near, 9);
+    // No stack was started again beside the program's port.
+    let port = near.driver().open_port(&PortSettings::default()).unwrap();
+    drop(port);
+    near.serve_network().unwrap();
+    let refused = near.driver().open_port(&PortSettings::default());
+    let refused = refused
+        .map(|_| ())
+        .expect_err("the program wants the stack");
+    assert!(matches!(refused, PortError::AlreadyOpen), "{refused}");
+}
