@@ -172,13 +172,13 @@ fn any_frame(
             path: qp_path.path([2; 6]),
             transport: TransportHeaders {
                 opcode,
-                solicited: random() % 2 == 0,
+                solicited: random().is_multiple_of(2),
                 migrated: true,
                 partition_key: 0xFFFF,
                 forward_congestion: false,
                 backward_congestion: false,
                 destination_qp: QpNumber::new(3),
-                acknowledge_request: random() % 2 == 0,
+                acknowledge_request: random().is_multiple_of(2),
                 psn: Psn::new(0xFF_FFF0 + (random() % 40) as u32),
                 extension,
             },
@@ -425,7 +425,7 @@ fn nothing_that_registers_commands_and_rings_hold_makes_the_engine_panic() {
                     words[3] =
                         words[3] & !(0x3F << 32 | 0xFF_FFF0) | u64::from(opcode.code()) << 32;
                     for word in [2, 4, 5] {
-                        if random() % 2 == 0 {
+                        if random().is_multiple_of(2) {
                             words[word] = BASE + random() % 0x10_0000 * 16;
                         }
                     }
