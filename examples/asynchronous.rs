@@ -33,8 +33,8 @@ impl<'d> Completions<'d> {
         Ok(Self {
             device,
             queue: device.completion_queue(entries)?,
-            // SAFETY: the value owns its descriptor, always names the same one, and is dropped after
-            //         the registration.
+            // SAFETY: the value owns its descriptor, always names the same one, and is dropped
+            //         after the registration.
             interrupts: unsafe { AsyncFd::register(device.interrupts()?) }?,
             ready: VecDeque::new(),
             slept: 0,

@@ -1,5 +1,5 @@
-//! A block device over RDMA, as NVMe over Fabrics has it: commands are sends, data moves by reads and
-//! writes of the target, the answer is a send.
+//! A block device over RDMA, as NVMe over Fabrics has it: commands are sends, data moves by reads
+//! and writes of the target, the answer is a send.
 //!
 //! The host writes and reads blocks at random and compares every byte with a copy of its own.
 //!

@@ -30,8 +30,8 @@ fn main() -> Result<(), Error> {
 
     let domain = left.protection_domain()?;
     let mut completions = left.completion_queue(64)?;
-    // Memory of the program, not of the device: mapped, and held by the region until it is deregistered.
-    // The first half is sent, the second half takes the answer.
+    // Memory of the program, not of the device: mapped, and held by the region until it is
+    // deregistered. The first half is sent, the second half takes the answer.
     let pattern: Vec<u8> = (0..4096_u32).map(|at| (at * 7 + 1) as u8).collect();
     let mut own = pattern.clone();
     own.resize(8192, 0);

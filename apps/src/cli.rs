@@ -175,14 +175,15 @@ pub(crate) struct Bench {
     /// Receives posted on each queue pair [default: 512]
     #[arg(short = 'r', long = "rx-depth", value_name = "COUNT")]
     pub(crate) receive_depth: Option<u32>,
-    /// Send up to this many bytes inside the work request, 0 to 101 [default: 101 for latency, 0 for bandwidth]
+    /// Send up to this many bytes inside the work request, 0 to 101 [default: 101 for latency, 0
+    /// for bandwidth]
     #[arg(short = 'I', long = "inline_size", value_name = "BYTES")]
     pub(crate) inline: Option<u32>,
     /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096 [default: 4096]
     #[arg(short = 'm', long, value_name = "BYTES")]
     pub(crate) mtu: Option<u32>,
-    /// Time without an answer after which a request is repeated: 4.096 us x 2^N, 14 to 18, so 67 ms to
-    /// 1.07 s (the unit of a card's timer is not documented) [default: 14]
+    /// Time without an answer after which a request is repeated: 4.096 us x 2^N, 14 to 18, so 67 ms
+    /// to 1.07 s (the unit of a card's timer is not documented) [default: 14]
     #[arg(short = 'u', long = "qp-timeout", value_name = "N")]
     pub(crate) timeout: Option<u8>,
     /// Report bandwidth in Gb/s instead of MB/s
@@ -191,7 +192,8 @@ pub(crate) struct Bench {
     /// Also write the report as JSON, to ringside-bench.json unless --out_json_file names a file
     #[arg(long = "out_json", alias = "out-json")]
     pub(crate) out_json: bool,
-    /// Write the report as JSON to this file; "-" is standard output, and tables then go to standard error
+    /// Write the report as JSON to this file; "-" is standard output, and tables then go to
+    /// standard error
     #[arg(long = "out_json_file", alias = "out-json-file", value_name = "FILE")]
     pub(crate) out_json_file: Option<PathBuf>,
     /// Show each stage of bring-up
@@ -229,12 +231,12 @@ pub(crate) struct Bench {
     /// every byte; measures nothing (with --connect)
     #[arg(long, requires = "connect")]
     pub(crate) verify_only: bool,
-    /// Connect the queue pairs by the connection manager, as rdma_cm does; memory and steps stay with
-    /// the exchange over TCP (with --listen or --connect)
+    /// Connect the queue pairs by the connection manager, as rdma_cm does; memory and steps stay
+    /// with the exchange over TCP (with --listen or --connect)
     #[arg(short = 'R', long = "connection-manager", conflicts_with_all = ["perftest", "chaos"])]
     pub(crate) manager: bool,
-    /// Use perftest's exchange: the other side is ib_write_bw, ib_read_lat or another of its programs
-    /// (with --listen or --connect; name the operation that it measures)
+    /// Use perftest's exchange: the other side is ib_write_bw, ib_read_lat or another of its
+    /// programs (with --listen or --connect; name the operation that it measures)
     #[arg(long, conflicts_with_all = ["verify_only", "duration"])]
     pub(crate) perftest: bool,
     /// Index of the GID that this side sends from, as --gid-index of perftest

@@ -8,8 +8,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// The largest file that a model makes: its doorbell page, at its place in BAR 0.
 pub(crate) const OF_A_MODEL: u64 = DOORBELL_PAGE + DOORBELL_PAGE_BYTES;
 
-/// Raises the limit of this process as far as it may. Fails if files of `needed` bytes remain too large.
-/// Writes beyond the limit are errors, see [`crate::interrupt::refuse_long_files`].
+/// Raises the limit of this process as far as it may. Fails if files of `needed` bytes remain too
+/// large. Writes beyond the limit are errors, see [`crate::interrupt::refuse_long_files`].
 pub(crate) fn raise(needed: u64) -> Result<(), Failure> {
     let limit = getrlimit(Resource::Fsize);
     let raised = Rlimit {

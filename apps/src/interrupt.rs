@@ -5,7 +5,8 @@
 //! there because `timeout` and shells send a signal to the process and to its group, so that it
 //! comes twice.
 //!
-//! System calls go on after a signal: see [`crate::patience`] for those that wait for another process.
+//! System calls go on after a signal: see [`crate::patience`] for those that wait for another
+//! process.
 
 use crate::failure::Failure;
 use crate::patience::SEEN;

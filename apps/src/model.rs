@@ -48,16 +48,19 @@ pub(crate) struct Serve {
     /// Socket path of a function; give it once for each function, the first is function 0
     #[arg(long = "socket", value_name = "PATH", required = true)]
     pub(crate) sockets: Vec<PathBuf>,
-    /// Number of the first function, from which MAC address and serial number follow: servers whose wires meet need different ones
+    /// Number of the first function, from which MAC address and serial number follow: servers whose
+    /// wires meet need different ones
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub(crate) first: u16,
     /// Let clients map the doorbell page; otherwise each doorbell is a message
     #[arg(long)]
     pub(crate) doorbell_page: bool,
-    /// Accept memory that its owner can cut while it is mapped: a client that does so kills the server
+    /// Accept memory that its owner can cut while it is mapped: a client that does so kills the
+    /// server
     #[arg(long)]
     pub(crate) accept_shrinkable_memory: bool,
-    /// Send accesses outside the mapped memory of a client to the client, so that its IOMMU refuses and reports them; at most 256
+    /// Send accesses outside the mapped memory of a client to the client, so that its IOMMU refuses
+    /// and reports them; at most 256
     #[arg(long)]
     pub(crate) refused_through_client: bool,
     /// Core of the model's thread
@@ -66,13 +69,16 @@ pub(crate) struct Serve {
     /// Microseconds without work before the server sleeps between looks
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 200)]
     pub(crate) spin_us: u64,
-    /// Wire of unix datagrams, one a frame, from LOCAL to REMOTE (QEMU: -netdev dgram); may be repeated
+    /// Wire of unix datagrams, one a frame, from LOCAL to REMOTE (QEMU: -netdev dgram); may be
+    /// repeated
     #[arg(long = "dgram", value_name = "LOCAL,REMOTE")]
     pub(crate) datagram_wires: Vec<DatagramEnds>,
-    /// Wire of UDP datagrams, one a frame, to the model of another host or container; may be repeated
+    /// Wire of UDP datagrams, one a frame, to the model of another host or container; may be
+    /// repeated
     #[arg(long = "wire", value_name = "udp:PEER[:PORT][@[LOCAL][:PORT]]")]
     pub(crate) wires: Vec<OutsideWire>,
-    /// Wire to a TAP interface, created if it is missing; needs CAP_NET_ADMIN or an owner's right; may be repeated
+    /// Wire to a TAP interface, created if it is missing; needs CAP_NET_ADMIN or an owner's right;
+    /// may be repeated
     #[arg(long = "tap", value_name = "NAME")]
     pub(crate) taps: Vec<String>,
     /// Capture every frame on the wire; open it with Wireshark
@@ -84,13 +90,15 @@ pub(crate) struct Serve {
     /// Lose this many of a million frames on the wire, chosen by seed
     #[arg(long, value_name = "PER_MILLION[,SEED]")]
     pub(crate) drop: Option<LostFrames>,
-    /// Give each function a timer, which time stamps of packets come from; Linux's ice needs functions without one
+    /// Give each function a timer, which time stamps of packets come from; Linux's ice needs
+    /// functions without one
     #[arg(long, value_enum, value_name = "ACCESS")]
     pub(crate) timer: Option<Timer>,
     /// Start without the device's own DDP package
     #[arg(long)]
     pub(crate) no_package: bool,
-    /// Start with a fault of a function or of the wire, such as "0:link-down" or "wire:corrupt 1000"; may be repeated
+    /// Start with a fault of a function or of the wire, such as "0:link-down" or "wire:corrupt
+    /// 1000"; may be repeated
     #[arg(long = "fault", value_name = "FUNCTION:FAULT", long_help = fault_help())]
     pub(crate) faults: Vec<FaultAt>,
     /// Control socket to listen on for `ringside model tell`
@@ -99,7 +107,8 @@ pub(crate) struct Serve {
     /// Folder of `ringside run`, whose last program ends the server
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub(crate) users: Option<PathBuf>,
-    /// Write the final report as JSON; "-" is standard output, and the rest then goes to standard error
+    /// Write the final report as JSON; "-" is standard output, and the rest then goes to standard
+    /// error
     #[arg(long, value_name = "FILE|-")]
     pub(crate) report: Option<PathBuf>,
     /// Short for --report -

@@ -27,8 +27,8 @@ pub(crate) struct NoReader;
 pub(crate) struct OutFile(File);
 
 impl OutFile {
-    /// Creates a file, or truncates it. Waits for the reader of a FIFO. Errors: [`NoReader`] after a
-    /// signal.
+    /// Creates a file, or truncates it. Waits for the reader of a FIFO. Errors: [`NoReader`] after
+    /// a signal.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         Self::create_unless(path, seen)
     }
@@ -124,8 +124,8 @@ pub(crate) fn check_distinct<'p>(
     Ok(())
 }
 
-/// Finds out before a long run that a file could not be written after it. Leaves nothing behind, and
-/// does not wait for the reader of a FIFO.
+/// Finds out before a long run that a file could not be written after it. Leaves nothing behind,
+/// and does not wait for the reader of a FIFO.
 pub(crate) fn check_writable(path: &Path) -> io::Result<()> {
     let found = std::fs::metadata(path);
     if is_fifo(path) {

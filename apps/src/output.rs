@@ -46,8 +46,8 @@ impl Write for Stdout {
 /// Bytes that a pipe takes at once if it takes any. Source: Linux `limits.h`, PIPE_BUF.
 const PIPE_BYTES: usize = 4096;
 
-/// True if a write may wait for another process while signals are caught: then the default buffer is
-/// not used, as it is written out at the end without a look at signals.
+/// True if a write may wait for another process while signals are caught: then the default buffer
+/// is not used, as it is written out at the end without a look at signals.
 fn waits_for_reader() -> bool {
     static IS_PIPE: OnceLock<bool> = OnceLock::new();
     let is_pipe = || {

@@ -55,8 +55,8 @@ pub(crate) struct Options {
     /// Every counter of VSI and port, as `ethtool -S` names them
     #[arg(short = 'S', long)]
     statistics: bool,
-    /// The table of the hash that chooses receive queues, eight entries a row, as `ethtool -x` shows it; with
-    /// --json it is always there
+    /// The table of the hash that chooses receive queues, eight entries a row, as `ethtool -x`
+    /// shows it; with --json it is always there
     #[arg(short = 'x', long)]
     hash_table: bool,
     /// Receive queues to open the port with, for the hash table that results

@@ -68,11 +68,12 @@ pub(crate) struct Run {
     /// Run on a model, as without --device
     #[arg(long, conflicts_with = "device")]
     pub(crate) model: bool,
-    /// Port of the model, one of eight: 0 to 7, or from the number of --first on; without it, the first that
-    /// no program uses
+    /// Port of the model, one of eight: 0 to 7, or from the number of --first on; without it, the
+    /// first that no program uses
     #[arg(long, value_name = "NUMBER", conflicts_with = "device")]
     pub(crate) port: Option<u16>,
-    /// Join the wire of the model on another host or in another container; the first program of a model says it
+    /// Join the wire of the model on another host or in another container; the first program of a
+    /// model says it
     #[arg(
         long = "wire",
         value_name = "udp:PEER[:PORT][@[LOCAL][:PORT]]",
@@ -84,7 +85,8 @@ pub(crate) struct Run {
           value_parser = clap::value_parser!(u16).range(0..=MAX_FIRST))]
     pub(crate) first: Option<u16>,
     /// Begin a fault of the model, such as "wire:drop 1000" (of a million frames) or "0:link-down",
-    /// of its first port whatever --first says; it lasts until the last program of the model ends; `ringside model serve --help` lists all
+    /// of its first port whatever --first says; it lasts until the last program of the model ends;
+    /// `ringside model serve --help` lists all
     #[arg(
         long = "fault",
         value_name = "FUNCTION:FAULT",

@@ -149,7 +149,8 @@ pub(crate) fn run_command(options: &Sim) -> Result<(), Failure> {
     let mut lines = summary.trace.iter();
     let traced = match options.json {
         true => {
-            // Standard output holds one JSON value. A trace that cannot be shown is no reason to stop.
+            // Standard output holds one JSON value. A trace that cannot be shown is no reason to
+            // stop.
             let _ = lines.try_for_each(|line| writeln!(std::io::stderr(), "{line}"));
             Ok(())
         }

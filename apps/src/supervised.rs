@@ -124,8 +124,8 @@ pub(crate) struct Brought {
 }
 
 impl Brought {
-    /// Brings the device up and opens the port. The queues are those of the port, then those of each
-    /// VSI.
+    /// Brings the device up and opens the port. The queues are those of the port, then those of
+    /// each VSI.
     pub(crate) fn bring_up(
         function: Arc<dyn Function>,
         address: &DeviceAddress,
@@ -196,8 +196,8 @@ impl Brought {
         }
     }
 
-    /// Errors: the device has taken no reset for a while. A command with this device alone ends then;
-    /// one with several goes on with the others.
+    /// Errors: the device has taken no reset for a while. A command with this device alone ends
+    /// then; one with several goes on with the others.
     pub(crate) fn check_reachable(&self) -> Result<(), Failure> {
         match &self.state {
             State::Lost {

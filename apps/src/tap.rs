@@ -266,8 +266,8 @@ fn carry(
     Ok(())
 }
 
-/// The interrupt of the port's receive queue. Without one, as on a function with few vectors, an idle
-/// interface polls the device.
+/// The interrupt of the port's receive queue. Without one, as on a function with few vectors, an
+/// idle interface polls the device.
 fn interrupt_of(port: &Port) -> Option<ReceiveInterrupt> {
     port.receive_interrupt(&[0]).ok()
 }

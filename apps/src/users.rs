@@ -19,7 +19,8 @@ pub(crate) fn folder() -> Result<PathBuf, Failure> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
     let user = rustix::process::getuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    // Source: XDG Base Directory Specification: a path that is empty or relative is as good as none.
+    // Source: XDG Base Directory Specification: a path that is empty or relative is as good as
+    // none.
     let folder = match runtime.filter(|runtime| runtime.is_absolute()) {
         Some(runtime) => runtime.join("ringside"),
         None => PathBuf::from(format!("/tmp/ringside-{user}")),
@@ -84,8 +85,8 @@ pub(crate) struct DeviceFiles {
 }
 
 impl DeviceFiles {
-    /// Shares the files of `device`, and lets programs that are started from now on hold them. Those
-    /// that a killed command has left are removed.
+    /// Shares the files of `device`, and lets programs that are started from now on hold them.
+    /// Those that a killed command has left are removed.
     pub(crate) fn share(folder: &Path, device: &str) -> Result<Self, Failure> {
         let name = format!("device-{}", device.replace(['/', ':'], "_"));
         let lock_path = folder.join(format!("{name}.lock"));
@@ -244,8 +245,8 @@ impl Watch {
         }
     }
 
-    /// Tells the peers of programs that were killed, and removes their files. True once this model has no program, or is not
-    /// the one that programs of the folder use.
+    /// Tells the peers of programs that were killed, and removes their files. True once this model
+    /// has no program, or is not the one that programs of the folder use.
     pub(crate) fn is_over(&mut self) -> bool {
         let path = self.folder.join("turn");
         let Ok(turn) = locked(&path, FlockOperation::NonBlockingLockExclusive) else {

@@ -423,7 +423,8 @@ fn rules_of_a_port_are_shown_and_those_that_it_refuses_are_named() {
     }
 }
 
-/// `ringside model serve` with one function, and a wire to a socket of the test. Dropping it ends it.
+/// `ringside model serve` with one function, and a wire to a socket of the test. Dropping it ends
+/// it.
 struct Served {
     child: Child,
     wire: UnixDatagram,

@@ -1,4 +1,5 @@
-//! `ringside run` that is killed: its program keeps the model, and the model ends with its last program.
+//! `ringside run` that is killed: its program keeps the model, and the model ends with its last
+//! program.
 
 mod without_verbs;
 

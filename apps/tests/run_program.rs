@@ -1,5 +1,5 @@
-//! The surroundings of a program of `ringside run`: signals, libraries, files, and its model's failure.
-//! The programs of these tests use no verbs.
+//! The surroundings of a program of `ringside run`: signals, libraries, files, and its model's
+//! failure. The programs of these tests use no verbs.
 
 mod without_verbs;
 

@@ -1,4 +1,5 @@
-//! `ringside tap`: two kernels' stacks talk over two ports of one model. Runs in namespaces of its own.
+//! `ringside tap`: two kernels' stacks talk over two ports of one model. Runs in namespaces of its
+//! own.
 
 use ringside_testkit::in_namespaces;
 use serde_json::Value;

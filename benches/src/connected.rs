@@ -94,8 +94,8 @@ pub fn shut_down(devices: [Device; 2]) -> Result<()> {
 /// Time for the probe of the two cores, at most.
 const PROBE: Duration = Duration::from_secs(10);
 
-/// The placement of a program whose driver spins on core 0 and whose model spins on core 1, with the
-/// time of a cache line from one to the other. Call it before both spin.
+/// The placement of a program whose driver spins on core 0 and whose model spins on core 1, with
+/// the time of a cache line from one to the other. Call it before both spin.
 pub fn placement() -> Result<String> {
     let nanoseconds = hand_off(0, 1, PROBE)?;
     Ok(format!(

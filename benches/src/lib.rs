@@ -2,7 +2,8 @@
 //! ordinary memory, and a consumer that only writes completions.
 //!
 //! No device or model takes part in this module, so its figures cover posting and polling alone.
-//! `connected` has two devices on one model; `lan` takes only the function that maps memory from it.
+//! `connected` has two devices on one model; `lan` takes only the function that maps memory from
+//! it.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "devices")]

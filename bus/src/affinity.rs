@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 /// An interrupt was not bound.
 #[derive(Debug, thiserror::Error)]
 pub enum AffinityError {
-    /// The kernel does not list the vector: it is not connected, or /proc belongs to another kernel.
+    /// The kernel does not list the vector: it is not connected, or /proc belongs to another
+    /// kernel.
     #[error(
         "vector {vector} of {address} is not in {path}: connect it first; in a container, mount the host's /proc"
     )]

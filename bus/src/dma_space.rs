@@ -310,8 +310,8 @@ impl DmaSpace {
         }
     }
 
-    /// Reads what lies in one mapping. False where a check of [`DmaSpace::read`] might fail or leave
-    /// a trace, which that call then does; nothing has happened.
+    /// Reads what lies in one mapping. False where a check of [`DmaSpace::read`] might fail or
+    /// leave a trace, which that call then does; nothing has happened.
     #[inline]
     #[must_use]
     pub fn read_plainly(&self, iova: Iova, into: &mut [u8]) -> bool {

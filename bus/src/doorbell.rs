@@ -56,7 +56,8 @@ impl Message {
     }
 }
 
-// SAFETY: `word` points into `mapping`, which is itself `Send + Sync`, and is only used as an atomic.
+// SAFETY: `word` points into `mapping`, which is itself `Send + Sync`, and is only used as an
+// atomic.
 unsafe impl Send for Doorbell {}
 // SAFETY: as above; concurrent atomic stores are allowed.
 unsafe impl Sync for Doorbell {}

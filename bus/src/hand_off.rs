@@ -37,8 +37,8 @@ pub enum HandOffError {
     Threads(String),
 }
 
-/// Measures how long a cache line takes from core `first` to core `second`. Returns nanoseconds, the
-/// median of 20 parts.
+/// Measures how long a cache line takes from core `first` to core `second`. Returns nanoseconds,
+/// the median of 20 parts.
 ///
 /// Takes about a millisecond, and at most `limit`. Call it before other threads spin on the cores,
 /// and from a thread that is not pinned.

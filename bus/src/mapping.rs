@@ -21,8 +21,8 @@ pub(crate) struct RegisterMapping {
     hidden: Option<Hidden>,
 }
 
-// SAFETY: device memory that this value owns; accesses are single volatile or atomic ones, which the
-// bus orders, so they may come from any thread.
+// SAFETY: device memory that this value owns; accesses are single volatile or atomic ones, which
+// the bus orders, so they may come from any thread.
 unsafe impl Send for RegisterMapping {}
 // SAFETY: as above.
 unsafe impl Sync for RegisterMapping {}
@@ -110,8 +110,8 @@ impl RegisterMapping {
 impl Drop for RegisterMapping {
     fn drop(&mut self) {
         drop(self.hidden.take());
-        // SAFETY: `base` and `length` are what mmap returned; every pointer into it is kept together
-        // with a clone of the `Arc` whose last one is being dropped.
+        // SAFETY: `base` and `length` are what mmap returned; every pointer into it is kept
+        // together with a clone of the `Arc` whose last one is being dropped.
         if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) } {
             tracing::warn!(%error, length = self.length, "registers stay mapped");
         }

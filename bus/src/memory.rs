@@ -212,8 +212,8 @@ impl Memory {
     /// map. VFIO with type 1 does not map it for a device, and refuses it.
     ///
     /// # Errors
-    /// [`MemoryError::BadRequest`] for an empty descriptor, and [`MemoryError::System`] if the exporter
-    /// does not tell its size or does not let it be mapped.
+    /// [`MemoryError::BadRequest`] for an empty descriptor, and [`MemoryError::System`] if the
+    /// exporter does not tell its size or does not let it be mapped.
     pub fn from_dma_buf(descriptor: OwnedFd) -> Result<Self, MemoryError> {
         let end = rustix::fs::seek(&descriptor, rustix::fs::SeekFrom::End(0))
             .map_err(|error| system("asking a dma-buf for its size", 0, error))?;
@@ -365,8 +365,8 @@ impl Memory {
     }
 
     /// The file behind the memory, for another process to map. For lent memory it is the file of
-    /// the address space ([`Memory::is_positional`]), if the kernel lets the process open that. Other
-    /// memory of the application has none.
+    /// the address space ([`Memory::is_positional`]), if the kernel lets the process open that.
+    /// Other memory of the application has none.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.0.origin {

@@ -37,7 +37,8 @@ pub enum PinError {
 }
 
 /// The cores that this process may use: the affinity of its main thread as the kernel reports it,
-/// so that pinned threads and isolated cores do not change the answer. Empty if they cannot be read.
+/// so that pinned threads and isolated cores do not change the answer. Empty if they cannot be
+/// read.
 #[must_use]
 pub fn allowed_cores() -> Vec<usize> {
     read_allowed_cores().unwrap_or_default()

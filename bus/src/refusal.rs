@@ -47,8 +47,8 @@ pub enum DmaFault {
         direction: Direction,
     },
     /// Memory of another process is mapped there, but is no longer accessible: the process has
-    /// ended, or has unmapped the memory without telling the device. A kernel driver pins the memory
-    /// instead.
+    /// ended, or has unmapped the memory without telling the device. A kernel driver pins the
+    /// memory instead.
     #[error("{direction} of {length} bytes at {iova} found no memory: {}", reason(*.owner_ended))]
     Gone {
         /// First address.

@@ -412,7 +412,8 @@ pub struct PostRing<B = ()> {
     _records: Records<RECORD_WORDS>,
 }
 
-// SAFETY: the places and records are atomics that `ring` and `_records` keep, which are `Send + Sync`.
+// SAFETY: the places and records are atomics that `ring` and `_records` keep, which are
+// `Send + Sync`.
 unsafe impl<B: Send> Send for PostRing<B> {}
 // SAFETY: as above; the cursor moves by `&mut self` only.
 unsafe impl<B: Sync> Sync for PostRing<B> {}

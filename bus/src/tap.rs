@@ -99,8 +99,8 @@ pub fn open(name: &str) -> Result<OwnedFd, TapError> {
     })?;
     // whole Ethernet frames without a header before them
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
-    // SAFETY: 1. `TUNSETIFF` reads and writes one `struct ifreq`, which is what `request` is, whole and
-    //            initialised, alive and not aliased during the call.
+    // SAFETY: 1. `TUNSETIFF` reads and writes one `struct ifreq`, which is what `request` is, whole
+    //            and initialised, alive and not aliased during the call.
     //         2. the name ends in a zero: it has at most 15 of the 16 bytes.
     //         3. the descriptor is open: `device` owns it.
     let result = unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as _, &mut request) };
@@ -158,9 +158,9 @@ fn request(name: &str) -> Result<libc::ifreq, TapError> {
     Ok(request)
 }
 
-/// Gives the interface `name` its address and MTU, and brings it up; its other flags stay. A value that
-/// it has already is not set again: so a user without CAP_NET_ADMIN can use an interface that root has
-/// set up.
+/// Gives the interface `name` its address and MTU, and brings it up; its other flags stay. A value
+/// that it has already is not set again: so a user without CAP_NET_ADMIN can use an interface that
+/// root has set up.
 ///
 /// # Errors
 /// [`TapError::BadName`], before any request to the kernel; [`TapError::NotSet`] with the command
@@ -186,8 +186,8 @@ pub fn configure(name: &str, mac: [u8; 6], mtu: u16) -> Result<(), TapError> {
         *to = from as libc::c_char;
     }
     let ask = |operation: libc::Ioctl, request: &mut libc::ifreq| {
-        // SAFETY: 1. these operations read and write one `struct ifreq`, which is what `request` is,
-        //            whole, initialised, alive and not aliased during the call.
+        // SAFETY: 1. these operations read and write one `struct ifreq`, which is what `request`
+        //            is, whole, initialised, alive and not aliased during the call.
         //         2. the name ends in a zero: it has at most 15 of the 16 bytes.
         //         3. the descriptor is open: `socket` owns it.
         match unsafe { libc::ioctl(socket.as_raw_fd(), operation, request) } {

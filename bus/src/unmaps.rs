@@ -1,8 +1,8 @@
 //! Ranges of the program's memory that the kernel unmaps, reported through userfaultfd.
 //!
-//! One descriptor and one thread for the process. The thread only reads reports and writes them to a
-//! journal of fixed size; it never allocates or frees. That matters: the kernel holds a thread that
-//! unmaps a watched range until its report is read, and freeing memory may unmap some.
+//! One descriptor and one thread for the process. The thread only reads reports and writes them to
+//! a journal of fixed size; it never allocates or frees. That matters: the kernel holds a thread
+//! that unmaps a watched range until its report is read, and freeing memory may unmap some.
 //!
 //! A thread whose `munmap` has returned finds the range in the journal: the thread of this module
 //! marks the journal as changing before it reads the report that lets `munmap` return.

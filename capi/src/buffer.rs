@@ -19,7 +19,8 @@ pub struct Buffer {
 /// Bytes of a page, at which a buffer begins.
 const PAGE: usize = 4096;
 
-/// Allocates memory; `into` gets its handle. Returns its address, null with `errno` if there is none.
+/// Allocates memory; `into` gets its handle. Returns its address, null with `errno` if there is
+/// none.
 ///
 /// # Safety
 /// `domain` is one of this library and outlives the buffer; `into` is valid.

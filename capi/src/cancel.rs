@@ -1,5 +1,6 @@
-//! Cancellation of threads (`pthread_cancel`). A thread is cancelled where a call of the library sleeps,
-//! and nowhere else in it: the sleep unwinds through frames that expect that, and gives up what they hold.
+//! Cancellation of threads (`pthread_cancel`). A thread is cancelled where a call of the library
+//! sleeps, and nowhere else in it: the sleep unwinds through frames that expect that, and gives up
+//! what they hold.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -31,7 +32,8 @@ type PollFunction = unsafe extern "C-unwind" fn(
 ) -> c_int;
 type ReadFunction = unsafe extern "C-unwind" fn(c_int, *mut c_void, usize) -> isize;
 
-/// Hides a function from the compiler, which takes those of the C library that it knows for ones that never unwind.
+/// Hides a function from the compiler, which takes those of the C library that it knows for ones
+/// that never unwind.
 fn opaque<F>(function: F) -> F {
     std::hint::black_box(function)
 }

@@ -9,9 +9,9 @@ use std::sync::Mutex;
 
 /// Events and a descriptor that is readable while there are some.
 ///
-/// The descriptor is the reading end of a pipe with one byte for each event: programs poll it, and set
-/// it non-blocking themselves. Like those of the kernel it is never writable: programs (infinistore)
-/// that wait for both would find it ready at all times.
+/// The descriptor is the reading end of a pipe with one byte for each event: programs poll it, and
+/// set it non-blocking themselves. Like those of the kernel it is never writable: programs
+/// (infinistore) that wait for both would find it ready at all times.
 pub(crate) struct EventQueue<T> {
     reader: OwnedFd,
     /// The writing end, opened anew for both directions if /proc is there: then bytes of withdrawn
@@ -45,7 +45,8 @@ impl<T> EventQueue<T> {
         }
         // SAFETY: the call above made both for these owners alone.
         let [reader, writer] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
-        // SAFETY: flags and size of a descriptor that is owned here. A pipe of the usual size does, too.
+        // SAFETY: flags and size of a descriptor that is owned here. A pipe of the usual size does,
+        // too.
         unsafe {
             libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES);
             if libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) < 0 {
@@ -86,8 +87,8 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Takes an event: waits for one unless the program made the descriptor non-blocking. `count` is
-    /// called before the event can no longer be withdrawn, so that the destruction of its object
+    /// Takes an event: waits for one unless the program made the descriptor non-blocking. `count`
+    /// is called before the event can no longer be withdrawn, so that the destruction of its object
     /// finds it either here or counted.
     ///
     /// Errors: an errno value, `EAGAIN` and `EINTR` among them.

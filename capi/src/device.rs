@@ -1,6 +1,6 @@
-//! A period of service of the device of this process: from its bring-up, or from a recovery, to the next
-//! failure. Contexts belong to the period that they were opened in, and fail with it; contexts that
-//! are opened after a recovery belong to the next one.
+//! A period of service of the device of this process: from its bring-up, or from a recovery, to the
+//! next failure. Contexts belong to the period that they were opened in, and fail with it; contexts
+//! that are opened after a recovery belong to the next one.
 //!
 //! The process does not shut it down: programs exit without destroying anything, from any thread.
 //! A card is reset by the kernel when its descriptor closes, a model by its server.
@@ -43,7 +43,8 @@ unsafe impl Send for DeviceObject {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceObject {}
 
-/// Returns the device in the form of the public headers. A child of a fork has it at the same address.
+/// Returns the device in the form of the public headers. A child of a fork has it at the same
+/// address.
 pub(crate) fn object() -> *mut ibv_device {
     static OBJECT: OnceLock<DeviceObject> = OnceLock::new();
     (&raw const OBJECT.get_or_init(device_object).public).cast_mut()
@@ -143,7 +144,8 @@ impl Port {
     /// The device, for a call. It is not recovered until the result is dropped.
     ///
     /// # Errors
-    /// `EIO` once the device has failed, also after its recovery: the objects of this period are lost.
+    /// `EIO` once the device has failed, also after its recovery: the objects of this period are
+    /// lost.
     pub(crate) fn device(&self) -> Result<InService<'_>, c_int> {
         let device = self
             .machine
@@ -229,8 +231,8 @@ impl Port {
         }
     }
 
-    /// Looks for the MAC address of a neighbour, or of the router on the way to a peer; asks for it if
-    /// it is new, and does not wait for the answer.
+    /// Looks for the MAC address of a neighbour, or of the router on the way to a peer; asks for it
+    /// if it is new, and does not wait for the answer.
     pub(crate) fn lookup(&self, address: IpAddr) -> Lookup {
         if let Some(group) = multicast_mac(address) {
             return Lookup::Found(group);
@@ -272,7 +274,8 @@ pub(crate) fn present() -> Option<Arc<Port>> {
     PRESENT.get().map(|port| Arc::clone(&lock(port)))
 }
 
-/// The present period of service. The first call of a process opens the device, others wait for that.
+/// The present period of service. The first call of a process opens the device, others wait for
+/// that.
 pub(crate) fn present_or_open(
     open: impl FnOnce() -> Result<Arc<Port>, Failure>,
 ) -> Result<Arc<Port>, Failure> {

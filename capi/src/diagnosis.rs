@@ -64,8 +64,8 @@ pub(crate) fn say(device: &str, text: &str) {
     }
 }
 
-/// Explains a failure on standard error, once, and keeps it for [`ringside_last_error`]. Returns its
-/// errno value.
+/// Explains a failure on standard error, once, and keeps it for [`ringside_last_error`]. Returns
+/// its errno value.
 pub(crate) fn explain(name: &str, failure: &Failure) -> c_int {
     let text = CString::new(format!("{name}: {}", failure.text).replace('\0', "?"));
     LAST.with_borrow_mut(|last| *last = text.unwrap_or_default());
@@ -83,8 +83,9 @@ pub extern "C" fn ringside_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// The reason why the last call of this thread that looked for the device, or opened it, found none: one
-/// line, empty if no call has failed. It lives until the thread makes another call or ends.
+/// The reason why the last call of this thread that looked for the device, or opened it, found
+/// none: one line, empty if no call has failed. It lives until the thread makes another call or
+/// ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringside_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr())

@@ -1,6 +1,7 @@
 //! The housekeeping thread: it sleeps until the device's interrupt, signals completion channels,
-//! reports asynchronous events, and recovers a device that failed. Completion vectors other than the
-//! first have threads of their own. Each period of service of the device has threads of its own.
+//! reports asynchronous events, and recovers a device that failed. Completion vectors other than
+//! the first have threads of their own. Each period of service of the device has threads of its
+//! own.
 
 use crate::abi::event;
 use crate::claim::Failure;
@@ -38,7 +39,8 @@ impl Link {
         link
     }
 
-    /// Looks for reports, which lie behind registers: once in [`SLEEP`], however many interrupts come.
+    /// Looks for reports, which lie behind registers: once in [`SLEEP`], however many interrupts
+    /// come.
     fn look(&mut self, port: &Port, events: &mut Vec<Event>) {
         if self.is_up.is_some() && self.looked.elapsed() < SLEEP {
             return;
@@ -315,7 +317,8 @@ fn report_end(port: &Port, has_failed: bool) {
     if has_failed {
         for queue in registry.completion_queues.values() {
             // The requests of its queue pairs can be polled as flushed.
-            // SAFETY: it is registered, and leaves the registry, which is locked, before it is freed.
+            // SAFETY: it is registered, and leaves the registry, which is locked, before it is
+            // freed.
             unsafe { CompletionObject::of(*queue as *mut _) }.notify();
         }
     }

@@ -1,5 +1,5 @@
-//! The files that the kernel would have about the device: `/sys/class/infiniband`, `/dev/infiniband`,
-//! and of its interface `/sys/class/net/ringside0`.
+//! The files that the kernel would have about the device: `/sys/class/infiniband`,
+//! `/dev/infiniband`, and of its interface `/sys/class/net/ringside0`.
 //!
 //! They are written into the folder that `RINGSIDE_FILES` names, when the device is opened.
 //! `ringside-files.so` (`capi/preload`) has programs find them there. Counters are written again

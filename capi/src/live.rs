@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::Mutex;
 
-/// The kind of an object, in the order in which those of a context end: users before the objects that they use.
+/// The kind of an object, in the order in which those of a context end: users before the objects
+/// that they use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     QueuePair,
@@ -34,7 +35,8 @@ struct Live {
 
 static LIVE: Mutex<BTreeMap<usize, Live>> = Mutex::new(BTreeMap::new());
 
-/// An object is made, which `end` destroys if it is left when its context is closed. Returns its pointer.
+/// An object is made, which `end` destroys if it is left when its context is closed. Returns its
+/// pointer.
 pub(crate) fn enter<T>(object: *mut T, kind: Kind, context: *mut ibv_context, end: End) -> *mut T {
     let context = context as usize;
     lock(&LIVE).insert(object as usize, Live { kind, context, end });

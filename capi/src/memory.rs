@@ -359,12 +359,13 @@ fn leave(domain: *mut ibv_pd) {
 
 /// Changes memory, domain or rights of a region, which keeps its keys.
 ///
-/// Errors: a negative value of `ibv_rereg_mr_err_code`, and `errno`. After a wrong argument, or while
-/// windows are bound to it, the region is as it was; after another error it can only be deregistered.
+/// Errors: a negative value of `ibv_rereg_mr_err_code`, and `errno`. After a wrong argument, or
+/// while windows are bound to it, the region is as it was; after another error it can only be
+/// deregistered.
 ///
 /// # Safety
-/// `region` came from a registration and no request uses it; `domain`, if it is named, is one of this
-/// library; the memory stays until the region is deregistered.
+/// `region` came from a registration and no request uses it; `domain`, if it is named, is one of
+/// this library; the memory stays until the region is deregistered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_rereg_mr(
     region: *mut ibv_mr,

@@ -1,4 +1,5 @@
-//! The port's IP stack: it answers for the device's addresses, and finds the MAC addresses of peers.
+//! The port's IP stack: it answers for the device's addresses, and finds the MAC addresses of
+//! peers.
 
 use ringside_bus::Clock;
 use ringside_connect::Lookup;
@@ -55,7 +56,8 @@ impl Network {
         drop(thread);
     }
 
-    /// The way to a peer; asks by ARP or neighbour discovery, and waits for the answer, 3 s at most.
+    /// The way to a peer; asks by ARP or neighbour discovery, and waits for the answer, 3 s at
+    /// most.
     ///
     /// # Errors
     /// `ETIMEDOUT` without an answer, `EHOSTUNREACH` without a route.
@@ -94,7 +96,8 @@ impl Network {
         self.resolver.announce_again(&self.clock);
     }
 
-    /// Brings the address of a DHCP server into the GID table, and takes one that is lost out of it.
+    /// Brings the address of a DHCP server into the GID table, and takes one that is lost out of
+    /// it.
     pub(crate) fn follow_lease(&self, device: &Device) {
         let Ok(now) = self.resolver.with(|stack| stack.leased()) else {
             return;

@@ -33,8 +33,8 @@ fn name() -> Option<String> {
 /// The present period of service of the device; none if no variable names a device. An error is an
 /// errno value, and was explained on standard error; the next call tries again.
 ///
-/// A child of a fork opens the device for itself: what its parent listed is good there, objects that
-/// its parent made are not.
+/// A child of a fork opens the device for itself: what its parent listed is good there, objects
+/// that its parent made are not.
 pub(crate) fn port() -> Result<Option<Arc<Port>>, c_int> {
     if let Some(port) = device::present() {
         return Ok(Some(port));
@@ -87,7 +87,8 @@ fn count_devices() -> Result<usize, c_int> {
 }
 
 /// Opens the device. Waits a little while another process has it, where that may be the one that
-/// `ringside-files.so` starts for a shell (`capi/preload/helper.c`), or a parent that ends (`daemon`).
+/// `ringside-files.so` starts for a shell (`capi/preload/helper.c`), or a parent that ends
+/// (`daemon`).
 fn open_when_free(name: &str) -> Result<Arc<Port>, Failure> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -104,8 +105,8 @@ fn open_when_free(name: &str) -> Result<Arc<Port>, Failure> {
     }
 }
 
-/// Opens the device, which writes the files, if that was not done. `ringside-files.so` calls it when
-/// a program asks for the interface by name before it has opened a device.
+/// Opens the device, which writes the files, if that was not done. `ringside-files.so` calls it
+/// when a program asks for the interface by name before it has opened a device.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringside_write_files() {
     // A failure was explained on standard error; the interface is then not there.
@@ -212,8 +213,8 @@ pub(crate) fn context_on(
     Ok(live::enter(public, Kind::Context, public, |_| 0))
 }
 
-/// Closes a context, and destroys those of its objects that the program has left: afterwards the device
-/// uses none of the memory that was registered with it.
+/// Closes a context, and destroys those of its objects that the program has left: afterwards the
+/// device uses none of the memory that was registered with it.
 ///
 /// Errors: `EINVAL` if it was closed before.
 ///

@@ -1,5 +1,5 @@
-//! Values that each process makes for itself: a child of a fork has the library's memory, but neither
-//! its threads nor its device.
+//! Values that each process makes for itself: a child of a fork has the library's memory, but
+//! neither its threads nor its device.
 
 use ringside_bus::process::Birth;
 use std::convert::Infallible;
@@ -16,8 +16,8 @@ struct Made<T> {
     value: OnceLock<T>,
 }
 
-/// A value that is made at its first use, and anew in a child of a fork. The parent's value stays in
-/// memory there: objects of the parent refer to it.
+/// A value that is made at its first use, and anew in a child of a fork. The parent's value stays
+/// in memory there: objects of the parent refer to it.
 pub(crate) struct PerProcess<T: 'static> {
     latest: AtomicPtr<Made<T>>,
 }
@@ -68,8 +68,8 @@ impl<T> PerProcess<T> {
         self.latest().1?.value.get()
     }
 
-    /// The value of this process. The first call makes it, others wait for that. After a failure the
-    /// next call tries again.
+    /// The value of this process. The first call makes it, others wait for that. After a failure
+    /// the next call tries again.
     pub(crate) fn get_or_try_init<E>(
         &self,
         make: impl FnOnce() -> Result<T, E>,

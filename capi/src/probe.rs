@@ -27,7 +27,8 @@ pub(crate) fn check(address: usize, length: usize, writes: bool) -> Result<(), c
     touch(end - PAGE, writes)
 }
 
-/// True if every page of the range is mapped, present or not. The kernel answers with a byte a page.
+/// True if every page of the range is mapped, present or not. The kernel answers with a byte a
+/// page.
 fn is_mapped(first: usize, length: usize) -> bool {
     const MOST_PAGES: usize = 64 << 10;
     let mut answers = vec![0; MOST_PAGES.min(length / PAGE)];

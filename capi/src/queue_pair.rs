@@ -166,8 +166,8 @@ fn bounce(domain: &DomainObject, cap: &ibv_qp_cap) -> Result<Option<Bounce>, c_i
     Bounce::make(&context.port, &domain.domain, sends, bytes).map(Some)
 }
 
-/// True if there are completion queues, and if they, the shared receive queue and the domain are of one
-/// context: the kernel's handles name nothing in another one.
+/// True if there are completion queues, and if they, the shared receive queue and the domain are of
+/// one context: the kernel's handles name nothing in another one.
 ///
 /// # Safety
 /// The objects in `init` are of this library, or null.

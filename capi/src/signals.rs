@@ -21,11 +21,12 @@ pub(crate) fn restore_signals(before: &libc::sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
 
-/// The stack for opening a device, which the caller's may be too small for: programs of many threads or
-/// coroutines give them 64 KiB and less.
+/// The stack for opening a device, which the caller's may be too small for: programs of many
+/// threads or coroutines give them 64 KiB and less.
 const STACK_BYTES: usize = 2 << 20;
 
-/// Runs `work` on a thread with a stack of its own. It and the threads that it starts block all signals.
+/// Runs `work` on a thread with a stack of its own. It and the threads that it starts block all
+/// signals.
 pub(crate) fn on_own_thread<T: Send>(work: impl Fn() -> T + Sync) -> T {
     let before = block_signals();
     let outcome = std::thread::scope(|scope| {
@@ -53,8 +54,8 @@ impl Held {
         }
     }
 
-    /// Sleeps until a descriptor is ready, a handler has run, or the limit. Returns the number of ready
-    /// descriptors, or an errno value.
+    /// Sleeps until a descriptor is ready, a handler has run, or the limit. Returns the number of
+    /// ready descriptors, or an errno value.
     pub(crate) fn poll(
         &self,
         sources: &mut [libc::pollfd],

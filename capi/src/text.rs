@@ -124,8 +124,8 @@ pub extern "C" fn ibv_wr_opcode_str(opcode: c_int) -> *const c_char {
     pick(&TEXTS, opcode, c"unknown")
 }
 
-/// Rates that are multiples of 2.5 Gb/s: code and multiple, as rdma-core counts them; those of newer
-/// links by their names. Source: `ibv_rate_to_mult` of rdma-core 65.
+/// Rates that are multiples of 2.5 Gb/s: code and multiple, as rdma-core counts them; those of
+/// newer links by their names. Source: `ibv_rate_to_mult` of rdma-core 65.
 const MULTIPLES: [(c_int, c_int); 15] = [
     (2, 1),
     (5, 2),

@@ -56,9 +56,9 @@ pub(crate) const fn no_attributes(cap: ibv_qp_cap) -> ibv_qp_attr {
     }
 }
 
-/// Attributes that a transition needs, and those that it may change besides. Source: the
-/// transition table of the InfiniBand specification, as the kernel checks it. Alternate paths are not
-/// among them: the kernel refuses them for RoCE.
+/// Attributes that a transition needs, and those that it may change besides. Source: the transition
+/// table of the InfiniBand specification, as the kernel checks it. Alternate paths are not among
+/// them: the kernel refuses them for RoCE.
 fn masks(kind: c_int, from: c_int, to: c_int) -> Option<(c_int, c_int)> {
     use mask::*;
     let reliable = kind == kind::RC;

@@ -1,8 +1,8 @@
 //! Memory windows: the slots behind `ibv_alloc_mw`, `ibv_bind_mw` and `ibv_dealloc_mw`.
 //!
-//! A program binds a window of type 1 by `ibv_bind_mw`, which gives it the next key. It binds one of
-//! type 2 by a request of the send queue, under a key that it names itself. What a bind may open is
-//! judged by the device: the request fails with `IBV_WC_MW_BIND_ERR`.
+//! A program binds a window of type 1 by `ibv_bind_mw`, which gives it the next key. It binds one
+//! of type 2 by a request of the send queue, under a key that it names itself. What a bind may open
+//! is judged by the device: the request fails with `IBV_WC_MW_BIND_ERR`.
 
 use crate::abi::{ibv_mw, ibv_mw_bind, ibv_pd, ibv_qp, ibv_send_wr, request, window};
 use crate::bind;
@@ -79,7 +79,8 @@ pub(crate) unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
 
 /// The slot behind `ibv_bind_mw`: posts a bind of a window of type 1 under its next key.
 ///
-/// Errors: those of `ibv_post_send`; `EPERM` if window and queue pair are of two protection domains.
+/// Errors: those of `ibv_post_send`; `EPERM` if window and queue pair are of two protection
+/// domains.
 ///
 /// # Safety
 /// `pair` and `window` are of this library; `wanted` is valid.

@@ -59,8 +59,8 @@ fn is_missing(tool: &str) {
 /// Exit code of `timeout` if there is no such program.
 const NOT_FOUND: i32 = 127;
 
-/// Runs a program on the library and a model of its own. Under valgrind, model and IP stack share one
-/// processor with it: on a busy machine that takes minutes.
+/// Runs a program on the library and a model of its own. Under valgrind, model and IP stack share
+/// one processor with it: on a busy machine that takes minutes.
 fn run(program: &str, arguments: &[&str]) -> Option<Output> {
     run_with(&[], program, arguments)
 }
@@ -241,7 +241,8 @@ fn a_queue_pair_lets_its_peer_do_what_its_access_flags_say() {
 fn runs_with_and_without_valgrind(program: &str, arguments: &[&str]) {
     let plain = run(program, arguments).expect("the program");
     assert_eq!(succeeded(&plain), "ok\n");
-    // valgrind runs one thread at a time; without fair scheduling, a poll loop keeps the model from running.
+    // valgrind runs one thread at a time; without fair scheduling, a poll loop keeps the model from
+    // running.
     let mut all = vec!["-q", "--fair-sched=try", "--error-exitcode=9"];
     all.extend(["--leak-check=no", program]);
     all.extend(arguments);

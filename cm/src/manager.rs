@@ -121,8 +121,8 @@ impl Manager {
     /// Takes requests for a service at addresses of the node: `None` means all of them.
     ///
     /// `backlog` limits the requests that the program has not answered yet, nor read
-    /// ([`Manager::request_read`]); those beyond are forgotten, and the callers repeat them. Requests of the last [`LISTENER_WAIT`] are taken too:
-    /// take the actions afterwards.
+    /// ([`Manager::request_read`]); those beyond are forgotten, and the callers repeat them.
+    /// Requests of the last [`LISTENER_WAIT`] are taken too: take the actions afterwards.
     ///
     /// Errors: [`ListenError`].
     pub fn listen(

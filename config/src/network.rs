@@ -126,7 +126,8 @@ impl FromStr for LocalAddress {
     }
 }
 
-/// The text is parsed while it is visited, so that a fault has the position of its element in a list.
+/// The text is parsed while it is visited, so that a fault has the position of its element in a
+/// list.
 impl<'de> Deserialize<'de> for LocalAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;

@@ -48,8 +48,9 @@ impl Config {
         }
     }
 
-    /// The logical CPU that the interrupt of a completion event queue is bound to, or the one of the
-    /// device's other events (`None`). `None` if `worker.bind_interrupts` is off, or no CPU is named.
+    /// The logical CPU that the interrupt of a completion event queue is bound to, or the one of
+    /// the device's other events (`None`). `None` if `worker.bind_interrupts` is off, or no CPU is
+    /// named.
     #[must_use]
     pub fn core_of_interrupt(&self, event_queue: Option<u16>) -> Option<u32> {
         if !self.worker.bind_interrupts {
@@ -209,9 +210,10 @@ pub struct NetworkSection {
     pub gateways: Vec<IpAddr>,
     /// True if the port requests an IPv4 address from a DHCP server.
     pub dhcp: bool,
-    /// True if a device that is opened with a housekeeping thread answers ARP and neighbour discovery
-    /// from then on, where `addresses` or `dhcp` give it a network. The IP stack uses the port's queues
-    /// until the program opens the port itself. Without it the program starts the stack.
+    /// True if a device that is opened with a housekeeping thread answers ARP and neighbour
+    /// discovery from then on, where `addresses` or `dhcp` give it a network. The IP stack uses the
+    /// port's queues until the program opens the port itself. Without it the program starts the
+    /// stack.
     pub serve: bool,
 }
 
@@ -347,8 +349,8 @@ pub struct WorkerSection {
     /// The idle time after which a worker yields or sleeps, in us. 0..=1_000_000.
     #[schemars(range(min = 0, max = 1_000_000))]
     pub idle_us: u64,
-    /// True if the interrupt of each worker's completion event queue is bound to its core, and that of
-    /// the housekeeping thread to its own, where these are named. Only of a card; needs root.
+    /// True if the interrupt of each worker's completion event queue is bound to its core, and that
+    /// of the housekeeping thread to its own, where these are named. Only of a card; needs root.
     pub bind_interrupts: bool,
     /// Longest sleep, in ms: work without an interrupt is found at its end. 1..=60_000.
     #[schemars(range(min = 1, max = 60_000))]
@@ -369,8 +371,8 @@ impl Default for WorkerSection {
     }
 }
 
-/// Functions of the model in a process. Each is a card of its own on the model's switch; 64 are more
-/// than a test needs, and their devices open in seconds.
+/// Functions of the model in a process. Each is a card of its own on the model's switch; 64 are
+/// more than a test needs, and their devices open in seconds.
 pub const MAX_FUNCTIONS: u32 = 64;
 
 /// `[model]`

@@ -53,8 +53,8 @@ impl Addresses {
         list
     }
 
-    /// The own address that reaches a peer, where no route says which: the one of the longest prefix
-    /// that holds the peer, else one of its family, link-local if the peer's is.
+    /// The own address that reaches a peer, where no route says which: the one of the longest
+    /// prefix that holds the peer, else one of its family, link-local if the peer's is.
     pub(crate) fn towards(&self, peer: IpAddr) -> Option<IpAddr> {
         let near = self
             .gids

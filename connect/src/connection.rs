@@ -29,9 +29,9 @@ impl Listener {
         Self { shared, id }
     }
 
-    /// The next request, within `wait`; nothing if none came. Returns nothing at once when the device
-    /// is shut down or the manager is dropped: [`Listener::closed`] says so. A failure of the device
-    /// does not end the wait: requests come again once the manager is restored.
+    /// The next request, within `wait`; nothing if none came. Returns nothing at once when the
+    /// device is shut down or the manager is dropped: [`Listener::closed`] says so. A failure of
+    /// the device does not end the wait: requests come again once the manager is restored.
     #[must_use]
     pub fn next(&self, wait: Duration) -> Option<Request> {
         let limit = deadline(wait);
@@ -208,7 +208,8 @@ impl Connection {
         self.bond.peer
     }
 
-    /// Private data of the peer's program: 196 bytes of an answer, 56 of a request, padded with zeros.
+    /// Private data of the peer's program: 196 bytes of an answer, 56 of a request, padded with
+    /// zeros.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.bond.private_data
@@ -248,7 +249,8 @@ impl std::fmt::Debug for Bond {
 }
 
 impl Bond {
-    /// Waits up to `wait` for the end of the connection. True once it is over; [`Bond::end`] says why.
+    /// Waits up to `wait` for the end of the connection. True once it is over; [`Bond::end`] says
+    /// why.
     pub fn wait_for_end(&mut self, wait: Duration) -> bool {
         let limit = deadline(wait);
         let id = self.id;

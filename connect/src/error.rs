@@ -64,8 +64,8 @@ pub enum End {
     Rejected(Reason),
     /// The peer did not answer: the message was repeated, and never confirmed.
     Silent,
-    /// The device of this side failed, and the queue pair with it. The peer is told once the manager is
-    /// restored.
+    /// The device of this side failed, and the queue pair with it. The peer is told once the
+    /// manager is restored.
     DeviceFailed(FailureCause),
     /// The connection manager of this side is closed.
     Closed(Closed),

@@ -2,8 +2,8 @@
 //!
 //! A process that ends sends them itself. One that is killed cannot, so that its peers would wait
 //! for messages until their programs give up; Linux, which outlives its processes, sends DREQ for
-//! them. A process here keeps the messages ready in a file, [`FarewellFile`]. `ringside run`, the model
-//! or the next user of the device takes them out ([`take`]) and sends them ([`say`]).
+//! them. A process here keeps the messages ready in a file, [`FarewellFile`]. `ringside run`, the
+//! model or the next user of the device takes them out ([`take`]) and sends them ([`say`]).
 
 use crate::lookup::Lookup;
 use crate::service::Service;

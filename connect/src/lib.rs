@@ -3,7 +3,8 @@
 //! [`ConnectionManager`] listens and connects by IP address and port, as `rdma_cm` does for C
 //! programs, and interoperates with it: the peer may be a program over librdmacm, on Linux's driver
 //! or on ringside. The protocol is [`ringside_cm`], which does no input or output; this crate gives
-//! it queue pair 1 of a device and a thread. [`Service`], the part below, also serves the C library.
+//! it queue pair 1 of a device and a thread. [`Service`], the part below, also serves the C
+//! library.
 #![forbid(unsafe_code)]
 
 mod addresses;

@@ -19,8 +19,8 @@ pub enum Lookup<T = MacAddress> {
 pub struct NextHop {
     /// MAC address of the peer, or of the router on the way to it.
     pub mac: MacAddress,
-    /// Own address in the network of the next hop. If there is none, the connection manager takes the
-    /// one of the longest prefix that holds the peer.
+    /// Own address in the network of the next hop. If there is none, the connection manager takes
+    /// the one of the longest prefix that holds the peer.
     pub local_address: Option<IpAddr>,
 }
 

@@ -24,8 +24,9 @@ use std::time::Duration;
 ///
 /// A failure of the device ends queue pair 1 and all connections. Each of them is reported as lost
 /// once ([`End::DeviceFailed`](crate::End::DeviceFailed)), and a call that waits for a peer returns
-/// [`ConnectError::DeviceFailed`]. Once the device is in service again, [`ConnectionManager::restore`]
-/// makes queue pair 1 again: listeners go on, and the peers of lost connections are told.
+/// [`ConnectError::DeviceFailed`]. Once the device is in service again,
+/// [`ConnectionManager::restore`] makes queue pair 1 again: listeners go on, and the peers of lost
+/// connections are told.
 pub struct ConnectionManager {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -78,7 +79,8 @@ fn request(shared: &Shared, pair: &QueuePair, path: Path, settings: &Settings) -
 
 impl ConnectionManager {
     /// Takes queue pair 1 of a device, and starts the thread. `resolve` looks for the next hop to a
-    /// peer, from any thread. It must not wait for the peer's answer: [`Lookup::Asked`] has it called again.
+    /// peer, from any thread. It must not wait for the peer's answer: [`Lookup::Asked`] has it
+    /// called again.
     ///
     /// Errors: [`StartError`].
     pub fn start(
@@ -117,13 +119,15 @@ impl ConnectionManager {
     /// replaces the one of [`ConnectionManager::start`]. Does nothing if the device has not failed.
     ///
     /// Listeners go on with the requests that peers send or repeat from now on; a request that
-    /// [`Listener::next`] gave out before the failure can still be accepted, with a queue pair of the
-    /// recovered device. The peers of connections that were lost are told (DREQ, or REJ if the
+    /// [`Listener::next`] gave out before the failure can still be accepted, with a queue pair of
+    /// the recovered device. The peers of connections that were lost are told (DREQ, or REJ if the
     /// connection was not established). A peer that was not reached, and still believes in an old
-    /// connection, is told when it asks: DREP answers its DREQ, and it refuses a request of the same
-    /// queue pair number as stale (REJ 10), which is repeated once it has ended the old connection.
+    /// connection, is told when it asks: DREP answers its DREQ, and it refuses a request of the
+    /// same queue pair number as stale (REJ 10), which is repeated once it has ended the old
+    /// connection.
     ///
-    /// Errors: [`StartError`]; the device is still out of service, for instance. It can be called again.
+    /// Errors: [`StartError`]; the device is still out of service, for instance. It can be called
+    /// again.
     pub fn restore(
         &self,
         device: &Device,
@@ -140,15 +144,16 @@ impl ConnectionManager {
     }
 
     /// The addresses that it listens on and connects from: those of the device's GID table, in its
-    /// order. It follows addresses that are added to the device or removed from it; connections that
-    /// use a removed address stay.
+    /// order. It follows addresses that are added to the device or removed from it; connections
+    /// that use a removed address stay.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.shared.addresses()
     }
 
     /// Listens on an address and a port; on all addresses if it is unspecified. At most `backlog`
-    /// requests wait for [`Listener::next`]; further ones are dropped, and repeated by their senders.
+    /// requests wait for [`Listener::next`]; further ones are dropped, and repeated by their
+    /// senders.
     ///
     /// Errors: [`ListenError`].
     pub fn listen(&self, at: SocketAddr, backlog: usize) -> Result<Listener, ListenError> {
@@ -166,9 +171,9 @@ impl ConnectionManager {
         Ok(Listener::new(Arc::clone(&self.shared), made))
     }
 
-    /// Connects a queue pair to a listener, within `wait`: from the own address in the peer's network
-    /// (or the router's), on its VLAN, unless [`Settings::local_address`] names another one. Address
-    /// and VLAN of the queue pair's configuration are replaced; its priority stays.
+    /// Connects a queue pair to a listener, within `wait`: from the own address in the peer's
+    /// network (or the router's), on its VLAN, unless [`Settings::local_address`] names another
+    /// one. Address and VLAN of the queue pair's configuration are replaced; its priority stays.
     ///
     /// Errors: [`ConnectError`]; the queue pair is destroyed.
     pub fn connect(

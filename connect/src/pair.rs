@@ -28,10 +28,11 @@ pub struct Settings {
     /// side that asks decides it.
     pub path_mtu: Option<u32>,
     /// Least time without an answer before a request is repeated, instead of what the connection
-    /// manager computes: 4.096 us times 2 to the power of this, 0..=31. The side that asks decides it.
+    /// manager computes: 4.096 us times 2 to the power of this, 0..=31. The side that asks decides
+    /// it.
     pub acknowledge_timeout: Option<u8>,
-    /// Own address to connect from, instead of the one in the network of the peer or of the router to
-    /// it. The side that accepts answers from the address that was asked.
+    /// Own address to connect from, instead of the one in the network of the peer or of the router
+    /// to it. The side that accepts answers from the address that was asked.
     pub local_address: Option<IpAddr>,
 }
 
@@ -89,8 +90,8 @@ fn within(what: &'static str, given: u8, most: u8) -> Result<(), RdmaError> {
     })
 }
 
-/// The tag of a queue pair that sends from an address on `vlan`, with the priority of the tag that it
-/// was made with. Without a VLAN a tag stays only if it carries nothing but a priority.
+/// The tag of a queue pair that sends from an address on `vlan`, with the priority of the tag that
+/// it was made with. Without a VLAN a tag stays only if it carries nothing but a priority.
 fn tag(own: Option<u16>, vlan: Option<u16>) -> Option<u16> {
     const NUMBER: u16 = 0xFFF;
     let own = own.unwrap_or(0);
@@ -105,8 +106,8 @@ pub(crate) fn mtu_code(bytes: u32) -> u8 {
     u8::try_from(bytes.clamp(256, 4096).ilog2() - 7).unwrap_or(1)
 }
 
-/// Brings a queue pair from its making to sending, with what both sides agreed on; `vlan` is that of
-/// the own address.
+/// Brings a queue pair from its making to sending, with what both sides agreed on; `vlan` is that
+/// of the own address.
 pub(crate) fn set(
     pair: QueuePair,
     agreed: &Parameters,

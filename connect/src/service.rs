@@ -129,7 +129,8 @@ impl Service {
         &self.domain
     }
 
-    /// The cause for which the device failed, and queue pair 1 with it; `None` while it is in service.
+    /// The cause for which the device failed, and queue pair 1 with it; `None` while it is in
+    /// service.
     pub(crate) fn failure(&self) -> Option<FailureCause> {
         match self.watch.has_failed() {
             true => self.domain.failure(),

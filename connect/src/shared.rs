@@ -218,7 +218,8 @@ impl State {
         }
     }
 
-    /// Takes queue pair 1 out of use if the device failed or is shut down: its connections are over.
+    /// Takes queue pair 1 out of use if the device failed or is shut down: its connections are
+    /// over.
     fn notice_end(&mut self, now: Duration) {
         let (failure, domain) = match &self.gsi {
             Gsi::InService(service) => (service.failure(), service.domain()),
@@ -380,8 +381,8 @@ impl State {
         }
     }
 
-    /// Takes a request that its peer has given up out of those that wait for the program; true if it was
-    /// one.
+    /// Takes a request that its peer has given up out of those that wait for the program; true if
+    /// it was one.
     fn withdraw(&mut self, id: ConnectionId) -> bool {
         self.requests.values_mut().any(|requests| {
             let place = requests.iter().position(|waiting| waiting.id == id);
@@ -566,8 +567,8 @@ impl Shared {
         self.take_leave();
     }
 
-    /// Tells the peers of what is left, waits until the messages have left, not for answers, and gives
-    /// queue pair 1 back.
+    /// Tells the peers of what is left, waits until the messages have left, not for answers, and
+    /// gives queue pair 1 back.
     fn take_leave(&self) {
         let mut state = self.lock();
         let now = self.began.elapsed();

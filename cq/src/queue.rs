@@ -185,8 +185,8 @@ impl CompletionQueue {
     }
 
     /// Carries out the requests of other cores, as the beginning of a poll does. For an owner who
-    /// makes and ends many queue pairs between two polls: at most so many requests wait as the inbox
-    /// has places.
+    /// makes and ends many queue pairs between two polls: at most so many requests wait as the
+    /// inbox has places.
     pub fn take_requests(&mut self) {
         self.read_inbox();
         self.expect();

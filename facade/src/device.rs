@@ -243,9 +243,10 @@ impl Device {
     ///
     /// The first call starts an IP stack on a thread of its own, on the port's only receive and
     /// transmit queue, with the addresses of the GID table and the gateways of `[network]`, unless
-    /// `network.serve` did so when the device was opened. From then on the port answers ARP, neighbour
-    /// discovery and ping for its addresses, also after a recovery of the device. A program that opens
-    /// the port for itself runs [`ringside_stack::Stack`] on a queue of its own instead.
+    /// `network.serve` did so when the device was opened. From then on the port answers ARP,
+    /// neighbour discovery and ping for its addresses, also after a recovery of the device. A
+    /// program that opens the port for itself runs [`ringside_stack::Stack`] on a queue of its own
+    /// instead.
     ///
     /// Control path: takes at most the time of three requests, one second apart. Other calls do not
     /// wait for that. Errors: [`NetworkError`].
@@ -331,8 +332,8 @@ impl Device {
         Ok(ConnectionManager::start(&self.driver(), running.finder())?)
     }
 
-    /// Puts the connection manager into service again after a recovery of the device: its queue pair 1,
-    /// and the IP stack of [`Device::resolve`]. Does nothing if the manager is in service.
+    /// Puts the connection manager into service again after a recovery of the device: its queue
+    /// pair 1, and the IP stack of [`Device::resolve`]. Does nothing if the manager is in service.
     ///
     /// Listeners go on. Connections from before are lost: their ends report
     /// [`End::DeviceFailed`](ringside_connect::End), and their peers are told now. See

@@ -1,4 +1,5 @@
-//! Guide pages: start, memory, threads, several devices, asynchronous programs, packets, storage, errors, recovery, tuning, verbs.
+//! Guide pages: start, memory, threads, several devices, asynchronous programs, packets, storage,
+//! errors, recovery, tuning, verbs.
 
 #[doc = include_str!("../guide/start.md")]
 pub mod start {}

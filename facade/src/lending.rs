@@ -1,10 +1,10 @@
-//! Slices of a region that are lent to requests: each belongs to the program or to one request, and comes
-//! back with the request's completion.
+//! Slices of a region that are lent to requests: each belongs to the program or to one request, and
+//! comes back with the request's completion.
 //!
-//! [`MemoryRegion::slice`] names bytes for a request and leaves it to the program not to touch them until
-//! the request has completed. A program that wants the compiler to see to that divides a region into
-//! [`OwnedSlice`]s: a request takes one by value, and [`Lender::take`] gives it back for the completion.
-//! The other calls do not know of it, and cost nothing more.
+//! [`MemoryRegion::slice`] names bytes for a request and leaves it to the program not to touch them
+//! until the request has completed. A program that wants the compiler to see to that divides a
+//! region into [`OwnedSlice`]s: a request takes one by value, and [`Lender::take`] gives it back
+//! for the completion. The other calls do not know of it, and cost nothing more.
 //!
 //! ```
 //! use ringside::lending::{Lender, OwnedSlice};
@@ -48,7 +48,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of a region that have one owner. The region is deregistered once all of its slices are dropped.
+/// Bytes of a region that have one owner. The region is deregistered once all of its slices are
+/// dropped.
 #[derive(Debug)]
 pub struct OwnedSlice {
     region: Arc<MemoryRegion>,
@@ -195,8 +196,8 @@ type Key = (u32, bool, u64);
 
 /// The slices that requests have. One for the queue pairs of a thread, with a fixed room.
 ///
-/// Slices of a queue pair that is destroyed before its completions were taken stay here until the lender
-/// is dropped.
+/// Slices of a queue pair that is destroyed before its completions were taken stay here until the
+/// lender is dropped.
 #[derive(Debug)]
 pub struct Lender {
     lent: HashMap<Key, OwnedSlice>,
@@ -232,8 +233,8 @@ impl Lender {
         self.lend(key, slice, |piece| queue_pair.receive(id, &[piece]))
     }
 
-    /// Posts a send of the slice. It is signalled whatever `flags` say, since its completion brings the
-    /// slice back. Ring the queue pair's doorbell as after other posts.
+    /// Posts a send of the slice. It is signalled whatever `flags` say, since its completion brings
+    /// the slice back. Ring the queue pair's doorbell as after other posts.
     ///
     /// Errors: [`NotLent`], with the slice.
     pub fn send(
@@ -281,7 +282,8 @@ impl Lender {
         })
     }
 
-    /// Gives back the slice of a request that has completed, with any status; `None` if it has none here.
+    /// Gives back the slice of a request that has completed, with any status; `None` if it has none
+    /// here.
     pub fn take(&mut self, done: &Completion) -> Option<OwnedSlice> {
         self.lent
             .remove(&(done.queue_pair(), done.is_send(), done.id))

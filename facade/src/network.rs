@@ -1,5 +1,5 @@
-//! The IP stack of an opened device: it answers ARP and neighbour discovery for the port's addresses,
-//! and finds the MAC addresses of peers.
+//! The IP stack of an opened device: it answers ARP and neighbour discovery for the port's
+//! addresses, and finds the MAC addresses of peers.
 
 use ringside_bus::Clock;
 use ringside_config::LocalAddress;

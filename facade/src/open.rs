@@ -25,7 +25,8 @@ use std::sync::Arc;
 /// A configuration that [`Config::validate`] refuses is refused here, too.
 ///
 /// Errors: [`OpenError`] has a variant for each remedy. After an error the device is as it was
-/// found, unless [`BringUpError::undo_failures`](ringside_pmd::BringUpError::undo_failures) says otherwise.
+/// found, unless [`BringUpError::undo_failures`](ringside_pmd::BringUpError::undo_failures) says
+/// otherwise.
 pub fn open(address: &str, config: &Config) -> Result<Device, OpenError> {
     open_with(&address.parse()?, config, BringUpOptions::default())
 }

@@ -177,8 +177,8 @@ impl Registry {
         }
     }
 
-    /// Removes a device: every client uninitialises it, in reverse order of registration, then it is
-    /// shut down. Returns the report of the shutdown.
+    /// Removes a device: every client uninitialises it, in reverse order of registration, then it
+    /// is shut down. Returns the report of the shutdown.
     ///
     /// Errors: [`RegistryError::NoSuchDevice`]. [`RegistryError::ClientBusy`] or
     /// [`RegistryError::InUse`] if a client does not return, or a user does not drop the device,

@@ -86,7 +86,8 @@ fn a_link_that_goes_down_with_its_device_is_reported_after_the_recovery() {
     assert_eq!(downs.count(), 1, "{events:?}");
 }
 
-/// The housekeeping thread does not look at the link of a failed device, and the program recovers it.
+/// The housekeeping thread does not look at the link of a failed device, and the program recovers
+/// it.
 #[test]
 fn a_link_that_comes_up_before_a_recovery_by_the_program_is_reported() {
     let mut config = config();

@@ -53,7 +53,8 @@ fn every_call_after_a_shutdown_names_the_shutdown() {
     assert_eq!(counters, Err(PortError::OutOfService));
 }
 
-/// Commands to a device that was reset are not answered: each would be waited for until its deadline.
+/// Commands to a device that was reset are not answered: each would be waited for until its
+/// deadline.
 #[test]
 fn a_shutdown_notices_a_reset_that_nothing_has_noticed_before() {
     let _one = ONE.lock();

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// The end of a wait that failed: what is late is then told with its time.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The longest sleep of the housekeeping thread, and the time between its probes: a status that no timer
-/// of the card decides comes within it.
+/// The longest sleep of the housekeeping thread, and the time between its probes: a status that no
+/// timer of the card decides comes within it.
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// The time of one retry by an acknowledge timeout of code 16: 4.096 us times 2 to the power of 16.
@@ -23,8 +23,8 @@ const TIMEOUT: Duration = Duration::from_micros(268_436);
 /// The model's wait before it repeats a send for which the peer had no receive.
 const NOT_READY: Duration = Duration::from_micros(10_240);
 
-/// The latest time of a status that should come after `expected`, on a busy machine too. A status ten
-/// times too late misses it for each time that is used here.
+/// The latest time of a status that should come after `expected`, on a busy machine too. A status
+/// ten times too late misses it for each time that is used here.
 fn at_most(expected: Duration) -> Duration {
     5 * expected + Duration::from_millis(300)
 }
@@ -253,8 +253,8 @@ fn receiver_not_ready() {
     assert!(took >= NOT_READY, "{took:?}: no retry");
 }
 
-/// The model reports, on request, an event that only the card itself can cause. Its code decides the
-/// status.
+/// The model reports, on request, an event that only the card itself can cause. Its code decides
+/// the status.
 fn by_event(code: AeCode, expected: Status) {
     const SEND_QUEUE: u8 = 5;
     let mut rig = Rig::new();

@@ -121,8 +121,8 @@ fn each_operation_of_verbs_is_here_or_refused_with_a_reason() {
     assert_eq!(listed, OPERATIONS);
 }
 
-/// Calls that the table names, by the method's name: each is in the sources of the driver, of its memory
-/// or of this crate.
+/// Calls that the table names, by the method's name: each is in the sources of the driver, of its
+/// memory or of this crate.
 #[test]
 fn the_calls_that_the_table_names_exist() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

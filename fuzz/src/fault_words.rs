@@ -1,7 +1,7 @@
 //! Faults as the control socket of a model and the command line take them.
 //!
-//! Checked: a fault that was read equals itself after it is written and read again; a refusal can be
-//! printed.
+//! Checked: a fault that was read equals itself after it is written and read again; a refusal can
+//! be printed.
 
 use ringside_model::Fault;
 

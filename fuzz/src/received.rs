@@ -1,9 +1,9 @@
-//! Receive descriptors of the driver's packet queues: words that a device wrote, in any order, with any
-//! length, layout and chain.
+//! Receive descriptors of the driver's packet queues: words that a device wrote, in any order, with
+//! any length, layout and chain.
 //!
-//! Checked: each packet lies in buffers of the pool, has at most five of them, and is as long as they say;
-//! its time stamp is near the device's time; packets that are dropped are counted; each buffer is in
-//! one hand, and comes back once.
+//! Checked: each packet lies in buffers of the pool, has at most five of them, and is as long as
+//! they say; its time stamp is near the device's time; packets that are dropped are counted; each
+//! buffer is in one hand, and comes back once.
 
 use crate::hostile::Rig;
 use crate::source::Source;

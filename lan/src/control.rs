@@ -62,7 +62,8 @@ pub trait QueueControl: Send + Sync {
     fn enable(&self) -> Result<(), StopError>;
     /// Takes the ring from the device. On success the device uses none of its buffers any more.
     fn disable(&self) -> Result<(), StopError>;
-    /// True if the device inserts an outer tag into a packet without an inner one: in double VLAN mode.
+    /// True if the device inserts an outer tag into a packet without an inner one: in double VLAN
+    /// mode.
     fn inserts_outer_tag_alone(&self) -> bool {
         true
     }
@@ -165,8 +166,8 @@ impl Service {
         kept.push(remains);
     }
 
-    /// Memory that the device may still use: it goes back once the device was reset, at once if that
-    /// was confirmed already.
+    /// Memory that the device may still use: it goes back once the device was reset, at once if
+    /// that was confirmed already.
     pub(crate) fn keep_memory(&self, memory: DmaBuffer) {
         let mut kept = self.memory();
         if self.is_released() {

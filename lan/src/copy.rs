@@ -1,9 +1,9 @@
 //! Copies of many buffer numbers at once. Unsafe code.
 //!
-//! A loop of atomic accesses takes five instructions a number. The values of a magazine belong to one
-//! thread: its cache holds it, or it has claimed the cache of a thread that ended. The pool's stacks
-//! and the thread numbers hand magazines over with release and acquire order. So nothing accesses the
-//! values meanwhile, and a plain copy is no race.
+//! A loop of atomic accesses takes five instructions a number. The values of a magazine belong to
+//! one thread: its cache holds it, or it has claimed the cache of a thread that ended. The pool's
+//! stacks and the thread numbers hand magazines over with release and acquire order. So nothing
+//! accesses the values meanwhile, and a plain copy is no race.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::AtomicU32;
@@ -24,7 +24,8 @@ pub(crate) fn copy_all_out(from: &[AtomicU32], to: &mut [u32]) {
 pub(crate) fn copy_all_in(from: &[u32], to: &[AtomicU32]) {
     assert_eq!(from.len(), to.len());
     // SAFETY: same lengths; no overlap: one slice is of atomics, the other is not; no other thread
-    //         accesses the values: see the module. Atomics may be written through a shared reference.
+    //         accesses the values: see the module. Atomics may be written through a shared
+    //         reference.
     unsafe {
         std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr().cast_mut().cast(), to.len());
     }

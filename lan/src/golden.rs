@@ -66,9 +66,9 @@ fn received(vector: &Value, path: PacketPath) -> Vec<Packet> {
     drained(&mut queue)
 }
 
-/// Compares the fields that both decoders fill in. DPDK's plain vector loops decode lengths alone, and its
-/// other vector loops do not look at the bit that says that checksums were looked at, nor at the
-/// second tag.
+/// Compares the fields that both decoders fill in. DPDK's plain vector loops decode lengths alone,
+/// and its other vector loops do not look at the bit that says that checksums were looked at, nor
+/// at the second tag.
 fn same(packet: &Packet, theirs: &Value, decoder: &str, told: &str) {
     let lengths = (packet.length() as u64, packet.segment_count() as u64);
     let expected = (number(theirs, "pkt_len"), number(theirs, "segments"));
@@ -161,8 +161,8 @@ impl Sender {
 /// A frame with the headers that a vector names.
 fn frame(input: &Value, flags: &str, length: usize) -> Vec<u8> {
     let (layer_2, layer_3) = (number(input, "l2") as usize, number(input, "l3") as usize);
-    // Two vectors name options of TCP beyond their packets: without segmentation the device does not
-    // need that length.
+    // Two vectors name options of TCP beyond their packets: without segmentation the device does
+    // not need that length.
     let room = length.saturating_sub(layer_2 + layer_3);
     let layer_4 = (number(input, "l4") as usize).min(room / 4 * 4);
     let mut frame = vec![0; length];

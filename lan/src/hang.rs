@@ -19,8 +19,8 @@ pub struct Hang {
     pub waited: Duration,
 }
 
-/// Watches one transmit queue. Control path: a look every now and then, such as twice a second, by the
-/// core that owns the queue.
+/// Watches one transmit queue. Control path: a look every now and then, such as twice a second, by
+/// the core that owns the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct HangWatch {
     limit: Duration,

@@ -1,18 +1,18 @@
 //! Packet queues: a pool of packet buffers, receive and transmit rings, bursts of owned packets.
 //!
 //! A [`Packet`] is an owned handle to one or more buffers of a [`PacketPool`]. [`ReceiveQueue`]
-//! appends packets to a [`Burst`]; [`TransmitQueue`] takes them from one. Both queues are `Send` and
-//! not `Sync`: each belongs to one core. After the queues have started, nothing here allocates, takes
-//! a lock, logs or makes a system call.
+//! appends packets to a [`Burst`]; [`TransmitQueue`] takes them from one. Both queues are `Send`
+//! and not `Sync`: each belongs to one core. After the queues have started, nothing here allocates,
+//! takes a lock, logs or makes a system call.
 //!
 //! The crate handles rings and descriptors only. Contexts, registers and commands that start and
 //! stop a queue belong to the driver, which gives a [`QueueControl`] to each queue.
 //!
 //! # Trust
-//! A descriptor that the device wrote is untrusted: a length beyond the buffer, an unknown layout or
-//! a chain without end is counted and the packet dropped. The handle to a buffer is exclusive from
-//! the moment that the device reports it done until it is posted or sent again, so its bytes can be
-//! borrowed as slices. [`Packet::bytes`] states the assumption about the device.
+//! A descriptor that the device wrote is untrusted: a length beyond the buffer, an unknown layout
+//! or a chain without end is counted and the packet dropped. The handle to a buffer is exclusive
+//! from the moment that the device reports it done until it is posted or sent again, so its bytes
+//! can be borrowed as slices. [`Packet::bytes`] states the assumption about the device.
 
 mod burst;
 mod control;

@@ -2,13 +2,13 @@
 //! `packet::bytes`, the paths in `vector` and the copies in `copy`, and nothing else of this crate.
 //!
 //! # Why packets may hold a plain pointer
-//! A reference-counted one would cost an atomic read-modify-write for each packet. Instead the pool's
-//! caches count taken and returned buffers, and [`PoolReference::free`] is called only once the last
-//! handle of the pool was dropped, when no buffer is in use: then no packet exists, and none can be
-//! made. A packet that is being dropped accesses the pool for the last time when it stores the
-//! counter of returned buffers, with release order; who frees the pool reads the counters with
-//! acquire order, those of returned buffers first, so that it never counts too few in use. A pool
-//! that is dropped while packets are held waits in a list until they were dropped.
+//! A reference-counted one would cost an atomic read-modify-write for each packet. Instead the
+//! pool's caches count taken and returned buffers, and [`PoolReference::free`] is called only once
+//! the last handle of the pool was dropped, when no buffer is in use: then no packet exists, and
+//! none can be made. A packet that is being dropped accesses the pool for the last time when it
+//! stores the counter of returned buffers, with release order; who frees the pool reads the
+//! counters with acquire order, those of returned buffers first, so that it never counts too few in
+//! use. A pool that is dropped while packets are held waits in a list until they were dropped.
 //!
 //! The pointer is kept as its address, with exposed provenance: the vector paths carry it through
 //! integer registers.
@@ -40,8 +40,9 @@ impl PoolReference {
     /// The pool.
     #[inline(always)]
     pub(crate) fn shared(&self) -> &Shared {
-        // SAFETY: alive: `free` has not been called while a packet, a queue or the pool's own handle
-        //         exists, and only those hold references. Never borrowed exclusively before that.
+        // SAFETY: alive: `free` has not been called while a packet, a queue or the pool's own
+        //         handle exists, and only those hold references. Never borrowed exclusively before
+        //         that.
         unsafe { self.pointer().as_ref() }
     }
 

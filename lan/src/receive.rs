@@ -180,8 +180,8 @@ impl ReceiveQueue {
         self.ring.zero();
         (self.head, self.fill, self.skipping) = (0, 0, false);
         self.control.configure()?;
-        // The register holds the tail of an earlier run: without buffers, `refill` does not write it,
-        // and the device would use descriptors that have no address.
+        // The register holds the tail of an earlier run: without buffers, `refill` does not write
+        // it, and the device would use descriptors that have no address.
         self.tail.ring(0);
         self.state = QueueState::Running;
         self.fill(most);
@@ -195,7 +195,8 @@ impl ReceiveQueue {
 
     /// Takes the ring from the device and gives its buffers back to the pool.
     ///
-    /// Control path. Errors: [`StopError`]; the queue keeps its buffers, and this can be called again.
+    /// Control path. Errors: [`StopError`]; the queue keeps its buffers, and this can be called
+    /// again.
     pub fn stop(&mut self) -> Result<(), StopError> {
         if self.state == QueueState::Stopped {
             return Ok(());
@@ -355,8 +356,8 @@ impl ReceiveQueue {
 
     /// Appends up to `room` packets of any kind; returns their bytes.
     ///
-    /// Not inlined: plain packets, nearly all, do not come here, except for the last of a burst that
-    /// are too few for a vector.
+    /// Not inlined: plain packets, nearly all, do not come here, except for the last of a burst
+    /// that are too few for a vector.
     #[inline(never)]
     fn receive_others(&mut self, burst: &mut Burst, room: usize) -> u64 {
         let before = burst.len();

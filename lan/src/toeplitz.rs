@@ -57,8 +57,8 @@ impl Toeplitz {
     }
 }
 
-/// The symmetric form: both directions of a flow have the same hash. Each word is combined with that
-/// of the other end before it is hashed.
+/// The symmetric form: both directions of a flow have the same hash. Each word is combined with
+/// that of the other end before it is hashed.
 #[derive(Clone, Debug)]
 pub struct SymmetricToeplitz(
     /// The hash beneath.

@@ -69,8 +69,8 @@ pub struct TransmitCounters {
     pub outer_tag_alone: u64,
     /// Packets dropped: of another pool, and this one had no buffers for a copy.
     pub no_buffers: u64,
-    /// Packets in the ring when the queue stopped, and not reported sent. Some may have been sent: the
-    /// device reports the last packet of a burst, for all of it.
+    /// Packets in the ring when the queue stopped, and not reported sent. Some may have been sent:
+    /// the device reports the last packet of a burst, for all of it.
     pub unsent: u64,
 }
 
@@ -109,8 +109,8 @@ pub struct TransmitQueue {
 }
 
 impl TransmitQueue {
-    /// A queue that is stopped, in `memory` of at least 16 bytes a descriptor. Packets of `pool` are
-    /// sent from where they are, others are copied into it.
+    /// A queue that is stopped, in `memory` of at least 16 bytes a descriptor. Packets of `pool`
+    /// are sent from where they are, others are copied into it.
     ///
     /// Errors: [`RingError`], sizes out of range.
     pub fn new(
@@ -207,8 +207,8 @@ impl TransmitQueue {
         Ok(())
     }
 
-    /// Counts the packets that the device has not reported sent. Not inlined: what is inlined here is taken
-    /// from the data path.
+    /// Counts the packets that the device has not reported sent. Not inlined: what is inlined here
+    /// is taken from the data path.
     #[cold]
     #[inline(never)]
     fn count_unsent(&mut self) {
@@ -216,9 +216,10 @@ impl TransmitQueue {
         self.counters.unsent += self.unsent();
     }
 
-    /// Stops the queue and starts it again: what the device stopped by itself, such as its detection
-    /// of malicious drivers, is in service again. Packets in the ring that the device has not sent by
-    /// then are dropped; their buffers go back to the pool. Those not reported sent count as `unsent`.
+    /// Stops the queue and starts it again: what the device stopped by itself, such as its
+    /// detection of malicious drivers, is in service again. Packets in the ring that the device has
+    /// not sent by then are dropped; their buffers go back to the pool. Those not reported sent
+    /// count as `unsent`.
     ///
     /// Control path. Errors: [`StopError`].
     pub fn restart(&mut self) -> Result<(), StopError> {

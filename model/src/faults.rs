@@ -47,8 +47,8 @@ pub enum Fault {
         /// Opcode, or [`ANY_ADMIN_COMMAND`].
         opcode: u16,
     },
-    /// The firmware stops. It continues after a reset of the function or after the end of the fault;
-    /// then its answers are late.
+    /// The firmware stops. It continues after a reset of the function or after the end of the
+    /// fault; then its answers are late.
     FirmwareStall,
     /// CQP creation is answered with the error bit.
     ControlQueueCreationFails,
@@ -106,9 +106,9 @@ pub enum Fault {
         /// Bytes, those that are mapped already included.
         bytes: u64,
     },
-    /// The host refuses the function's accesses to memory, as an IOMMU would. The operation fails: a
-    /// message fails its queue pair, a completion its completion queue. Rings of commands and events
-    /// stop, and PFINT_OICR reports PCI_EXCEPTION.
+    /// The host refuses the function's accesses to memory, as an IOMMU would. The operation fails:
+    /// a message fails its queue pair, a completion its completion queue. Rings of commands and
+    /// events stop, and PFINT_OICR reports PCI_EXCEPTION.
     DmaRefused(Refusal),
     /// The host memory cache reports an error, once: PFHMC_ERRORINFO and PFHMC_ERRORDATA describe
     /// it, and the cause HMC_ERR is raised. A driver is expected to reset the function.

@@ -227,8 +227,8 @@ impl LanEngine {
         self.spares.keep(frame);
     }
 
-    /// Receives the frames that were for the wire: the MAC returns them. The number of those that no
-    /// receiver accepts.
+    /// Receives the frames that were for the wire: the MAC returns them. The number of those that
+    /// no receiver accepts.
     pub(crate) fn return_frames(&mut self, context: &mut Context<'_>) -> u64 {
         let mut unclaimed = 0;
         for _ in 0..PACKETS_BURST {

@@ -40,8 +40,8 @@ fn changed<T: Debug + PartialEq>(what: &'static str, before: &T, now: &T) -> Lef
     }
 }
 
-/// All but the unit of interrupt intervals, which is one for all functions of a card: drivers set it
-/// and leave it. Source: ice `ice_base.c`, `ice_cfg_itr_gran`.
+/// All but the unit of interrupt intervals, which is one for all functions of a card: drivers set
+/// it and leave it. Source: ice `ice_base.c`, `ice_cfg_itr_gran`.
 fn own(registers: &[(u64, u32)]) -> Vec<(u64, u32)> {
     let own = registers.iter().filter(|(at, _)| *at != INTERRUPT_CONTROL);
     own.copied().collect()

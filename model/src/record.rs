@@ -2,8 +2,8 @@
 //! queue pair with their buffers, events, register writes and resets, in the order in which the
 //! model met them.
 //!
-//! Nothing is recorded unless [`World::record`](crate::World::record) was called, and nothing of the
-//! data path ever is: no doorbell, no work queue element, no completion of a queue pair.
+//! Nothing is recorded unless [`World::record`](crate::World::record) was called, and nothing of
+//! the data path ever is: no doorbell, no work queue element, no completion of a queue pair.
 //!
 //! `docs/recording.md` describes the format of the file; [`text`] writes and reads it.
 

@@ -56,8 +56,8 @@ pub struct SwitchCounters {
     /// Frames that could not be turned into bytes or back.
     pub malformed: u64,
     /// RoCEv2 packets with a wrong invariant CRC or transport header that the RDMA engine of a
-    /// function would have got, once for each. Datagrams to its port that are for a VSI without RDMA,
-    /// or for all stations, are delivered as others are.
+    /// function would have got, once for each. Datagrams to its port that are for a VSI without
+    /// RDMA, or for all stations, are delivered as others are.
     pub damaged: u64,
     /// Frames that a full port outside did not take.
     pub no_room: u64,

@@ -91,7 +91,8 @@ impl World {
     }
 
     /// Frames that left a function during a request arrive before the next request to any function:
-    /// those of a queue pair that was stopped do not reach the next one with the number of its peer.
+    /// those of a queue pair that was stopped do not reach the next one with the number of its
+    /// peer.
     fn deliver_sent(&mut self, index: usize) {
         let now = self.now;
         for _ in 0..BURSTS_OF_REQUEST {
@@ -138,8 +139,8 @@ impl World {
     /// The time that a thread may sleep now, after its world had nothing to do for `idle`.
     ///
     /// Doorbells in memory do not wake it. So it sleeps a hundredth of the idle time, which delays
-    /// the first doorbell by as much at most, and 1 ms at the most; not beyond the next timer. `shortest`
-    /// precedes all three.
+    /// the first doorbell by as much at most, and 1 ms at the most; not beyond the next timer.
+    /// `shortest` precedes all three.
     #[must_use]
     pub fn nap(&self, now: Instant, idle: Duration, shortest: Duration) -> Duration {
         let nap = (idle / IDLE_FOR_NAP).min(LONGEST_NAP);
@@ -199,7 +200,8 @@ impl World {
             .unwrap_or_default()
     }
 
-    /// Every remark so far of function `index`: accesses that the model does not do as a card would.
+    /// Every remark so far of function `index`: accesses that the model does not do as a card
+    /// would.
     #[must_use]
     pub fn remarks(&self, index: usize) -> Vec<Breach> {
         self.functions
@@ -220,8 +222,8 @@ impl World {
         Some(self.functions.get(index)?.snapshot(self.spaces.get(index)?))
     }
 
-    /// Asks the driver of function `index` to release it, as vfio-pci does before a driver is unbound
-    /// or the device unplugged. False if the driver has not connected the request.
+    /// Asks the driver of function `index` to release it, as vfio-pci does before a driver is
+    /// unbound or the device unplugged. False if the driver has not connected the request.
     pub fn request_release(&self, index: usize) -> bool {
         let function = self.functions.get(index);
         function.is_some_and(|function| function.request_release())

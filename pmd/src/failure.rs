@@ -31,8 +31,8 @@ pub enum FailureCause {
     },
     /// Memory of the card failed, uncorrectably. Source: `PFINT_OICR`, ECC_ERR.
     MemoryError,
-    /// The bus refused the card something, its accesses to memory for instance. Source: `PFINT_OICR`,
-    /// PCI_EXCEPTION; ice `ice_main.c`, `ice_misc_intr`, resets the function as well.
+    /// The bus refused the card something, its accesses to memory for instance. Source:
+    /// `PFINT_OICR`, PCI_EXCEPTION; ice `ice_main.c`, `ice_misc_intr`, resets the function as well.
     PciException,
     /// The RDMA engine reported that the whole function failed. Source: irdma `defs.h`,
     /// IRDMA_AE_RESERVED and neighbours; see [`ringside_spec::rdma::ae_codes::AeCode`].

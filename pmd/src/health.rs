@@ -68,8 +68,8 @@ pub(crate) fn look(
     try_look(registers, baseline, control_queue).unwrap_or(Some(FailureCause::Gone))
 }
 
-/// A thread that waits for an answer of the RDMA engine, and reads registers now and then which show
-/// that none will come. A read of them clears nothing.
+/// A thread that waits for an answer of the RDMA engine, and reads registers now and then which
+/// show that none will come. A read of them clears nothing.
 pub(crate) struct Lookout {
     /// none: it reads nothing
     baseline: Option<Baseline>,

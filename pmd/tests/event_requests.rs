@@ -1,10 +1,10 @@
-//! A thread that polls and sleeps, and the thread that takes the device's events and wakes it, in every
-//! order of their steps.
+//! A thread that polls and sleeps, and the thread that takes the device's events and wakes it, in
+//! every order of their steps.
 //!
 //! `src/rdma/event_request.rs` is read here with loom's atomics. The claim: a thread that has armed
 //! its completion queue and found it empty is woken by the next completion. It is shown able to
-//! fail: if the taker wakes the thread before it ends the request, or the thread does not poll again
-//! after it has armed, a completion waits and no event comes.
+//! fail: if the taker wakes the thread before it ends the request, or the thread does not poll
+//! again after it has armed, a completion waits and no event comes.
 
 #[allow(dead_code, unreachable_pub)] // the crate uses the rest
 #[path = "../src/rdma/event_request.rs"]
@@ -81,8 +81,9 @@ impl Queue {
     }
 }
 
-/// Takes an event as [`Device::poll_completion_events`](ringside_pmd::Device::poll_completion_events)
-/// and its caller do.
+/// Takes an event as
+/// [`Device::poll_completion_events`](ringside_pmd::Device::poll_completion_events) and its caller
+/// do.
 fn serve(queue: &Queue) {
     if queue.take_event() {
         queue.request.end();

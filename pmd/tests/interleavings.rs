@@ -1,8 +1,8 @@
 //! A worker that takes mail and falls asleep while others send, in every order of their steps.
 //!
-//! `src/worker/flags.rs` is read here with loom's atomics. The claim: what was sent is taken in the next
-//! round, or the worker is awake, or its alarm is set. It is shown able to fail: a worker that looks
-//! whether there is mail and then says that it sleeps, in two steps, sleeps on a request.
+//! `src/worker/flags.rs` is read here with loom's atomics. The claim: what was sent is taken in the
+//! next round, or the worker is awake, or its alarm is set. It is shown able to fail: a worker that
+//! looks whether there is mail and then says that it sleeps, in two steps, sleeps on a request.
 
 #[allow(dead_code, unreachable_pub)] // the crate uses the rest
 #[path = "../src/worker/flags.rs"]

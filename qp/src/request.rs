@@ -11,7 +11,8 @@ use ringside_spec::verbs::{Fragment, MAX_QUANTA, Quantum, SendHeader, SendOpcode
 use std::ops::BitOr;
 use thiserror::Error;
 
-/// Bytes of the longest message: 2^31 - 1. Source: irdma `icrdma_hw.c`, ICRDMA_MAX_OUTBOUND_MSG_SIZE.
+/// Bytes of the longest message: 2^31 - 1. Source: irdma `icrdma_hw.c`,
+/// ICRDMA_MAX_OUTBOUND_MSG_SIZE.
 pub const MAX_MESSAGE_BYTES: u64 = ringside_spec::rdma::limits::MAX_MESSAGE_BYTES as u64;
 
 /// The flags of a request. Combine with `|`.

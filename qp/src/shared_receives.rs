@@ -1,9 +1,10 @@
 //! Receives shared by many queue pairs: a pool of buffers that feeds their receive queues.
 //!
 //! The E810 has no shared receive queue. This pool keeps each member's own receive queue filled up
-//! to a window, and keeps receives back for members to come: see `windows`. A receive that a member's message consumed is replaced by the next one posted, or
-//! by one from the pool once half a window is missing. Receives that a failed member did not use
-//! return to the pool, so each receive completes exactly once.
+//! to a window, and keeps receives back for members to come: see `windows`. A receive that a
+//! member's message consumed is replaced by the next one posted, or by one from the pool once half
+//! a window is missing. Receives that a failed member did not use return to the pool, so each
+//! receive completes exactly once.
 //!
 //! The member's completion queue reports which member consumed a buffer. Call
 //! [`SharedReceives::consumed`] for each receive that completes.
@@ -230,8 +231,8 @@ impl SharedReceives {
         self.last != NO_QUEUE_PAIR && self.last != USE_LIST
     }
 
-    /// Notes that a receive of this queue pair completed with an error of its own: the queue pair has
-    /// failed. It gets no further receives of the pool, which it could not use.
+    /// Notes that a receive of this queue pair completed with an error of its own: the queue pair
+    /// has failed. It gets no further receives of the pool, which it could not use.
     #[cold]
     pub fn failed(&mut self, queue_pair: u32) {
         if self.is_lending() || !is_member(&self.members, queue_pair) {
@@ -389,8 +390,8 @@ impl SharedReceives {
     }
 
     /// Returns to the pool a receive of this queue pair that was flushed unused. The queue pair
-    /// gets no further receives. `position` counts the receives that completed on it before. Nothing
-    /// returns if the receive was lent. False if the queue pair is not a member.
+    /// gets no further receives. `position` counts the receives that completed on it before.
+    /// Nothing returns if the receive was lent. False if the queue pair is not a member.
     pub fn returned(&mut self, queue_pair: u32, id: u64, position: u64) -> bool {
         if self.is_lent(queue_pair) {
             return true;

@@ -104,7 +104,8 @@ pub struct RequesterConfig {
     pub outstanding_reads: u8,
     /// Tries after the first without progress before giving up. Context `w16[53:48]`.
     pub retry_limit: u8,
-    /// The same for a receiver that is not ready; [`RETRY_FOREVER`] = no limit. Context `w16[56:54]`.
+    /// The same for a receiver that is not ready; [`RETRY_FOREVER`] = no limit. Context
+    /// `w16[56:54]`.
     pub not_ready_retry_limit: u8,
     /// The wait for an answer before a packet is sent again.
     pub retransmit_after: Duration,

@@ -229,7 +229,8 @@ impl Requester {
     }
 
     /// Stops it because the host could not place the bytes of this request's response, which
-    /// [`Requester::on_response`] gave last. The request is not complete then: a flush starts with it.
+    /// [`Requester::on_response`] gave last. The request is not complete then: a flush starts with
+    /// it.
     #[cold]
     pub fn refuse_placement(&mut self, token: u32) {
         // Local work behind it counts as done, too.

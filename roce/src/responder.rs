@@ -250,8 +250,9 @@ impl<G: Copy> Responder<G> {
     }
 
     /// Ends it: nothing is taken any more. A refusal that has not left yet still leaves, with the
-    /// read responses ahead of it, since the peer would wait for it. So does an acknowledgement with
-    /// nothing ahead of it: the owner may know that the message has come. No other answer does.
+    /// read responses ahead of it, since the peer would wait for it. So does an acknowledgement
+    /// with nothing ahead of it: the owner may know that the message has come. No other answer
+    /// does.
     pub fn stop(&mut self) {
         self.phase = Phase::Stopped;
         match self.pending {
@@ -285,8 +286,8 @@ impl<G: Copy> Responder<G> {
 
     /// Reports that the placement of the last [`Responder::on_request`] could not be carried out:
     /// the packet counts as refused, the peer gets a NAK and the responder stops. `received` is the
-    /// message that the packet completed, if it did. Its receive request counts as open again, so that
-    /// a flush names it.
+    /// message that the packet completed, if it did. Its receive request counts as open again, so
+    /// that a flush names it.
     ///
     /// Returns the fault to report.
     pub fn refuse_placement(

@@ -39,13 +39,13 @@ const SOCKETS_EVERY_ACTIVE: Duration = Duration::from_micros(2);
 /// The time after a message in which further messages are expected.
 const ACTIVE_FOR: Duration = Duration::from_micros(200);
 
-/// The shortest sleep of a server with clients; a message ends a sleep, a doorbell in memory does not:
-/// see [`World::nap`]. Where more processes poll than there are cores, the server loses its core for longer
-/// than it spins, and work is there as soon as it sleeps: the shortest is short.
+/// The shortest sleep of a server with clients; a message ends a sleep, a doorbell in memory does
+/// not: see [`World::nap`]. Where more processes poll than there are cores, the server loses its
+/// core for longer than it spins, and work is there as soon as it sleeps: the shortest is short.
 const NAP: Duration = Duration::from_micros(5);
 
-/// The longest time without a look at every socket, for what no socket tells: the end of the patience with
-/// a client that was refused.
+/// The longest time without a look at every socket, for what no socket tells: the end of the
+/// patience with a client that was refused.
 const LOOK_WITHIN: Duration = Duration::from_millis(20);
 
 /// Rounds without work between two readings of the clock, which takes as long as a round does.

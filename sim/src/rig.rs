@@ -255,8 +255,8 @@ impl Side {
         Ok((side, arenas))
     }
 
-    /// Makes all objects again on a recovered device; memory keeps its content. `own` draws the regions
-    /// that get the application's memory now, with the same content.
+    /// Makes all objects again on a recovered device; memory keeps its content. `own` draws the
+    /// regions that get the application's memory now, with the same content.
     pub(crate) fn renew(
         &mut self,
         arenas: &mut [Arena],

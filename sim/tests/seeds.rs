@@ -147,10 +147,10 @@ fn short_runs_that_once_found_something_keep_all_rules() {
     }
 }
 
-/// With a trace every packet is a frame of its own. Without one, and without faults of frames, short
-/// writes need none. Of a longer message several packets travel together, between which no other
-/// queue pair has its turn: the order of completions may differ. Among these seeds it does in runs
-/// with long messages only.
+/// With a trace every packet is a frame of its own. Without one, and without faults of frames,
+/// short writes need none. Of a longer message several packets travel together, between which no
+/// other queue pair has its turn: the order of completions may differ. Among these seeds it does in
+/// runs with long messages only.
 #[test]
 fn a_trace_changes_nothing() {
     let mut compared = 0;

@@ -12,8 +12,8 @@ const DESCRIPTORS: u16 = 9;
 
 /// One receive and one transmit queue as a device of smoltcp.
 ///
-/// Frames without a VLAN tag only: those whose tag the device has removed are dropped. Checksums are
-/// smoltcp's. While the transmit ring is full, received frames wait in the receive queue.
+/// Frames without a VLAN tag only: those whose tag the device has removed are dropped. Checksums
+/// are smoltcp's. While the transmit ring is full, received frames wait in the receive queue.
 #[derive(Debug)]
 pub struct QueueDevice {
     queues: Queues,
@@ -60,8 +60,8 @@ impl Queues {
         capabilities
     }
 
-    /// True if one more frame can be sent. Asked before a packet is taken from the receive queue: its
-    /// answer needs the room, and smoltcp does not give a packet back.
+    /// True if one more frame can be sent. Asked before a packet is taken from the receive queue:
+    /// its answer needs the room, and smoltcp does not give a packet back.
     pub(crate) fn has_room(&mut self) -> bool {
         if self.transmit.room() < DESCRIPTORS {
             self.transmit.reclaim();
@@ -97,8 +97,8 @@ impl Queues {
 }
 
 impl QueueDevice {
-    /// A device for frames of up to `mtu` bytes behind the Ethernet header: 68 or more, the least of
-    /// IPv4. smoltcp panics at less.
+    /// A device for frames of up to `mtu` bytes behind the Ethernet header: 68 or more, the least
+    /// of IPv4. smoltcp panics at less.
     #[must_use]
     pub fn new(receive: ReceiveQueue, transmit: TransmitQueue, mtu: u16) -> Self {
         let queues = Queues::new(receive, transmit, mtu);

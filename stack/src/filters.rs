@@ -236,8 +236,8 @@ impl Filters {
 }
 
 impl Drop for Filters {
-    /// Removes the filters of a stack that was dropped or did not start. In a child by fork they are
-    /// the parent's.
+    /// Removes the filters of a stack that was dropped or did not start. In a child by fork they
+    /// are the parent's.
     fn drop(&mut self) {
         if !self.port.is_elsewhere() {
             self.clear();

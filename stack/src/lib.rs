@@ -4,7 +4,8 @@
 //!   smoltcp runs on the port's queues as on any other interface.
 //! - [`Stack`] announces the port's addresses, answers ARP, IPv6 neighbour discovery and ping for
 //!   them, gets an address from a DHCP server if configured, and resolves neighbours:
-//!   [`Stack::resolve`] finds the MAC address that RDMA needs for an address handle or a connection.
+//!   [`Stack::resolve`] finds the MAC address that RDMA needs for an address handle or a
+//!   connection.
 //! - [`StackThread`] runs a stack on a thread of its own and resolves for other threads.
 //!
 //! The protocols are those of smoltcp. Three things are here because smoltcp does not have them: a
@@ -40,7 +41,8 @@ pub use thread::{Resolver, StackThread};
 /// A MAC address, first octet first.
 pub type MacAddress = [u8; 6];
 
-/// Returns the address and the MAC address of the neighbour that a frame of address resolution names.
+/// Returns the address and the MAC address of the neighbour that a frame of address resolution
+/// names.
 ///
 /// The frame has no VLAN tag. Only for fuzzing: [`Stack`] reads such frames itself.
 #[doc(hidden)]

@@ -23,8 +23,8 @@ pub struct ResolveSettings {
 }
 
 impl Default for ResolveSettings {
-    /// Three requests a second apart, as RFC 4861 has them (section 10), and an answer counts for 30
-    /// seconds.
+    /// Three requests a second apart, as RFC 4861 has them (section 10), and an answer counts for
+    /// 30 seconds.
     fn default() -> Self {
         Self {
             probes: 3,

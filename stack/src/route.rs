@@ -10,8 +10,9 @@ pub(crate) struct Hop {
     pub(crate) own: LocalAddress,
 }
 
-/// The way to `destination`: straight where a network of ours holds it, the longest prefix first, and
-/// of several equal ones, such as one network on two VLANs, that of the first address; else through the gateway of its IP version.
+/// The way to `destination`: straight where a network of ours holds it, the longest prefix first,
+/// and of several equal ones, such as one network on two VLANs, that of the first address; else
+/// through the gateway of its IP version.
 pub(crate) fn hop(
     addresses: &[LocalAddress],
     gateways: &[IpAddr],

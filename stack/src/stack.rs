@@ -170,8 +170,8 @@ impl Stack {
         Ok(stack)
     }
 
-    /// Adds the addresses of the settings. Those that ringside made itself come last: the stack does
-    /// without them where the others leave no room.
+    /// Adds the addresses of the settings. Those that ringside made itself come last: the stack
+    /// does without them where the others leave no room.
     fn add_all(&mut self, all: &[LocalAddress], now: Instant) -> Result<(), StackError> {
         let made = [
             IpAddr::V6(link_local(self.mac)),
@@ -231,8 +231,8 @@ impl Stack {
         }
     }
 
-    /// Answers for one more address from now on, and announces it twice in [`Stack::poll`]: stations
-    /// that knew it by another MAC address take the present one.
+    /// Answers for one more address from now on, and announces it twice in [`Stack::poll`]:
+    /// stations that knew it by another MAC address take the present one.
     ///
     /// An address is one of a VLAN: each of several VLANs may have the same one. Control path.
     pub fn add_address(&mut self, address: LocalAddress, now: Instant) -> Result<(), StackError> {
@@ -259,8 +259,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Announces every address again in [`Stack::poll`]: for a link that came up, whose other stations
-    /// may have missed the announcements. Control path.
+    /// Announces every address again in [`Stack::poll`]: for a link that came up, whose other
+    /// stations may have missed the announcements. Control path.
     pub fn announce_again(&mut self, now: Instant) {
         for address in &self.addresses {
             self.announcements.remove(address.address, address.vlan);
@@ -288,10 +288,11 @@ impl Stack {
         Ok(())
     }
 
-    /// Sets the router for all networks that no address names; it takes the place of an earlier one.
+    /// Sets the router for all networks that no address names; it takes the place of an earlier
+    /// one.
     ///
-    /// A DHCP server's router goes before it while the lease lasts. Set during a lease, it replaces the
-    /// lease's router until the server grants another lease.
+    /// A DHCP server's router goes before it while the lease lasts. Set during a lease, it replaces
+    /// the lease's router until the server grants another lease.
     pub fn set_gateway(&mut self, gateway: IpAddr) -> Result<(), StackError> {
         self.check_gateway(gateway)?;
         if gateway.is_ipv4() {
@@ -460,8 +461,8 @@ impl Stack {
         self.apply();
     }
 
-    /// The way to an address, as RDMA needs it; `None` while the answer of a neighbour is waited for:
-    /// then poll, and ask again.
+    /// The way to an address, as RDMA needs it; `None` while the answer of a neighbour is waited
+    /// for: then poll, and ask again.
     ///
     /// Errors: [`ResolveError`].
     pub fn lookup(

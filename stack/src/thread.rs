@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// Requests of other threads that wait at once.
 const REQUESTS: usize = 64;
-/// The time for which an idle stack sleeps: the delay of an answer. Requests of other threads wake it.
+/// The time for which an idle stack sleeps: the delay of an answer. Requests of other threads wake
+/// it.
 const IDLE: Duration = Duration::from_micros(200);
 /// The time for which it sleeps after [`POLLS_OF_LONG_IDLE`].
 const LONG_IDLE: Duration = Duration::from_millis(1);
@@ -147,8 +148,8 @@ impl Resolver {
         receiver.recv().map_err(|_| StackError::Ended)
     }
 
-    /// Announces the addresses again, see [`Stack::announce_again`]. Does not wait; a stack with too
-    /// many requests of other threads, or that has ended, announces nothing.
+    /// Announces the addresses again, see [`Stack::announce_again`]. Does not wait; a stack with
+    /// too many requests of other threads, or that has ended, announces nothing.
     pub fn announce_again(&self, clock: &Arc<dyn Clock>) {
         if !self.birth.is_here() {
             return;

@@ -174,8 +174,8 @@ pub(crate) fn question(
     }
 }
 
-/// The frame that tells all stations the MAC address of `own`. Source: RFC 5227, section 3; RFC 4861,
-/// section 7.2.6.
+/// The frame that tells all stations the MAC address of `own`. Source: RFC 5227, section 3; RFC
+/// 4861, section 7.2.6.
 pub(crate) fn announcement(own_mac: MacAddress, own: IpAddr) -> Option<Vec<u8>> {
     let own = match own {
         IpAddr::V4(own) => return Some(arp_request(own_mac, own, own, None)),
@@ -192,9 +192,9 @@ pub(crate) fn announcement(own_mac: MacAddress, own: IpAddr) -> Option<Vec<u8>> 
 
 /// The answer to a query for an address for which `is_ours` is true; `None` for all other frames.
 ///
-/// Stations without an address of the network query too: those that look whether an address is free,
-/// and those of another network on the same link. Source: RFC 5227, section 2.1; RFC 4861, section
-/// 7.2.4.
+/// Stations without an address of the network query too: those that look whether an address is
+/// free, and those of another network on the same link. Source: RFC 5227, section 2.1; RFC 4861,
+/// section 7.2.4.
 pub(crate) fn answer(
     frame: &[u8],
     own_mac: MacAddress,
@@ -479,8 +479,8 @@ mod tests {
         }
     }
 
-    /// The option with the MAC address counts, not the frame's sender; without the flag "override" it
-    /// is a hint, also if it was solicited. Source: RFC 4861, section 7.2.5.
+    /// The option with the MAC address counts, not the frame's sender; without the flag "override"
+    /// it is a hint, also if it was solicited. Source: RFC 4861, section 7.2.5.
     #[test]
     fn an_advertisement_names_its_station_and_its_flags_decide() {
         let (IpAddr::V6(own), IpAddr::V6(peer)) = (ip("fd00::2"), ip("fd00::1")) else {
@@ -505,7 +505,8 @@ mod tests {
         }
     }
 
-    /// Of each kind one query by a host, by a station of another network, and by one without address.
+    /// Of each kind one query by a host, by a station of another network, and by one without
+    /// address.
     #[test]
     fn queries_for_an_own_address_are_answered_from_any_station() {
         let (own4, own6) = (ip("192.0.2.1"), ip("fd00::1"));
@@ -541,7 +542,8 @@ mod tests {
         assert_eq!(answer(&announcement, OWN, is_ours), None);
     }
 
-    /// A station looks whether an address is free: all hear that it is not. RFC 4861, section 7.2.4.
+    /// A station looks whether an address is free: all hear that it is not. RFC 4861, section
+    /// 7.2.4.
     #[test]
     fn a_station_that_wants_an_own_address_is_told_in_front_of_all_nodes() {
         let IpAddr::V6(own) = ip("fd00::aa:1") else {

@@ -1,10 +1,10 @@
 //! Two devices and a connection between them, for tests.
 //!
-//! [`Pair`] has both, in virtual time: its functions are those of one stepped world in this process.
-//! `RINGSIDE_TEST_DEVICES` can name two addresses instead, separated by a comma, of cards or of
-//! models in other processes. Tests in real time start a model with [`threaded`], bring its functions
-//! up with [`bring_up_all`] and join two devices with [`connect`]. Failures panic, as tests expect;
-//! [`claim`] returns an error, because programs use it too.
+//! [`Pair`] has both, in virtual time: its functions are those of one stepped world in this
+//! process. `RINGSIDE_TEST_DEVICES` can name two addresses instead, separated by a comma, of cards
+//! or of models in other processes. Tests in real time start a model with [`threaded`], bring its
+//! functions up with [`bring_up_all`] and join two devices with [`connect`]. Failures panic, as
+//! tests expect; [`claim`] returns an error, because programs use it too.
 #![forbid(unsafe_code)]
 
 mod bed;

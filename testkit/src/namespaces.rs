@@ -8,8 +8,8 @@ const INSIDE: &str = "RINGSIDE_TEST_INSIDE_NAMESPACE";
 /// Runs the test `name` of this program again in user and network namespaces of its own; true if
 /// this is that copy, which does the work.
 ///
-/// If no TAP interface can be made in a namespace, it prints the reason and returns false; with `CI`
-/// set it panics.
+/// If no TAP interface can be made in a namespace, it prints the reason and returns false; with
+/// `CI` set it panics.
 #[must_use]
 pub fn in_namespaces(name: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {

@@ -1,14 +1,15 @@
 //! memory ADDRESS:PORT DEVICE REGIONS: the program's own memory, used by a card through the IOMMU.
 //!
 //! The other side is the scene `exchange` of `tests/guest/verbs_peer`, which listens
-//! (`docs/exchange.md`). For each kind of memory (bytes of a vector, unaligned; huge pages; a mapped
-//! file; a memfd) it asks for writes, reads and sends of which the memory is source and target, and
-//! compares. In one of the tests this process forks in the middle of each round, and the child writes
-//! to its copy of the memory; in another the queue pair has an address that was added for it. At last
-//! REGIONS regions are made and dropped, and the device must have what it had before.
+//! (`docs/exchange.md`). For each kind of memory (bytes of a vector, unaligned; huge pages; a
+//! mapped file; a memfd) it asks for writes, reads and sends of which the memory is source and
+//! target, and compares. In one of the tests this process forks in the middle of each round, and
+//! the child writes to its copy of the memory; in another the queue pair has an address that was
+//! added for it. At last REGIONS regions are made and dropped, and the device must have what it had
+//! before.
 //!
-//! The file is made in the current folder, which should be one of a tmpfs. Exit status 0: every byte
-//! was correct, nothing was left over.
+//! The file is made in the current folder, which should be one of a tmpfs. Exit status 0: every
+//! byte was correct, nothing was left over.
 #![allow(unsafe_code)] // maps memory and forks
 
 use ringside_bus::TscClock;
@@ -267,7 +268,8 @@ impl End {
 
     fn rounds(&mut self) -> Result<()> {
         for round in 0..ROUNDS {
-            // Each child begins with the pages of its parent: the first one of both to write gets others.
+            // Each child begins with the pages of its parent: the first one of both to write gets
+            // others.
             let first = self.fork()?;
             self.prepare(round)?;
             self.session.synchronise(Step::Prepared, LIMIT)?;

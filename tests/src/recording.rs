@@ -23,7 +23,8 @@ pub enum Value {
     Number(u128),
     /// Bytes.
     Bytes(Vec<u8>),
-    /// An address, a pointer of the driver's own or a number that the device gave: true if it is not 0.
+    /// An address, a pointer of the driver's own or a number that the device gave: true if it is
+    /// not 0.
     Some(bool),
     /// A random number of a driver, or one derived from it.
     Drawn,

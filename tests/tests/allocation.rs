@@ -1,4 +1,5 @@
-//! The whole data path, on a connected queue pair of a device that was brought up, allocates nothing.
+//! The whole data path, on a connected queue pair of a device that was brought up, allocates
+//! nothing.
 
 use ringside_pmd::rdma::{Completion, Flags};
 use ringside_testkit::{ConnectedEnd, bring_up_all, config, connect, shut_down, threaded};

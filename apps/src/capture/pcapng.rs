@@ -9,7 +9,8 @@ const INTERFACE: u32 = 1;
 const PACKET: u32 = 6;
 /// Link type of Ethernet frames.
 const ETHERNET: u16 = 1;
-/// Options: the last one; name, description and resolution of time of an interface; flags of a packet.
+/// Options: the last one; name, description and resolution of time of an interface; flags of a
+/// packet.
 const OPTION_END: u16 = 0;
 const OPTION_NAME: u16 = 2;
 const OPTION_DESCRIPTION: u16 = 3;

@@ -38,7 +38,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Ports with that many queues each, and their VSIs. Errors: a VSI that cannot be, with the remedy.
+    /// Ports with that many queues each, and their VSIs. Errors: a VSI that cannot be, with the
+    /// remedy.
     pub(super) fn new(devices: &[String], queues: usize, vsis: &[VsiAt]) -> Result<Self, String> {
         let ports = devices.len();
         let of_port = |port| Station {

@@ -122,21 +122,23 @@ pub(crate) struct Options {
     /// Different flows that flowgen sends
     #[arg(long, visible_alias = "flowgen-flows", value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65536))]
     flows: u32,
-    /// Destination of the packets of mac, txonly and flowgen; give it once for each port [default: the paired port's own]
+    /// Destination of the packets of mac, txonly and flowgen; give it once for each port [default:
+    /// the paired port's own]
     #[arg(long, value_name = "MAC")]
     eth_peer: Vec<Mac>,
     /// Receive only packets to the port's own address and to its groups
     #[arg(long)]
     no_promiscuous: bool,
-    /// Rule for every port, such as 'tcp4 dst-port 80 action 3'; give it once for each. The words are
-    /// those of `ringside port --help`
+    /// Rule for every port, such as 'tcp4 dst-port 80 action 3'; give it once for each. The words
+    /// are those of `ringside port --help`
     #[arg(long, value_name = "RULE")]
     rule: Vec<Rule>,
     /// Further VSI of a port (0 is the first --device) with this MAC address, and its number of
     /// receive and of transmit queues; give it once for each
     #[arg(long, value_name = "MAC[,QUEUES][@PORT]")]
     vsi: Vec<VsiAt>,
-    /// Count the packets that the device stamps, and show the device's time of the first and the last
+    /// Count the packets that the device stamps, and show the device's time of the first and the
+    /// last
     #[arg(long, conflicts_with = "interactive")]
     device_time: bool,
     /// Let `ringside capture --attach PATH` see what the ports receive and send
@@ -473,7 +475,8 @@ fn watch(options: &Options, shared: &Shared, running: &mut Running<'_>) -> Resul
     let period = Duration::from_secs(options.stats_period);
     let mut next = begin + period;
     loop {
-        // It reads the device's clock each second: a time stamp is completed by one of the last 2.1 s.
+        // It reads the device's clock each second: a time stamp is completed by one of the last 2.1
+        // s.
         running.supervise()?;
         let now = Instant::now();
         if interrupt::seen() || end.is_some_and(|end| now >= end) {

@@ -38,8 +38,8 @@ pub(crate) fn set_addresses(packet: &mut Packet, addresses: Addresses) -> bool {
     true
 }
 
-/// Turns an ARP request or an ICMP echo request, behind two VLAN tags at most, into its answer; false
-/// for anything else.
+/// Turns an ARP request or an ICMP echo request, behind two VLAN tags at most, into its answer;
+/// false for anything else.
 pub(crate) fn answer(packet: &mut Packet, own: [u8; 6]) -> bool {
     let Some(bytes) = packet.bytes_mut() else {
         return false;

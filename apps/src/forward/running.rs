@@ -36,7 +36,8 @@ impl<'a> Running<'a> {
     }
 
     /// Looks after the devices. Queues of a port that was opened again, and of its VSIs, go to the
-    /// threads that had those of before. Errors: no device is left, or one reports no events any more.
+    /// threads that had those of before. Errors: no device is left, or one reports no events any
+    /// more.
     pub(super) fn supervise(&mut self) -> Result<(), Failure> {
         for (index, port) in self.ports.iter_mut().enumerate() {
             let Some(queues) = port.supervise()? else {
@@ -77,7 +78,8 @@ impl<'a> Running<'a> {
         self.ports
     }
 
-    /// The port of a number, or its further VSI, such as `0.1`. Errors: the reason why there is none.
+    /// The port of a number, or its further VSI, such as `0.1`. Errors: the reason why there is
+    /// none.
     pub(super) fn find(&self, name: &str) -> Result<&Vsi, String> {
         let (number, further) = match name.split_once('.') {
             Some((number, further)) => (number, Some(further)),

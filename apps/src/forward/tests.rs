@@ -15,8 +15,8 @@ struct Line {
     options: Options,
 }
 
-/// Two ports of the model, and the thread that forwards, driven by hand. Order of fields is order of
-/// dropping.
+/// Two ports of the model, and the thread that forwards, driven by hand. Order of fields is order
+/// of dropping.
 struct Rig {
     workers: Vec<Worker>,
     ports: Vec<Brought>,

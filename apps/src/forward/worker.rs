@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// Rounds without a packet after which another thread may have the core: there may be fewer cores than
-/// threads.
+/// Rounds without a packet after which another thread may have the core: there may be fewer cores
+/// than threads.
 const IDLE_ROUNDS: u32 = 64;
 
 /// Rounds after which a thread looks at the time, to look at its transmit queues.
@@ -31,8 +31,8 @@ const QUIET: Duration = Duration::from_millis(100);
 /// The pause of a wait.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Has the packets in the transmit rings leave, takes those that arrive at ports which forward none,
-/// and stops all queues: then each packet is in a count.
+/// Has the packets in the transmit rings leave, takes those that arrive at ports which forward
+/// none, and stops all queues: then each packet is in a count.
 pub(super) fn drain(workers: &mut [Worker]) {
     let begin = Instant::now();
     let receive = |workers: &mut [Worker]| workers.iter_mut().map(Worker::take_arrived).sum();
@@ -95,8 +95,8 @@ impl Lane {
         all
     }
 
-    /// Stops its queues, or starts them; returns true if both are stopped then. Queues of a device out of
-    /// service do neither.
+    /// Stops its queues, or starts them; returns true if both are stopped then. Queues of a device
+    /// out of service do neither.
     fn settle(&mut self, stopped: bool) -> bool {
         let _ = match stopped {
             true => self.receive.stop().and(self.transmit.stop()),
@@ -189,8 +189,8 @@ impl Worker {
         }
     }
 
-    /// Takes queues over that replace those of before, stops or starts queues as asked, and takes the
-    /// length of a burst. Between two rounds the burst is empty.
+    /// Takes queues over that replace those of before, stops or starts queues as asked, and takes
+    /// the length of a burst. Between two rounds the burst is empty.
     pub(super) fn take_over(&mut self) {
         self.handovers = self.shared.handovers.load(Ordering::Acquire);
         while let Ok(with) = self.replacements.try_recv() {
@@ -295,8 +295,8 @@ impl Worker {
         sending
     }
 
-    /// Takes a burst of each lane whose mode forwards none. Packets of the others stay in their rings:
-    /// a pair of ports would pass them on without end.
+    /// Takes a burst of each lane whose mode forwards none. Packets of the others stay in their
+    /// rings: a pair of ports would pass them on without end.
     fn take_arrived(&mut self) -> usize {
         let mut all = 0;
         for index in 0..self.lanes.len() {
@@ -374,8 +374,8 @@ impl Worker {
         // The queue drops what it cannot send: that is taken, and not sent.
         let sent = (after.0 - before.0, after.1 - before.1);
         if let Some((mirror, copies)) = mirrored {
-            // Packets without room in the ring were not sent. The queue drops the last ones, for which
-            // its pool had no buffer.
+            // Packets without room in the ring were not sent. The queue drops the last ones, for
+            // which its pool had no buffer.
             mirror.give(copies, sent.0 as usize);
         }
         self.burst.clear();

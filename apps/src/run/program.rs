@@ -23,7 +23,8 @@ const VERBS: &str = "libibverbs.so.1";
 /// expands. Source: ld.so(8).
 const OF_THE_LINKER: &[u8] = b" :;$";
 
-/// The options of a program that was built with `-fsanitize=address`. Source: AddressSanitizerFlags.
+/// The options of a program that was built with `-fsanitize=address`. Source:
+/// AddressSanitizerFlags.
 const ASAN_OPTIONS: &str = "ASAN_OPTIONS";
 
 /// The option that decides whether such a program starts if a library was loaded before its own.
@@ -93,8 +94,8 @@ fn for_the_linker(libraries: &Path, folder: &Path) -> Result<PathBuf, Failure> {
     Ok(link)
 }
 
-/// The user's options, and one more: the preloaded library does not keep the program from starting. A
-/// user's own choice stays.
+/// The user's options, and one more: the preloaded library does not keep the program from starting.
+/// A user's own choice stays.
 fn for_the_sanitizer(given: Option<OsString>) -> OsString {
     let mut options = given.unwrap_or_default();
     let name = ASAN_LINK_ORDER.as_bytes();

@@ -1,7 +1,7 @@
 //! The messages of the command when it cannot carry out its task: each message as it was reviewed.
 //!
-//! After a change that is meant, run with `INSTA_UPDATE=always` and review the difference. What depends on
-//! the machine stands in brackets.
+//! After a change that is meant, run with `INSTA_UPDATE=always` and review the difference. What
+//! depends on the machine stands in brackets.
 
 mod transcript;
 

@@ -120,9 +120,9 @@ pub(crate) fn succeeded(output: &Output) -> String {
 /// cores.
 pub(crate) static ONE_PAIR: Mutex<()> = Mutex::new(());
 
-/// Runs a client until its output is what is wanted: it fails as long as the server does not listen, and
-/// on a busy machine that takes seconds. Returns its last output, also if the server has ended or never
-/// listens.
+/// Runs a client until its output is what is wanted: it fails as long as the server does not
+/// listen, and on a busy machine that takes seconds. Returns its last output, also if the server
+/// has ended or never listens.
 pub(crate) fn client_of(
     server: &mut Child,
     is_wanted: impl Fn(&Output) -> bool,

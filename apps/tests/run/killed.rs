@@ -136,8 +136,8 @@ fn a_model_has_ended_before_the_next_one_starts() {
     let ended = Command::new("sh").args(["-c", &everything]).status();
     ended.expect("sh");
     killed.wait().expect("a child");
-    // A model that is slow to end, as on a busy machine. Not stopped before: the kernel ends a stopped
-    // process group when its parent ends.
+    // A model that is slow to end, as on a busy machine. Not stopped before: the kernel ends a
+    // stopped process group when its parent ends.
     signal("-STOP", &model);
     let is_there = format!("! grep -q . /proc/{model}/cmdline");
     let next = start(folder.path(), "0", &["sh", "-c", &is_there]);

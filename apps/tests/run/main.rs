@@ -210,8 +210,8 @@ fn files_are_there_for_programs_that_open_no_device() {
     assert_eq!(lines, ["ringside0", "4: ACTIVE", "1", "1"]);
 }
 
-/// Programs that look at the files get no signal and no child by it; those that only list interfaces
-/// do not have the device opened, and see the addresses once it was.
+/// Programs that look at the files get no signal and no child by it; those that only list
+/// interfaces do not have the device opened, and see the addresses once it was.
 #[test]
 fn the_process_that_writes_the_files_is_not_noticed() {
     if !is_installed("python3") {

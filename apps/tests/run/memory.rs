@@ -1,10 +1,12 @@
-//! Programs and their memory: unmapped while it is registered, and watched by the address sanitizer.
+//! Programs and their memory: unmapped while it is registered, and watched by the address
+//! sanitizer.
 
 use super::harness::*;
 use std::process::{Command, Output};
 use std::sync::PoisonError;
 
-/// Opens the device, connects two queue pairs with each other and writes to a region that was unmapped.
+/// Opens the device, connects two queue pairs with each other and writes to a region that was
+/// unmapped.
 const UNMAPPED: &str = r#"
 #include <infiniband/verbs.h>
 #include <stdint.h>
@@ -87,8 +89,8 @@ fn a_write_to_a_region_that_was_unmapped_is_an_error_completion_and_no_failure_o
     assert!(!folder.pid_file().exists(), "the program ended the model");
 }
 
-/// Runs a program of `capi/tests` that was built with the address sanitizer. Nothing if the sanitizer is missing,
-/// which only a machine that is not CI's may lack.
+/// Runs a program of `capi/tests` that was built with the address sanitizer. Nothing if the
+/// sanitizer is missing, which only a machine that is not CI's may lack.
 fn sanitized(name: &str, arguments: &[&str]) -> Option<Output> {
     let folder = Folder::new();
     let source = folder.path().join("probe.c");
@@ -117,8 +119,8 @@ fn sanitized(name: &str, arguments: &[&str]) -> Option<Output> {
     Some(started.wait_with_output().expect("the program"))
 }
 
-/// Real traffic, with every byte compared, all ends of an object's life, and nothing that is left: the
-/// sanitizer looks for lost memory of the program, too.
+/// Real traffic, with every byte compared, all ends of an object's life, and nothing that is left:
+/// the sanitizer looks for lost memory of the program, too.
 #[test]
 fn programs_with_the_address_sanitizer_move_data() {
     let _one_pair = ONE_PAIR.lock().unwrap_or_else(PoisonError::into_inner);

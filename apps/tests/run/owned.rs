@@ -37,8 +37,8 @@ fn serve(socket: &Path) -> Ended {
     server
 }
 
-/// The program `owner` on a socket; with the folder of the files, as under `ringside run`, it waits for
-/// a device that is in use.
+/// The program `owner` on a socket; with the folder of the files, as under `ringside run`, it waits
+/// for a device that is in use.
 fn owner(program: &str, socket: &Path, files: Option<&Path>) -> Command {
     let mut command = Command::new(program);
     command

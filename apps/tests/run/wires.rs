@@ -105,7 +105,8 @@ fn every_frame_between_two_programs_is_captured() {
     // Each ping is a read of the server and a write back, in one packet each.
     assert_eq!(counted("infiniband.bth.opcode == 12"), 10, "read requests");
     assert_eq!(counted("infiniband.bth.opcode == 16"), 10, "read responses");
-    // A try before the server listens is refused, and a slow answer makes the client send its request again.
+    // A try before the server listens is refused, and a slow answer makes the client send its
+    // request again.
     let requests: HashSet<_> = transactions("infiniband.mad.attributeid == 0x0010")
         .into_iter()
         .collect();
@@ -115,7 +116,8 @@ fn every_frame_between_two_programs_is_captured() {
     );
 }
 
-/// Two hosts: network namespaces with a cable of 1,500 bytes between them, without any right outside.
+/// Two hosts: network namespaces with a cable of 1,500 bytes between them, without any right
+/// outside.
 const TWO_HOSTS: &str = r#"
 set -e
 ip link set lo up

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 /// The time that a command may take.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Starts the command with its input and both outputs as pipes. No signal is ignored in it: `nohup` and
-/// shells without job control have tests ignore SIGHUP or SIGINT.
+/// Starts the command with its input and both outputs as pipes. No signal is ignored in it: `nohup`
+/// and shells without job control have tests ignore SIGHUP or SIGINT.
 pub(crate) fn start(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Child {
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_ringside")]);

@@ -1,5 +1,5 @@
-//! `--perftest` on both sides, and others that do not speak it. Debian's own programs are the other side in
-//! `tests/guest`.
+//! `--perftest` on both sides, and others that do not speak it. Debian's own programs are the other
+//! side in `tests/guest`.
 
 use crate::processes::{Ended, LIMIT, Model};
 use std::io::{Read, Write};
@@ -243,8 +243,8 @@ fn a_peer_that_waits_for_ever_is_told_with_the_flags_that_lead_to_it() {
         .with(1, "leave -R out");
 }
 
-/// The exchange has no MAC addresses. Each side asks for the other's by ARP or neighbour discovery, and
-/// answers: no GID here is one that a MAC address follows from.
+/// The exchange has no MAC addresses. Each side asks for the other's by ARP or neighbour discovery,
+/// and answers: no GID here is one that a MAC address follows from.
 #[test]
 fn both_sides_find_each_other_over_the_network() {
     let mut model = Model::serve();

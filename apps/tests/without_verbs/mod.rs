@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 /// The longest wait for a process to begin or end; the model looks once a second.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A folder of sockets, and of a library without content. A model that a failed test left there is ended.
+/// A folder of sockets, and of a library without content. A model that a failed test left there is
+/// ended.
 pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {

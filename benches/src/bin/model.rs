@@ -1,11 +1,11 @@
-//! The cost of the model: instructions of its steps, for callgrind, and times beside a thread of it.
+//! The cost of the model: instructions of its steps, for callgrind, and times beside a thread of
+//! it.
 //!
 //! Counted, driver and model in one thread (`measured_step` is what callgrind counts):
 //! `writes COUNT`, `bursts COUNT` (32 at a time), `long-writes COUNT` (1 MiB), `idle COUNT`,
-//! `many COUNT QUEUE_PAIRS` (one write in flight over them in turn), `packets BYTES COUNT` (from port
-//! to port, in bursts of 32).
-//! Timed, driver on core 0 and model on core 1: `time latency|rate|long ROUNDS`,
-//! `time packets BYTES COUNT` (from port to port).
+//! `many COUNT QUEUE_PAIRS` (one write in flight over them in turn), `packets BYTES COUNT` (from
+//! port to port, in bursts of 32). Timed, driver on core 0 and model on core 1:
+//! `time latency|rate|long ROUNDS`, `time packets BYTES COUNT` (from port to port).
 
 use ringside_benches::CHAIN;
 use ringside_benches::connected::{End, Result, connect, devices, placement, shut_down};
@@ -90,8 +90,8 @@ fn counted(case: &str, count: usize, queue_pairs: usize) -> Result<()> {
     shut_down(devices)
 }
 
-/// Sends `count` packets of `bytes` bytes from port to port, a burst at a time, and lets the model run
-/// until they have arrived; prints steps a packet.
+/// Sends `count` packets of `bytes` bytes from port to port, a burst at a time, and lets the model
+/// run until they have arrived; prints steps a packet.
 fn counted_packets(bytes: usize, count: usize) -> Result<()> {
     let model = Stepped::with_mapped_doorbells(&WorldSettings::with_functions(2))?;
     let devices = devices(|index| model.function(index), 1);
@@ -232,8 +232,8 @@ fn ping_pong(ends: &mut [End; 2], count: usize) -> Result<f64> {
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// Sends `count` packets of this many bytes (no frame check sequence) from one port to the other, on
-/// this thread; seconds taken.
+/// Sends `count` packets of this many bytes (no frame check sequence) from one port to the other,
+/// on this thread; seconds taken.
 fn send_packets(ports: &mut [OpenPort; 2], bytes: usize, count: usize) -> Result<f64> {
     let mut frame = Frames::between(ports, bytes)?;
     let [near, far] = ports;

@@ -1,7 +1,7 @@
 use super::*;
 
-/// Lines as Linux prints them: on a card, on a shared line, of another function, and an architecture's
-/// own.
+/// Lines as Linux prints them: on a card, on a shared line, of another function, and an
+/// architecture's own.
 const LINES: &str = "\
            CPU0       CPU1
   1:          9          0  IR-IO-APIC    1-edge      i8042

@@ -55,8 +55,8 @@ impl LendPermit {
     /// Makes the permit.
     ///
     /// # Safety
-    /// The caller promises, for each range that a holder of this permit or of a clone lends, and for
-    /// the rest of its first and last page:
+    /// The caller promises, for each range that a holder of this permit or of a clone lends, and
+    /// for the rest of its first and last page:
     /// 1. The range is mapped, readable and writable, when the holder lends it, and stays so while
     ///    the holder counts it as in use (for a cache: until the guard is dropped).
     /// 2. The range is not unmapped, moved, protected or given up by `madvise` while it is lent,
@@ -83,7 +83,8 @@ impl DmaPool {
         length: usize,
         access: DmaAccess,
     ) -> Result<DmaBuffer, MemoryError> {
-        // SAFETY: the maker of the permit has promised that the range stays mapped while it is lent.
+        // SAFETY: the maker of the permit has promised that the range stays mapped while it is
+        // lent.
         unsafe { self.lend(address, length, access) }
     }
 }

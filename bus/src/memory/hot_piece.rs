@@ -126,8 +126,8 @@ fn ordinary(bytes: usize) -> Option<(NonNull<u8>, Origin)> {
     let mapped: NonNull<u8> = NonNull::new(mapped.ok()?.cast())?;
     let skip = mapped.as_ptr().align_offset(CHUNK);
     debug_assert!(skip + bytes <= mapped_bytes);
-    // SAFETY: a huge page more than `bytes` is mapped, and no place is further than that from the next
-    // multiple of one.
+    // SAFETY: a huge page more than `bytes` is mapped, and no place is further than that from the
+    // next multiple of one.
     let first = unsafe { mapped.add(skip) };
     let advice = rustix::mm::Advice::LinuxHugepage;
     // SAFETY: inside the mapping, as above; the advice changes no content. A kernel that refuses it
@@ -143,8 +143,8 @@ fn ordinary(bytes: usize) -> Option<(NonNull<u8>, Origin)> {
 impl Drop for Chunk {
     fn drop(&mut self) {
         match self.origin {
-            // SAFETY: what `hugepage_rs::alloc` returned for this layout, once: every piece holds the
-            // chunk.
+            // SAFETY: what `hugepage_rs::alloc` returned for this layout, once: every piece holds
+            // the chunk.
             Origin::Pool(layout) => unsafe { hugepage_rs::dealloc(self.first.as_ptr(), layout) },
             Origin::Mapped { first, bytes } => {
                 // SAFETY: what `ordinary` mapped, once, as above.

@@ -3,9 +3,9 @@
 //! A device in this process, and the kernel, access it directly. A device in another process
 //! accesses it through the file of the address space, `/proc/self/mem`, whose descriptor is sent
 //! with the mapping. That works for memory of any kind, needs no right to trace the process, and
-//! refers to this address space even if the process id is used again. The kernel lets a process open it
-//! that may be traced by its user: not one that has dropped its privileges, or that forbids core dumps. Such
-//! a process uses what it opened before.
+//! refers to this address space even if the process id is used again. The kernel lets a process
+//! open it that may be traced by its user: not one that has dropped its privileges, or that forbids
+//! core dumps. Such a process uses what it opened before.
 #![allow(unsafe_code)] // names memory that this crate did not map
 
 use super::{Mapping, Memory, MemoryError, Origin, PageSize, system};
@@ -20,8 +20,8 @@ const PIECE: usize = 64 << 10;
 /// Kind of the file system that `/proc/self/mem` is in. Source: `linux/magic.h`, PROC_SUPER_MAGIC.
 const PROC: u64 = 0x9FA0;
 
-/// Names of the file of the address space. Linux before 3.17 has the second alone, and the second cannot be
-/// opened once the first thread of the process has ended.
+/// Names of the file of the address space. Linux before 3.17 has the second alone, and the second
+/// cannot be opened once the first thread of the process has ended.
 const OWN: [&str; 2] = ["/proc/thread-self/mem", "/proc/self/mem"];
 
 /// The file of this process' address space, open while memory of it is lent or a device of another
@@ -146,8 +146,8 @@ impl Memory {
         true
     }
 
-    /// True for memory of another process that has ended, or that runs another program now: the file
-    /// of its address space is empty.
+    /// True for memory of another process that has ended, or that runs another program now: the
+    /// file of its address space is empty.
     #[must_use]
     pub(crate) fn owner_has_ended(&self) -> bool {
         let Origin::Peer { space, address } = &self.0.origin else {

@@ -1,9 +1,10 @@
 //! Files of other processes whose pages may vanish while they are mapped here.
 //!
-//! A seal prevents that a file is truncated. It does not prevent a hole that is punched into a file of huge
-//! pages, and if no huge page is free then, the next access here is a SIGBUS. So is one to a file that
-//! could not be sealed and was truncated. A process that serves others handles that signal: the page is
-//! replaced by one of zeros, which the other process does not see. Only that process lacks its data.
+//! A seal prevents that a file is truncated. It does not prevent a hole that is punched into a file
+//! of huge pages, and if no huge page is free then, the next access here is a SIGBUS. So is one to
+//! a file that could not be sealed and was truncated. A process that serves others handles that
+//! signal: the page is replaced by one of zeros, which the other process does not see. Only that
+//! process lacks its data.
 #![allow(unsafe_code)] // handles a signal, and maps memory in the handler
 
 use super::{Memory, Origin};
@@ -39,7 +40,8 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct Vanishing(&'static Place);
 
 impl Vanishing {
-    /// Looks after `length` bytes from `base`, on pages of `page_bytes`. Nothing without a free place.
+    /// Looks after `length` bytes from `base`, on pages of `page_bytes`. Nothing without a free
+    /// place.
     pub(super) fn new(base: NonNull<u8>, length: usize, page_bytes: usize) -> Option<Self> {
         let start = base.as_ptr() as usize;
         let (index, place) = PLACES.iter().enumerate().find(|(_, place)| {
@@ -95,8 +97,9 @@ fn page_of(address: usize) -> Option<(usize, usize)> {
 extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     // SAFETY: the kernel gives a valid structure, and the address of the access in it.
     let address = unsafe { (*info).si_addr() } as usize;
-    // SAFETY: the page is of a mapping that this process made, and its content is lost already; views
-    // of it tolerate any change. Without such a page the access fails again, and ends the process.
+    // SAFETY: the page is of a mapping that this process made, and its content is lost already;
+    // views of it tolerate any change. Without such a page the access fails again, and ends the
+    // process.
     unsafe {
         let error = *libc::__errno_location();
         let replaced = page_of(address).is_some_and(|(page, bytes)| {

@@ -54,8 +54,8 @@ impl Words {
     #[must_use]
     pub fn as_slice(&self) -> &[AtomicU64] {
         // SAFETY: 1. in bounds and 8-aligned: checked in `new`.
-        //         2. mapped: `self.memory` owns the mapping. 3. shared: only atomics are handed out,
-        //         and byte copies of the same memory are atomic accesses too (see `copy.rs`).
+        //         2. mapped: `self.memory` owns the mapping. 3. shared: only atomics are handed
+        //         out, and byte copies of the same memory are atomic accesses too (see `copy.rs`).
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 

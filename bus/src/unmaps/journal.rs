@@ -1,5 +1,5 @@
-//! A journal of address ranges: one writer, any number of readers, no lock and no allocation for the
-//! writer.
+//! A journal of address ranges: one writer, any number of readers, no lock and no allocation for
+//! the writer.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};

@@ -112,8 +112,8 @@ fn send(
     ioctl::ask(device, Request::SetInterrupts, &mut bytes)
 }
 
-/// The argument of VFIO_DEVICE_SET_IRQS that connects interrupts `first..` of a kind, or switches all
-/// of it off.
+/// The argument of VFIO_DEVICE_SET_IRQS that connects interrupts `first..` of a kind, or switches
+/// all of it off.
 pub(super) fn encode(index: u32, first: usize, events: Option<&[Option<impl AsRawFd>]>) -> Vec<u8> {
     let flags = SetInterruptsFlags::ZERO.with_action_trigger(true);
     let flags = match events {

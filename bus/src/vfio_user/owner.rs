@@ -1,7 +1,7 @@
 //! The process that has a function, as its server names it to the clients that it refuses.
 //!
-//! A refusal of vfio-user is an errno. This server adds one line to it, `owner PID NAME`, which other
-//! clients ignore: a refused client can then say which process to end.
+//! A refusal of vfio-user is an errno. This server adds one line to it, `owner PID NAME`, which
+//! other clients ignore: a refused client can then say which process to end.
 #![allow(unsafe_code)] // one question to the kernel about a socket
 
 use crate::sysfs::Holder;
@@ -13,8 +13,8 @@ const WORD: &str = "owner ";
 /// The longest line that is read; the kernel's names of processes have 15 bytes.
 const MAX_BYTES: usize = 64;
 
-/// Returns the process that connected the other end of a Unix socket. None if the kernel does not show
-/// it here, such as in another namespace of process ids.
+/// Returns the process that connected the other end of a Unix socket. None if the kernel does not
+/// show it here, such as in another namespace of process ids.
 #[must_use]
 pub fn peer(socket: BorrowedFd<'_>) -> Option<Holder> {
     let mut found = libc::ucred {

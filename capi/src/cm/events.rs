@@ -110,8 +110,8 @@ unsafe fn count(notice: &Notice) {
     unsafe { IdObject::of(notice.counted() as *mut rdma_cm_id) }.count_read();
 }
 
-/// Gives the id of a request a channel of its own, as its listener has one: its calls wait. Errors: an
-/// errno value; the request was refused, and its event acknowledged.
+/// Gives the id of a request a channel of its own, as its listener has one: its calls wait. Errors:
+/// an errno value; the request was refused, and its event acknowledged.
 ///
 /// # Safety
 /// The ids exist; the request was counted, and no program has seen it.
@@ -134,8 +134,8 @@ unsafe fn give_channel(request: *mut rdma_cm_id, listener: *mut rdma_cm_id) -> R
     }
 }
 
-/// Processes an event that was counted, and makes the event that the program reads. Errors: those of
-/// [`give_channel`].
+/// Processes an event that was counted, and makes the event that the program reads. Errors: those
+/// of [`give_channel`].
 ///
 /// # Safety
 /// The ids that the notice names exist.

@@ -29,8 +29,8 @@ pub(super) struct Lives {
 }
 
 impl Lives {
-    /// Begins the first one: opens queue pair 1, a context and a protection domain. Errors: an errno
-    /// value.
+    /// Begins the first one: opens queue pair 1, a context and a protection domain. Errors: an
+    /// errno value.
     pub(super) fn begin() -> Result<(Self, Service), c_int> {
         let (present, service) = open(port_in_service()?)?;
         let lives = Self {

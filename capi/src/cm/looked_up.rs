@@ -40,8 +40,8 @@ pub unsafe extern "C-unwind" fn ringside_rdma_write_cm_event(
 /// Looks a name up as `rdma_getaddrinfo` does; the result is an event, and then in
 /// [`ringside_rdma_query_addrinfo`].
 ///
-/// Errors: `EBUSY` until the last result was fetched; `ENOTSUP` and `EOPNOTSUPP` for service records of
-/// InfiniBand, which RoCE does not have; `ENOENT` for a name that is not found.
+/// Errors: `EBUSY` until the last result was fetched; `ENOTSUP` and `EOPNOTSUPP` for service
+/// records of InfiniBand, which RoCE does not have; `ENOENT` for a name that is not found.
 ///
 /// # Safety
 /// `id` is an id of this library, names are null or texts, `hints` is null or valid.
@@ -87,7 +87,8 @@ pub unsafe extern "C-unwind" fn ringside_rdma_resolve_addrinfo(
     unsafe { finish(id) }
 }
 
-/// Fetches the addresses that were looked up: the program frees them. Errors: `ENOENT` without some.
+/// Fetches the addresses that were looked up: the program frees them. Errors: `ENOENT` without
+/// some.
 ///
 /// # Safety
 /// `id` is null or an id of this library, `into` null or a place for a pointer.

@@ -61,8 +61,8 @@ pub(super) struct State {
 
 static NODE: PerProcess<&'static Node> = PerProcess::new();
 
-/// The connection manager; an errno value if there is no device, or in a child of a fork whose parent
-/// left ids or sockets to it.
+/// The connection manager; an errno value if there is no device, or in a child of a fork whose
+/// parent left ids or sockets to it.
 pub(super) fn node() -> Result<&'static Node, c_int> {
     if let Some(node) = NODE.get() {
         return Ok(*node);
@@ -212,8 +212,8 @@ fn watch(node: &Node) {
 }
 
 impl State {
-    /// Takes messages that arrived, and sends those that waited. True if some wait for their peers' MAC
-    /// addresses.
+    /// Takes messages that arrived, and sends those that waited. True if some wait for their peers'
+    /// MAC addresses.
     fn receive(&mut self, port: &Port, now: Duration) -> bool {
         self.service.arm();
         let manager = &mut self.manager;

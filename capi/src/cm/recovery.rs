@@ -1,8 +1,9 @@
 //! The connection manager through failures of the device: the end of a period of service, and the
 //! beginning of the next one.
 //!
-//! As on Linux, an id that uses the device is told that it is gone, and can only be destroyed. An id that
-//! listens on all addresses uses no device: it goes on, and its next request comes by the recovered one.
+//! As on Linux, an id that uses the device is told that it is gone, and can only be destroyed. An
+//! id that listens on all addresses uses no device: it goes on, and its next request comes by the
+//! recovered one.
 
 use super::abi::{event, rdma_cm_id};
 use super::id::{IdObject, Notice};
@@ -48,8 +49,8 @@ impl Node {
         self.lives.shared().context
     }
 
-    /// Refuses an id that has used the device before a failure: its queue pair is lost, and a connection
-    /// of it would reach nothing. `ENODEV`, as from Linux.
+    /// Refuses an id that has used the device before a failure: its queue pair is lost, and a
+    /// connection of it would reach nothing. `ENODEV`, as from Linux.
     ///
     /// # Safety
     /// `id` is an id of this library.
@@ -95,7 +96,8 @@ impl Node {
 }
 
 impl State {
-    /// The device is gone: tells the ids that use it. Messages to their peers wait for its recovery.
+    /// The device is gone: tells the ids that use it. Messages to their peers wait for its
+    /// recovery.
     fn remove_device(&mut self, now: Duration) {
         self.lost = Some(VecDeque::new());
         self.end_resolutions();

@@ -169,7 +169,8 @@ unsafe fn fail(id: *mut rdma_cm_id, error: c_int) {
 
 /// Begins to resolve the address of a peer. The result is `RDMA_CM_EVENT_ADDR_RESOLVED`, or
 /// `RDMA_CM_EVENT_ADDR_ERROR` with `-ETIMEDOUT` after the milliseconds or if the neighbour does not
-/// answer, or with `-EHOSTUNREACH` if there is no route. Errors: `EINVAL` for addresses of two families.
+/// answer, or with `-EHOSTUNREACH` if there is no route. Errors: `EINVAL` for addresses of two
+/// families.
 ///
 /// # Safety
 /// `id` is an id of this library; the addresses are null or socket addresses.

@@ -14,8 +14,8 @@ pub extern "C-unwind" fn ringside_rdma_refuse() -> isize {
     -1
 }
 
-/// The vendor's options of a connection: there are none. Errors: `EINVAL` for an id with a queue pair,
-/// whose options are the library's.
+/// The vendor's options of a connection: there are none. Errors: `EINVAL` for an id with a queue
+/// pair, whose options are the library's.
 ///
 /// # Safety
 /// `id` is null or an id of this library; `into` is null or a place for three numbers.

@@ -119,8 +119,8 @@ fn a_program_is_told_of_changes_of_the_gid_table_and_of_the_link() {
     }
 }
 
-/// A failure of the device is reported to the context, and to an id that listens on its address. An id
-/// that listens on all addresses goes on. Once the device is recovered, it can be opened again.
+/// A failure of the device is reported to the context, and to an id that listens on its address. An
+/// id that listens on all addresses goes on. Once the device is recovered, it can be opened again.
 ///
 /// # Safety
 /// `context` is open.

@@ -47,8 +47,8 @@ pub(super) enum News {
 }
 
 impl News {
-    /// The news after one more. News after the end of the peer's data replace that; news after the end
-    /// of the connection are its consequences, and are dropped.
+    /// The news after one more. News after the end of the peer's data replace that; news after the
+    /// end of the connection are its consequences, and are dropped.
     pub(super) fn later(before: Option<Self>, news: Self) -> Self {
         match before {
             None | Some(Self::Shutdown) => news,

@@ -23,9 +23,9 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::ops::RangeInclusive;
 
-/// The fewest and the most places of a queue pair, unless they would need too much memory. It has as
-/// many as receives can be posted, within these. While none is free, the peer of a connection waits,
-/// and a datagram is lost.
+/// The fewest and the most places of a queue pair, unless they would need too much memory. It has
+/// as many as receives can be posted, within these. While none is free, the peer of a connection
+/// waits, and a datagram is lost.
 const PLACES: RangeInclusive<u32> = 128..=512;
 /// Bytes of a place for a datagram: the longest one, and the header before it.
 const DATAGRAM_BYTES: usize = 4096 + 40;

@@ -12,7 +12,8 @@ fn installed() -> PathBuf {
     prefix
 }
 
-/// Compiles a program with what pkg-config says, and nothing else. It finds the libraries by itself.
+/// Compiles a program with what pkg-config says, and nothing else. It finds the libraries by
+/// itself.
 #[test]
 fn a_program_is_built_by_pkg_config_and_runs_on_the_library_that_it_names() {
     if !Path::new("/usr/include/rdma/rsocket.h").exists() {

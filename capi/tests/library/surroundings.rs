@@ -1,4 +1,5 @@
-//! Programs in surroundings of their own: kinds of memory, ways to load the library, to wait and to start others.
+//! Programs in surroundings of their own: kinds of memory, ways to load the library, to wait and to
+//! start others.
 
 use super::*;
 

@@ -232,8 +232,8 @@ impl Manager {
     /// and every open question ends, with [`EventKind::DeviceFailed`]. The messages that tell the
     /// peers are actions of now; they leave once there is a queue pair 1 again.
     ///
-    /// Listeners stay, and so do requests that the program has not answered: it can accept them with
-    /// queue pairs of the device after its recovery. Connections in timewait stay in it.
+    /// Listeners stay, and so do requests that the program has not answered: it can accept them
+    /// with queue pairs of the device after its recovery. Connections in timewait stay in it.
     pub fn lose_device(&mut self) {
         let stays = |state: &State| {
             matches!(

@@ -38,7 +38,8 @@ impl CompletionQueue {
     }
 
     /// Completes all outstanding requests, and all posted later, as flushed. Returns false if the
-    /// queue does not report here. See [`CompletionQueueHandle::flush`](crate::CompletionQueueHandle::flush) for when to call it.
+    /// queue does not report here. See
+    /// [`CompletionQueueHandle::flush`](crate::CompletionQueueHandle::flush) for when to call it.
     pub fn flush(&mut self, context: CompletionContext, side: QueueSide) -> bool {
         let served = self.table.mark_flushed(side, context);
         if served && !self.flushed.contains(&context) {

@@ -26,8 +26,8 @@ enum Wakeup {
     Nothing,
 }
 
-/// The descriptor of the host's request for the device, the thread's own: the device cannot be borrowed
-/// while the thread sleeps.
+/// The descriptor of the host's request for the device, the thread's own: the device cannot be
+/// borrowed while the thread sleeps.
 fn release_request(served: &Served) -> Option<OwnedFd> {
     let device = served.driver();
     let own = device.release_request()?.try_clone_to_owned();

@@ -7,15 +7,15 @@ use ringside_pmd::rdma::Event;
 use std::sync::{MutexGuard, PoisonError};
 
 impl Served {
-    /// The stack. Only in the process that opened the device: in a child by fork the lock may be held
-    /// permanently. No thread waits for exclusive use of the device while it holds this.
+    /// The stack. Only in the process that opened the device: in a child by fork the lock may be
+    /// held permanently. No thread waits for exclusive use of the device while it holds this.
     pub(crate) fn neighbours(&self) -> MutexGuard<'_, Neighbours> {
         let place = &self.neighbours;
         place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the stack because the configuration wants it. A device that cannot open packet queues,
-    /// such as one in safe mode, is opened without.
+    /// Starts the stack because the configuration wants it. A device that cannot open packet
+    /// queues, such as one in safe mode, is opened without.
     pub(crate) fn offer_neighbours(&self) {
         let offered = self.neighbours().start(&self.driver(), Demand::Offered);
         if let Err(error) = offered {
@@ -49,10 +49,10 @@ impl Served {
 }
 
 impl Driver<'_> {
-    /// Opens the port for packets: see [`ringside_pmd::Device::open_port`]. An IP stack that runs only
-    /// because of `network.serve` ends for it, and no recovery starts it again. One that the program
-    /// started, by [`Device::serve_network`](crate::Device::serve_network) or by a call that resolves
-    /// or connects, keeps the port.
+    /// Opens the port for packets: see [`ringside_pmd::Device::open_port`]. An IP stack that runs
+    /// only because of `network.serve` ends for it, and no recovery starts it again. One that the
+    /// program started, by [`Device::serve_network`](crate::Device::serve_network) or by a call
+    /// that resolves or connects, keeps the port.
     ///
     /// Control path. Errors: [`PortError`]; the stack then still runs.
     pub fn open_port(&self, settings: &PortSettings) -> Result<OpenPort, PortError> {

@@ -22,8 +22,8 @@ pub trait Client: Send + 'static {
     /// Begins the work with a device that is in service. The client owns the objects that it makes:
     /// memory, queue pairs, a [`DeviceUse`](super::DeviceUse).
     ///
-    /// Every call that returns `Ok` is followed by one call of `uninitialise`. After an error there is
-    /// none. The client then gets no more calls for this device; if the device failed meanwhile,
+    /// Every call that returns `Ok` is followed by one call of `uninitialise`. After an error there
+    /// is none. The client then gets no more calls for this device; if the device failed meanwhile,
     /// `initialise` is called again after its recovery.
     fn initialise(&mut self, device: &DeviceHandle) -> Result<(), ClientError>;
 

@@ -1,4 +1,5 @@
-//! A device of a registry: its names, its state, and the counted uses that keep it from its shutdown.
+//! A device of a registry: its names, its state, and the counted uses that keep it from its
+//! shutdown.
 
 use super::cause::Cause;
 use super::error::RegistryError;

@@ -1,5 +1,5 @@
-//! The thread of a registry: it runs the engine, and never waits for a client, a device or a lock of
-//! the program.
+//! The thread of a registry: it runs the engine, and never waits for a client, a device or a lock
+//! of the program.
 
 use super::caller::{Order, Report};
 use super::cause::Cause;

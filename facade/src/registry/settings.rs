@@ -10,8 +10,8 @@ pub struct RegistrySettings {
     /// [`RegistrySettings::LONGEST`].
     pub call_deadline: Duration,
     /// The time for which a device may not respond on the bus before it counts as removed. A device
-    /// that is reset, or whose link is trained again, is back within a second. Default: 3 s; at most
-    /// [`RegistrySettings::LONGEST`].
+    /// that is reset, or whose link is trained again, is back within a second. Default: 3 s; at
+    /// most [`RegistrySettings::LONGEST`].
     pub removal_after: Duration,
 }
 

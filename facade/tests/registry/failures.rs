@@ -209,8 +209,8 @@ impl Traffic {
         (client, Self { uses })
     }
 
-    /// A connection between the two devices: queue pair, its completions, both regions, and the rest
-    /// that has to live.
+    /// A connection between the two devices: queue pair, its completions, both regions, and the
+    /// rest that has to live.
     fn connect(&self) -> Connection {
         let uses = self.uses.lock().unwrap();
         let made: Vec<_> = uses

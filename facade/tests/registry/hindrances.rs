@@ -55,7 +55,8 @@ fn a_removal_waits_for_a_client_that_hangs_and_names_it() {
         }
         other => panic!("{other}"),
     }
-    // The client below it may be what it works with: its turn has not come, and the device is there.
+    // The client below it may be what it works with: its turn has not come, and the device is
+    // there.
     assert_eq!(log.take(), ["last - m20 Removed", "slow - m20 Removed"]);
     assert_eq!(handle.state(), DeviceState::Leaving(Cause::Removed));
     assert!(handle.device().is_ok());

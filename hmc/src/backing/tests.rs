@@ -248,7 +248,8 @@ fn indexes_out_of_range_are_refused() {
     assert_eq!(backing.missing(cq, 256..256), Ok(Vec::new()));
 }
 
-/// Every byte of every object asked for lies in memory that was brought, and none was brought twice.
+/// Every byte of every object asked for lies in memory that was brought, and none was brought
+/// twice.
 #[test]
 fn random_uses_are_backed_completely_and_once() {
     for seed in 0..100 {

@@ -8,8 +8,8 @@
 //! 3. In bounds: offset and length stay inside the buffer; checked where they are set, and again
 //!    here.
 //! 4. Not the device's: a packet's buffer is in no descriptor that the device may write. A device
-//!    that is reset or has confirmed that a queue stopped writes no more; one that did neither keeps
-//!    the buffers (see `control`). A descriptor of a send only lets the device read.
+//!    that is reset or has confirmed that a queue stopped writes no more; one that did neither
+//!    keeps the buffers (see `control`). A descriptor of a send only lets the device read.
 //!
 //! Point 4 is the contract of the device, as for every driver. A device that breaks it writes to
 //! memory that the IOMMU lets it reach while the processor reads: the bytes are then garbage, and
@@ -44,9 +44,9 @@ fn first(words: &Words, offset: usize, length: usize) -> *mut u8 {
 #[inline(always)]
 unsafe fn bytes<'a>(words: &Words, offset: usize, length: usize) -> &'a [u8] {
     let first = first(words, offset, length);
-    // SAFETY: in bounds (`first`), initialised (the pool's memory is zeroed when made), mapped while
-    //         the pool lives, unchanged while lent: the caller's promise. The words are atomics, so
-    //         the pointer may be read through.
+    // SAFETY: in bounds (`first`), initialised (the pool's memory is zeroed when made), mapped
+    //         while the pool lives, unchanged while lent: the caller's promise. The words are
+    //         atomics, so the pointer may be read through.
     unsafe { std::slice::from_raw_parts(first, length) }
 }
 

@@ -92,8 +92,8 @@ pub struct Packet {
     pub(crate) written: NicDescriptor,
 }
 
-// The vector paths write and read packets as these 64 bytes. The place of the first segment is beside
-// its length, so that one load of 16 bytes has both.
+// The vector paths write and read packets as these 64 bytes. The place of the first segment is
+// beside its length, so that one load of 16 bytes has both.
 const _: () = assert!(size_of::<Packet>() == 64 && align_of::<Packet>() == 8);
 const _: () = assert!(std::mem::offset_of!(Packet, buffer) == 24);
 const _: () = assert!(std::mem::offset_of!(Packet, offset) == 28);
@@ -247,9 +247,9 @@ impl Packet {
     /// The time at which it arrived, in nanoseconds of the device's clock.
     ///
     /// `None` if the device did not stamp it, or if the pool does not know the device's time: the
-    /// port was opened without `time_stamps`. The descriptor has the low 32 bits. The rest is that of
-    /// the device's time as the port has read it last, which must not be longer ago or later than
-    /// 2.1 s.
+    /// port was opened without `time_stamps`. The descriptor has the low 32 bits. The rest is that
+    /// of the device's time as the port has read it last, which must not be longer ago or later
+    /// than 2.1 s.
     #[inline]
     #[must_use]
     pub fn timestamp(&self) -> Option<u64> {
@@ -290,7 +290,8 @@ impl Packet {
 
     /// Copies bytes from `offset` on out; false, and nothing copied, if the packet is shorter.
     ///
-    /// Never makes a slice of the device's memory. Use it if the device might change a delivered packet.
+    /// Never makes a slice of the device's memory. Use it if the device might change a delivered
+    /// packet.
     #[must_use]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
         let fits = offset
@@ -348,8 +349,8 @@ impl Packet {
         !self.own.shared() || self.pool().is_sole(self.buffer)
     }
 
-    /// Appends bytes; `None`, and nothing done, if the packet is shared, has several segments, or has
-    /// no room for them.
+    /// Appends bytes; `None`, and nothing done, if the packet is shared, has several segments, or
+    /// has no room for them.
     pub fn append(&mut self, bytes: &[u8]) -> Option<()> {
         self.extend(bytes.len())?.copy_from_slice(bytes);
         Some(())
@@ -367,8 +368,8 @@ impl Packet {
         self.bytes_mut()?.get_mut(before.into()..)
     }
 
-    /// Puts bytes in front; `None`, and nothing done, if the packet is shared or has no headroom for
-    /// them.
+    /// Puts bytes in front; `None`, and nothing done, if the packet is shared or has no headroom
+    /// for them.
     pub fn prepend(&mut self, bytes: &[u8]) -> Option<()> {
         if bytes.len() > self.headroom() || !self.is_sole() {
             return None;
@@ -383,8 +384,8 @@ impl Packet {
         Some(())
     }
 
-    /// Removes bytes in front; `None`, and nothing done, if the packet is shared or its first segment
-    /// is shorter.
+    /// Removes bytes in front; `None`, and nothing done, if the packet is shared or its first
+    /// segment is shorter.
     pub fn remove_front(&mut self, count: usize) -> Option<()> {
         let length = self.first_bytes();
         if count > usize::from(length) || !self.is_sole() {

@@ -32,8 +32,8 @@ pub struct TransmitRequest {
     pub ip_checksum: bool,
     /// The device computes the TCP, UDP or SCTP checksum.
     pub layer_4_checksum: bool,
-    /// The device cuts the TCP or UDP payload into segments of this many bytes, 64..=9668, and gives
-    /// each the headers of the packet.
+    /// The device cuts the TCP or UDP payload into segments of this many bytes, 64..=9668, and
+    /// gives each the headers of the packet.
     pub segment_bytes: Option<u16>,
 }
 
@@ -73,7 +73,8 @@ pub enum OffloadError {
     /// The device cuts only TCP and UDP into segments.
     #[error("{0:?} cannot be cut into segments")]
     NotSegmentable(Layer4),
-    /// No payload, or a longer one than the device cuts. One that fits a single segment is cut, too.
+    /// No payload, or a longer one than the device cuts. One that fits a single segment is cut,
+    /// too.
     #[error("a payload of {0} bytes cannot be cut: the device takes 1 to 262143")]
     Payload(usize),
     /// A packet of several segments with bytes behind its IP datagram: they would become payload.
@@ -90,8 +91,8 @@ const fn code(kind: Layer4) -> u64 {
 }
 
 impl Packet {
-    /// Asks the device for checksums and segmentation, and prepares the headers for that: writes the
-    /// sum of the pseudo header, and zeroes what differs from segment to segment.
+    /// Asks the device for checksums and segmentation, and prepares the headers for that: writes
+    /// the sum of the pseudo header, and zeroes what differs from segment to segment.
     ///
     /// A further request replaces the former one. Fields that the former one prepared and that the
     /// device is no longer to fill in are computed here: `TransmitRequest::default()` leaves a
@@ -100,13 +101,15 @@ impl Packet {
     /// Of IPv6, hop-by-hop options, routing headers without further nodes, and destination options
     /// may stand before the layer 4 header.
     ///
-    /// Bytes behind the IP datagram, as the padding of a short frame that was received, are removed for
-    /// a checksum of layer 4 and for segmentation: the device would cover them. An IP length of 0 says
-    /// that the datagram is all of the packet, and so does a packet that is too long for the field.
+    /// Bytes behind the IP datagram, as the padding of a short frame that was received, are removed
+    /// for a checksum of layer 4 and for segmentation: the device would cover them. An IP length of
+    /// 0 says that the datagram is all of the packet, and so does a packet that is too long for the
+    /// field.
     ///
-    /// The request is for the packet as it is: bytes that are added or removed afterwards need a new
-    /// one. A packet that has lost part of its headers, or all of the payload that was to be cut, is
-    /// dropped by [`TransmitQueue::send`](crate::TransmitQueue::send) and counted as `too_short`.
+    /// The request is for the packet as it is: bytes that are added or removed afterwards need a
+    /// new one. A packet that has lost part of its headers, or all of the payload that was to be
+    /// cut, is dropped by [`TransmitQueue::send`](crate::TransmitQueue::send) and counted as
+    /// `too_short`.
     ///
     /// Errors: [`OffloadError`], by name; nothing was changed.
     pub fn offload(&mut self, wanted: TransmitRequest) -> Result<(), OffloadError> {
@@ -179,8 +182,8 @@ impl Packet {
         Ok(())
     }
 
-    /// The end of the bytes that the device covers: of the datagram, for a checksum of layer 4 and for
-    /// segmentation. Refuses a packet that the device cannot cut.
+    /// The end of the bytes that the device covers: of the datagram, for a checksum of layer 4 and
+    /// for segmentation. Refuses a packet that the device cannot cut.
     fn covered_end(
         &self,
         headers: &Headers,
@@ -227,9 +230,9 @@ impl Packet {
         self.written.l2tag1.set(tag.unwrap_or(0));
     }
 
-    /// The same for the outer of two tags, whose type is 0x88A8. The E810 inserts an outer tag in double
-    /// VLAN mode, or beside an inner one: in single VLAN mode a packet with an outer tag alone is dropped,
-    /// and counted as [`Drops::outer_tag_alone`](crate::Drops::outer_tag_alone).
+    /// The same for the outer of two tags, whose type is 0x88A8. The E810 inserts an outer tag in
+    /// double VLAN mode, or beside an inner one: in single VLAN mode a packet with an outer tag
+    /// alone is dropped, and counted as [`Drops::outer_tag_alone`](crate::Drops::outer_tag_alone).
     pub fn set_outer_vlan(&mut self, tag: Option<u16>) {
         self.own = self.own.with_outer_vlan(tag.is_some());
         self.written.l2tag2_second.set(tag.unwrap_or(0));

@@ -66,7 +66,8 @@ fn buffers_given_back_by_other_threads_are_found_again() {
     assert_eq!(pool.usage().in_use, 0);
 }
 
-/// Four threads take and give at random; each writes its mark into what it holds and finds it there.
+/// Four threads take and give at random; each writes its mark into what it holds and finds it
+/// there.
 #[test]
 fn no_buffer_is_in_two_hands() {
     use rand::{Rng, SeedableRng};

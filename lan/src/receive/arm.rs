@@ -1,7 +1,8 @@
 //! Interrupts for a receive queue that is idle.
 //!
 //! The order that loses no packet: arm, look at the ring once more, sleep. A packet from before the
-//! arming is seen by that look; any later one raises the interrupt. Nothing of it is on the data path.
+//! arming is seen by that look; any later one raises the interrupt. Nothing of it is on the data
+//! path.
 
 use super::ReceiveQueue;
 use crate::control::{ArmError, QueueState};
@@ -21,10 +22,11 @@ impl ReceiveQueue {
     /// Lets the next packet raise the queue's interrupt, once, and looks whether one has arrived
     /// meanwhile. It takes a register write or two.
     ///
-    /// The descriptor may become readable without a packet: the first arming after packets makes the
-    /// device report what it may have missed. Receive, and arm again.
+    /// The descriptor may become readable without a packet: the first arming after packets makes
+    /// the device report what it may have missed. Receive, and arm again.
     ///
-    /// Control path. Errors: [`ArmError`]; after a failure of the device its descriptor is readable.
+    /// Control path. Errors: [`ArmError`]; after a failure of the device its descriptor is
+    /// readable.
     #[cold]
     #[inline(never)]
     pub fn arm(&mut self) -> Result<Arming, ArmError> {

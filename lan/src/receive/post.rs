@@ -26,8 +26,8 @@ impl ReceiveQueue {
         self.post((self.ring.length - TAIL_MULTIPLE).min(most));
     }
 
-    /// Posts a run of buffers; false, and nothing posted, if this thread's cache has none or the ring
-    /// ends before.
+    /// Posts a run of buffers; false, and nothing posted, if this thread's cache has none or the
+    /// ring ends before.
     #[inline(always)]
     fn post_run(&mut self) -> bool {
         let first = usize::from(self.fill);

@@ -4,8 +4,8 @@
 //! A magazine holds up to [`MAGAZINE`] buffer indices. Each thread owns two of them; it takes from
 //! and gives to the loaded one, swaps with the spare one, and goes to the depot only when both are
 //! empty or both are full. Runs of a fixed length swap earlier: when the loaded one has less than a
-//! run, or less room than for one. So a queue that takes and gives runs copies each in one piece. The depot is two lock-free stacks of magazines. All memory is made when
-//! the pool is.
+//! run, or less room than for one. So a queue that takes and gives runs copies each in one piece.
+//! The depot is two lock-free stacks of magazines. All memory is made when the pool is.
 //!
 //! Source of the scheme: Bonwick and Adams, "Magazines and Vmem", USENIX 2001.
 
@@ -255,7 +255,8 @@ impl Depot {
         cache.given.store(given + done as u64, Ordering::Release);
     }
 
-    /// Takes a run if a magazine of this thread's cache holds one; false, and nothing taken, otherwise.
+    /// Takes a run if a magazine of this thread's cache holds one; false, and nothing taken,
+    /// otherwise.
     #[inline(always)]
     pub(super) fn take_run(&self, into: &mut [u32; RUN]) -> bool {
         let Some(cache) = self.cache() else {

@@ -66,8 +66,8 @@ pub(super) fn visit_ended(mut visit: impl FnMut(u32) -> bool) {
 
 /// The number of this thread, below [`MAX_THREADS`]; larger if it has none.
 ///
-/// No two live threads have the same one. A thread that takes over the number of one that ended sees
-/// everything that the other wrote.
+/// No two live threads have the same one. A thread that takes over the number of one that ended
+/// sees everything that the other wrote.
 #[inline(always)]
 pub(super) fn number() -> u32 {
     let number = NUMBER.get();

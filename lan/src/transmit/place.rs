@@ -95,8 +95,8 @@ impl TransmitQueue {
         }
     }
 
-    /// A packet of another pool: its bytes are copied into this queue's. Without room in the ring the
-    /// packet stays as it is.
+    /// A packet of another pool: its bytes are copied into this queue's. Without room in the ring
+    /// the packet stays as it is.
     #[cold]
     fn copy(&mut self, packet: &mut Packet) -> Result<(), Refused> {
         let piece_bytes = usize::from(self.pool.settings().buffer_bytes);
@@ -137,8 +137,8 @@ impl TransmitQueue {
         }
     }
 
-    /// Packets of several buffers or with several handles, with a context descriptor, or that cannot
-    /// be sent.
+    /// Packets of several buffers or with several handles, with a context descriptor, or that
+    /// cannot be sent.
     #[cold]
     fn place_other(
         &mut self,

@@ -7,7 +7,8 @@ use ringside_spec::lan::transmit::{DataCommand, kind};
 impl TransmitQueue {
     /// Reclaims the descriptors that the device reports done; returns their number.
     ///
-    /// [`TransmitQueue::send`] does it too; a core that sends nothing calls this to get packets back.
+    /// [`TransmitQueue::send`] does it too; a core that sends nothing calls this to get packets
+    /// back.
     #[inline]
     pub fn reclaim(&mut self) -> usize {
         if !self.service.in_service() {

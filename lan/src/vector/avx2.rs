@@ -293,8 +293,8 @@ pub(super) unsafe fn send(
         if _mm256_testz_si256(wrong, wrong) == 0 {
             break;
         }
-        // SAFETY: so many descriptors and slots exist: points 1 and 4; unaligned stores. Atomics may
-        //         be written through a shared reference.
+        // SAFETY: so many descriptors and slots exist: points 1 and 4; unaligned stores. Atomics
+        //         may be written through a shared reference.
         unsafe {
             let ring = ring.cast_mut().add(group * GROUP * 2);
             for (number, two) in twos.into_iter().enumerate() {

@@ -18,8 +18,8 @@ fn words(low: [u64; 4], high: [u64; 4]) -> __m512i {
 }
 
 /// # Safety
-/// AVX-512 F, BW, DQ, VL; `groups` groups of descriptors, slots with a margin around, and places for
-/// packets exist.
+/// AVX-512 F, BW, DQ, VL; `groups` groups of descriptors, slots with a margin around, and places
+/// for packets exist.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn receive(
     descriptors: *const AtomicU64,

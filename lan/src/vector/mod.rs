@@ -17,10 +17,10 @@
 //!    length is checked in the value that is used. So each descriptor is loaded once: `once` hides
 //!    the value's origin from the compiler, which could load it a second time otherwise.
 //! 4. Descriptors to write: the device reads none of them before the doorbell that follows.
-//! 5. Packets: [`Packet`] is `repr(C)`, 64 bytes without padding, 8-aligned, any bits of its last 32
-//!    are valid, and the first 32 are those of a packet that the safe code made, but for the buffer.
-//!    Its pool is an address whose provenance was exposed (`raw`), so it may travel through an
-//!    integer register.
+//! 5. Packets: [`Packet`] is `repr(C)`, 64 bytes without padding, 8-aligned, any bits of its last
+//!    32 are valid, and the first 32 are those of a packet that the safe code made, but for the
+//!    buffer. Its pool is an address whose provenance was exposed (`raw`), so it may travel through
+//!    an integer register.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -39,8 +39,8 @@ use std::sync::atomic::AtomicU64;
 
 /// Descriptors of a group.
 pub(crate) const GROUP: usize = 8;
-/// Values that slots of a receive ring have in front of the first and behind the last: a path reads a
-/// whole vector around each.
+/// Values that slots of a receive ring have in front of the first and behind the last: a path reads
+/// a whole vector around each.
 pub(crate) const MARGIN: usize = 8;
 
 /// Environment variable that names the path of queues that were not given one.
@@ -122,7 +122,8 @@ impl PacketPath {
     /// The path of a queue: `wanted`, else that of the environment variable [`PATH_VARIABLE`],
     /// else AVX2, or words on a processor without it.
     ///
-    /// AVX-512 is taken by name only: it was not run since its last change, on a machine that has it.
+    /// AVX-512 is taken by name only: it was not run since its last change, on a machine that has
+    /// it.
     ///
     /// Errors: [`PathError`], a path that was named and cannot be used.
     pub fn choose(wanted: Option<Self>) -> Result<Self, PathError> {

@@ -73,8 +73,8 @@ impl ReceiveFilter {
         self.addresses.iter().any(|known| known.rdma) || general.contains(&Some(true))
     }
 
-    /// True if a rule names the address, that of a station or a group, and passes its packets to the
-    /// RDMA engine.
+    /// True if a rule names the address, that of a station or a group, and passes its packets to
+    /// the RDMA engine.
     pub(crate) fn is_for_rdma(&self, address: MacAddress) -> bool {
         Cast::of(address) != Cast::Broadcast && self.rule(address).is_some_and(|known| known.rdma)
     }
@@ -84,7 +84,8 @@ impl ReceiveFilter {
         self.addresses.iter().find(|known| known.address == address)
     }
 
-    /// True if a rule names the address, that of a single station, and lets packets loop back to it.
+    /// True if a rule names the address, that of a single station, and lets packets loop back to
+    /// it.
     #[inline]
     pub(crate) fn loops_back(&self, address: MacAddress) -> bool {
         !is_group(address) && self.rule(address).is_some_and(|known| known.loopback)

@@ -10,7 +10,8 @@ pub(crate) struct Traffic {
     pub(crate) unicast: u64,
     pub(crate) multicast: u64,
     pub(crate) broadcast: u64,
-    /// Frames of up to 64, 127, 255, 511, 1023 and 1522 bytes with frame check sequence, and longer.
+    /// Frames of up to 64, 127, 255, 511, 1023 and 1522 bytes with frame check sequence, and
+    /// longer.
     pub(crate) by_size: [u64; 7],
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// The path of requests to the world, and of answers back.
 pub(super) trait Carrier: Send + Sync {
     fn ask(&self, function: usize, request: Request) -> Result<Reply, CarrierError>;
-    /// Writes a doorbell. The world sees it before all later requests of this thread; the caller need
-    /// not wait for that. A ring that cannot be passed on is dropped.
+    /// Writes a doorbell. The world sees it before all later requests of this thread; the caller
+    /// need not wait for that. A ring that cannot be passed on is dropped.
     fn ring(&self, function: usize, bell: Bell, value: u32);
     /// The doorbell page that the world polls, where it does.
     fn doorbell_page(&self, function: usize) -> Option<&Memory>;

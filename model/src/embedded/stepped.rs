@@ -11,7 +11,8 @@ use std::time::Duration;
 /// caller's deadline and not in an endless loop.
 const STEPS_PER_PAUSE: usize = 10_000;
 
-/// Virtual nanoseconds that a pause passes at least: a caller that only spins still meets its deadline.
+/// Virtual nanoseconds that a pause passes at least: a caller that only spins still meets its
+/// deadline.
 const SMALLEST_STEP: Duration = Duration::from_nanos(100);
 
 struct Inside {

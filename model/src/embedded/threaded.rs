@@ -35,7 +35,8 @@ const CLOCK_EVERY: u32 = 8;
 /// Rounds without work after which the thread offers its core to others each round.
 const IDLE_BEFORE_YIELD: u32 = 20_000;
 
-/// The time without work after which the thread sleeps, so that an unused model does not use a core.
+/// The time without work after which the thread sleeps, so that an unused model does not use a
+/// core.
 const IDLE_BEFORE_SLEEP: Duration = Duration::from_millis(5);
 
 /// The shortest sleep; see [`World::nap`]. A message ends a sleep, a doorbell in memory does not.
@@ -161,8 +162,8 @@ impl Threaded {
         })
     }
 
-    /// Runs `look` on the world between two rounds of its thread; `None` if the thread has ended, and
-    /// in a child by fork, which has no such thread.
+    /// Runs `look` on the world between two rounds of its thread; `None` if the thread has ended,
+    /// and in a child by fork, which has no such thread.
     pub fn with<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut World) -> T + Send + 'static,

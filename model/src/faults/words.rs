@@ -19,8 +19,8 @@ const HMC_OBJECT: u8 = (HmcErrorInfo::OBJECT_TYPE_MASK >> HmcErrorInfo::OBJECT_T
 const EVENT_CODE: u16 = 0xFFF;
 const EVENT_SOURCE: u8 = 0xF;
 
-/// Declares each fault once: its name, its numbers as help names them, what it does, the value with the
-/// format of its numbers, and the value that words make.
+/// Declares each fault once: its name, its numbers as help names them, what it does, the value with
+/// the format of its numbers, and the value that words make.
 macro_rules! faults {
     ($words:ident; $(
         $name:literal $numbers:literal, $effect:literal,

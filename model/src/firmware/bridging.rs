@@ -11,8 +11,8 @@ use ringside_spec::lan::registers::reset::{DcbStatus, dcb_exchange};
 const HEADER: [u8; MIB_HEADER_BYTES] = [
     0x01, 0x80, 0xC2, 0x00, 0x00, 0x0E, 0, 0, 0, 0, 0, 0, 0x88, 0xCC,
 ];
-/// Eight classes are possible. Priority 3 is in class 1, the others are in class 0. Each class has half
-/// of the bandwidth, shared by its queues (2).
+/// Eight classes are possible. Priority 3 is in class 1, the others are in class 0. Each class has
+/// half of the bandwidth, shared by its queues (2).
 const CLASSES: [u8; 21] = [
     0x00, 0x00, 0x01, 0x00, 0x00, 50, 50, 0, 0, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0,
 ];

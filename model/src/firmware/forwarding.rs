@@ -83,8 +83,8 @@ fn forward(rule: &Rule, action: SingleAction, targets: Vec<u16>) -> Option<Forwa
     })
 }
 
-/// The tags of a VSI's frames in double VLAN mode: that of a frame with one is the outer one. Source: ice
-/// `ice_vsi_vlan_lib.c`, `ice_vsi_ena_outer_stripping`.
+/// The tags of a VSI's frames in double VLAN mode: that of a frame with one is the outer one.
+/// Source: ice `ice_vsi_vlan_lib.c`, `ice_vsi_ena_outer_stripping`.
 pub(super) fn look_at_outer_tag(tables: &mut Tables, number: u16, properties: &VsiProperties) {
     let flags = OuterVlanFlags(properties.outer_vlan_flags);
     let found = tables.vsis.iter_mut().find(|vsi| vsi.number == number);

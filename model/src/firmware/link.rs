@@ -148,7 +148,8 @@ impl Link {
     }
 
     /// True if a driver has requested an event for the next change of the link; the request is met
-    /// with that. Source: ice `ice_main.c`, `ice_link_event`, which enables events again after each.
+    /// with that. Source: ice `ice_main.c`, `ice_link_event`, which enables events again after
+    /// each.
     pub(super) fn take_event_request(&mut self) -> bool {
         let wanted = self.events_enabled && !self.event_mask.up_down();
         self.events_enabled &= !wanted;

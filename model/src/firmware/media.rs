@@ -41,8 +41,8 @@ fn memory() -> [u8; PAGE_BYTES] {
     memory
 }
 
-/// Reads the memory; upper pages but the first read as zeros. Nothing can be written. Without a page
-/// mode the page of the command means nothing: the module never leaves its first one.
+/// Reads the memory; upper pages but the first read as zeros. Nothing can be written. Without a
+/// page mode the page of the command means nothing: the module never leaves its first one.
 pub(super) fn read(command: &mut Command, context: &mut Context<'_>) -> Outcome {
     let asked: ModuleEeprom = command.parameters();
     let bus = ModuleBus(asked.bus_address.get());

@@ -12,7 +12,8 @@ const SHADOW_RAM_BYTES: usize = 64 << 10;
 const FLASH_BYTES: usize = 1 << 20;
 const UNIT_BYTES: usize = 4096;
 
-/// Units of 4 KiB where the banks begin, and how many each takes. The second bank follows the first.
+/// Units of 4 KiB where the banks begin, and how many each takes. The second bank follows the
+/// first.
 const FIRMWARE_BANK: (u16, u16) = (0x10, 0x40);
 const ROM_BANK: (u16, u16) = (0x90, 0x01);
 const NETLIST_BANK: (u16, u16) = (0xA0, 0x01);

@@ -183,8 +183,8 @@ impl Package {
 
     /// The package as known with this buffer; an error if the buffer is out of order.
     ///
-    /// A signed package sends the buffers of its signature first, and then its metadata. It may have
-    /// more signatures, each followed by a range of buffers with a last one of its own.
+    /// A signed package sends the buffers of its signature first, and then its metadata. It may
+    /// have more signatures, each followed by a range of buffers with a last one of its own.
     /// Source: ice `ice_ddp.c`, `ice_dwnld_sign_and_cfg_segs`.
     fn begin_or_go_on(
         &self,

@@ -43,10 +43,10 @@ struct TransmitLeaf {
     context: [u8; TransmitContext::SIZE],
 }
 
-/// Counts a queue whose owner does not fit the type of its VSI, and one of a virtual function that asks
-/// for time stamps. Source: ice `ice_base.c`, `ice_setup_tx_ctx`, where queues of channels (mqprio) have
-/// the owner of their own VSI and the time stamps of the function's; the VSIs of DPDK's ice are all the
-/// function's own.
+/// Counts a queue whose owner does not fit the type of its VSI, and one of a virtual function that
+/// asks for time stamps. Source: ice `ice_base.c`, `ice_setup_tx_ctx`, where queues of channels
+/// (mqprio) have the owner of their own VSI and the time stamps of the function's; the VSIs of
+/// DPDK's ice are all the function's own.
 fn check_owner(queue: &TransmitQueue, vsis: &Vsis, context: &mut Context<'_>) {
     let asked = TransmitContext::decode(&queue.context);
     let expected = match vsis.kind(asked.vsi) {

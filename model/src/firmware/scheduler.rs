@@ -14,7 +14,8 @@ use ringside_spec::lan::admin::scheduler::{
 use std::collections::BTreeMap;
 
 /// Nodes under one parent in each layer, the root's first. Source: Linux
-/// `Documentation/networking/devlink/ice.rst`, `tx_scheduling_layers`: 8 in the tree of nine layers.
+/// `Documentation/networking/devlink/ice.rst`, `tx_scheduling_layers`: 8 in the tree of nine
+/// layers.
 const MAX_SIBLINGS: [u16; MAX_LAYERS] = [1, 8, 8, 8, 8, 8, 8, 8, 8];
 const MAX_NODES: u16 = 1024;
 const MAX_RATE_PROFILES: u16 = 256;

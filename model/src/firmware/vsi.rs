@@ -259,8 +259,8 @@ impl Vsis {
     }
 }
 
-/// Counts a switch section that names another switch than the one of the function. An update replaces
-/// the section as a whole: one without the number moves the VSI to switch 0.
+/// Counts a switch section that names another switch than the one of the function. An update
+/// replaces the section as a whole: one without the number moves the VSI to switch 0.
 fn check_switch(properties: &VsiProperties, context: &mut Context<'_>) {
     if properties.switch_id != SWITCH_ID {
         let kind = "VSI on a switch that does not exist";

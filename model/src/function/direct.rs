@@ -18,8 +18,8 @@ impl FunctionModel {
         (!self.loops_back(path.destination)).then_some(path)
     }
 
-    /// Delivers the next packets of the RDMA engine, `most` at most, to another function, as if unicast
-    /// frames had gone along `path`. Returns their number; `None` if frames have to go.
+    /// Delivers the next packets of the RDMA engine, `most` at most, to another function, as if
+    /// unicast frames had gone along `path`. Returns their number; `None` if frames have to go.
     pub(crate) fn deliver_to(
         &mut self,
         receiver: &mut Self,

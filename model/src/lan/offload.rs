@@ -141,8 +141,8 @@ struct Places {
 
 /// Turns a packet of the driver into the frames that go out, without frame check sequence.
 ///
-/// A packet that is not segmented is changed in place and becomes the frame. The callee of `emit` may
-/// keep the frame and leave another buffer.
+/// A packet that is not segmented is changed in place and becomes the frame. The callee of `emit`
+/// may keep the frame and leave another buffer.
 ///
 /// Errors: [`OffloadError`]; the descriptors contradict the packet, and nothing goes out.
 pub(super) fn apply(

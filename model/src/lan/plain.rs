@@ -6,8 +6,8 @@ use super::switching::Destination;
 use crate::chip::{Context, QueueCause};
 
 impl LanEngine {
-    /// Takes one packet of a queue, if nothing is to be done for it but to send it. False, and nothing
-    /// has happened, for all other packets.
+    /// Takes one packet of a queue, if nothing is to be done for it but to send it. False, and
+    /// nothing has happened, for all other packets.
     #[inline]
     pub(super) fn take_plain(&mut self, number: u16, context: &mut Context<'_>) -> bool {
         let Some(queue) = self.transmit.get_mut(number) else {

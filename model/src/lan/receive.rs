@@ -141,8 +141,8 @@ impl ReceiveQueue {
         arrival: &Arrival<'_>,
         memory: &DmaSpace,
     ) -> Result<(), NotTaken> {
-        // The limit counts the frame as it was on the wire. Source: Linux and DPDK, which give queues
-        // limits with room for tags and frame check sequence (`ICE_ETH_PKT_HDR_PAD`).
+        // The limit counts the frame as it was on the wire. Source: Linux and DPDK, which give
+        // queues limits with room for tags and frame check sequence (`ICE_ETH_PKT_HDR_PAD`).
         if arrival.frame.len() + CHECK_BYTES > usize::from(self.context.frame_bytes_max) {
             return Err(NotTaken::TooLong);
         }

@@ -43,8 +43,8 @@ impl<const WORDS: usize> Ring<WORDS> {
         self.base
     }
 
-    /// Finds the memory, unless nothing has changed since the last time. A ring that is not found as
-    /// a whole is looked up descriptor by descriptor.
+    /// Finds the memory, unless nothing has changed since the last time. A ring that is not found
+    /// as a whole is looked up descriptor by descriptor.
     #[inline]
     pub(super) fn resolve(&mut self, memory: &DmaSpace) {
         if self.generation != memory.generation() {

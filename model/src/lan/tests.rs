@@ -252,8 +252,8 @@ fn frames_without_room_are_dropped_whole_and_counted() {
     assert_eq!(rig.counters().of_vsi(rig::VSI).unwrap().receive_errors, 1);
 }
 
-/// The limit of a queue is for the frame as it was on the wire: with its tag, even if that is removed,
-/// and with its frame check sequence. Linux and DPDK give 1522 to an MTU of 1500.
+/// The limit of a queue is for the frame as it was on the wire: with its tag, even if that is
+/// removed, and with its frame check sequence. Linux and DPDK give 1522 to an MTU of 1500.
 #[test]
 fn the_longest_frame_counts_with_tag_and_frame_check_sequence() {
     let mut rig = Rig::new();

@@ -172,9 +172,9 @@ impl TransmitQueue {
         }
     }
 
-    /// Fills `frame` with the next packet, if that is one buffer without any offload in which nothing
-    /// is wrong, and reports it. Returns true if the driver requested the report. `None`, and nothing
-    /// has happened, for all other packets: [`TransmitQueue::next_packet`] takes them.
+    /// Fills `frame` with the next packet, if that is one buffer without any offload in which
+    /// nothing is wrong, and reports it. Returns true if the driver requested the report. `None`,
+    /// and nothing has happened, for all other packets: [`TransmitQueue::next_packet`] takes them.
     #[inline]
     pub(super) fn next_plain(&mut self, frame: &mut Vec<u8>, memory: &DmaSpace) -> Option<bool> {
         self.ring.resolve(memory);

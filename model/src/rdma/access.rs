@@ -31,8 +31,8 @@ pub(super) fn unreached(context: &mut Context<'_>, what: &'static str, fault: Dm
             tracing::debug!(what, %fault, "refused by the host");
             return;
         }
-        // The program has ended, or has unmapped memory that it registered. The driver mapped what the
-        // program named, and learns of neither.
+        // The program has ended, or has unmapped memory that it registered. The driver mapped what
+        // the program named, and learns of neither.
         DmaFault::Gone { .. } => {
             tracing::debug!(what, %fault, "memory of the program is gone");
             return;

@@ -99,8 +99,8 @@ impl RdmaEngine {
     }
 }
 
-/// Delivers the next packets of `sender`, `most` at most, which go along `path`: short writes of one
-/// length, or an acknowledgement. `None` if nothing was delivered.
+/// Delivers the next packets of `sender`, `most` at most, which go along `path`: short writes of
+/// one length, or an acknowledgement. `None` if nothing was delivered.
 pub(crate) fn deliver(
     (sender, sending): (&mut RdmaEngine, &mut Context<'_>),
     (receiver, receiving): (&mut RdmaEngine, &mut Context<'_>),

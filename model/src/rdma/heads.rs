@@ -140,8 +140,8 @@ impl Heads {
         self.look_at(place)
     }
 
-    /// Looks at the next `looks` queue pairs in turn. True if none may have work; else the next look
-    /// begins where this one did.
+    /// Looks at the next `looks` queue pairs in turn. True if none may have work; else the next
+    /// look begins where this one did.
     #[inline(always)]
     pub(super) fn look_over(&mut self, looks: usize) -> bool {
         let first = self.next;

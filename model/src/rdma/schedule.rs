@@ -466,8 +466,8 @@ impl RdmaEngine {
         }
     }
 
-    /// Gives the queue pair in front its turn, if an acknowledgement is all that it would bring. True
-    /// if that is the next packet.
+    /// Gives the queue pair in front its turn, if an acknowledgement is all that it would bring.
+    /// True if that is the next packet.
     #[inline]
     pub(crate) fn acknowledges_next(&mut self, memory: &DmaSpace) -> bool {
         let stamp = (memory.generation(), self.objects.hmc.generation());

@@ -12,8 +12,8 @@ impl Switch {
     /// nothing to do but to hand them to another function. Returns their number, and true if the
     /// function may have more.
     ///
-    /// An acknowledgement of them does not wait for the turn of the other function, where that comes
-    /// in the same step and the acknowledgement is all that it would bring.
+    /// An acknowledgement of them does not wait for the turn of the other function, where that
+    /// comes in the same step and the acknowledgement is all that it would bring.
     #[inline]
     pub(super) fn deliver(
         &mut self,
@@ -51,7 +51,8 @@ impl Switch {
         Some((packets, port))
     }
 
-    /// Lets function `from` send a burst of frames of the host's network stack; true if it sent any.
+    /// Lets function `from` send a burst of frames of the host's network stack; true if it sent
+    /// any.
     ///
     /// Interrupts follow the whole burst, as descriptors are all written then.
     pub(super) fn transmit_others(
@@ -100,8 +101,8 @@ impl Switch {
     }
 
     /// Gives a frame to the functions that it is for, with what the sender's parser found in it.
-    /// False, and nothing has happened but that the source is known, if a station outside may be one
-    /// of them, or if it is the RDMA engine's.
+    /// False, and nothing has happened but that the source is known, if a station outside may be
+    /// one of them, or if it is the RDMA engine's.
     #[inline]
     fn pass_on(&mut self, from: usize, frame: &SentFrame, stations: &mut Stations<'_>) -> bool {
         if frame.is_for_roce() {

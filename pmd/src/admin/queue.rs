@@ -418,8 +418,8 @@ impl Rings {
     }
 }
 
-/// Checks the answer: the opcode of the command, no more data than the buffer holds. Without a buffer
-/// the length means nothing. Source: ice `ice_controlq.c`, `ice_sq_send_cmd`.
+/// Checks the answer: the opcode of the command, no more data than the buffer holds. Without a
+/// buffer the length means nothing. Source: ice `ice_controlq.c`, `ice_sq_send_cmd`.
 fn read_answer(
     opcode: Opcode,
     answered: &Descriptor,

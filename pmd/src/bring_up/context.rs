@@ -80,8 +80,8 @@ impl Context {
         &self.function
     }
 
-    /// Interrupt vectors that the function may use: those of its MSI-X table, as far as the firmware
-    /// has granted them. A table may have more.
+    /// Interrupt vectors that the function may use: those of its MSI-X table, as far as the
+    /// firmware has granted them. A table may have more.
     pub(crate) fn granted_vectors(&self) -> Result<u16, StageError> {
         let table = self.function.interrupt_vectors()?;
         let granted = self.facts.capabilities()?.vectors.count;

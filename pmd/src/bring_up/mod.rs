@@ -51,8 +51,8 @@ pub struct BringUpOptions<'a> {
     /// Called after each stage.
     pub progress: Option<&'a mut dyn FnMut(&StageReport)>,
     /// Lets everything that is drawn follow from this seed, so that a simulation can be run again:
-    /// where memory lies, keys, numbers of objects, sequence numbers. Peers can then guess them: not
-    /// for service. `None`: the system's randomness.
+    /// where memory lies, keys, numbers of objects, sequence numbers. Peers can then guess them:
+    /// not for service. `None`: the system's randomness.
     pub predictable: Option<u64>,
 }
 

@@ -43,8 +43,8 @@ const REGISTER_STEP: Duration = Duration::from_micros(10);
 /// The interval between two reads of the completion ring; it is memory, so this is only a pause.
 const COMPLETION_STEP: Duration = Duration::from_micros(1);
 
-/// The reads of the completion ring after which a waiting thread yields its core: another thread may
-/// send its command meanwhile, or be the device's.
+/// The reads of the completion ring after which a waiting thread yields its core: another thread
+/// may send its command meanwhile, or be the device's.
 const READS_BEFORE_YIELD: u32 = 32;
 
 /// The interval after these reads: the shortest for which the clock yields.
@@ -168,7 +168,8 @@ impl ControlQueue {
         })
     }
 
-    /// Lets a command that waits for its answer end once the device was reset since then, or failed.
+    /// Lets a command that waits for its answer end once the device was reset since then, or
+    /// failed.
     pub(crate) fn watch(&mut self, since: Option<Baseline>) {
         self.baseline = since;
     }
@@ -363,8 +364,8 @@ impl ControlQueue {
         Ok(Some(slot))
     }
 
-    /// Sends a command and waits for its answer in a register, with the queue locked: such an answer
-    /// does not name its command.
+    /// Sends a command and waits for its answer in a register, with the queue locked: such an
+    /// answer does not name its command.
     fn execute_by_register<C: ControlCommand>(
         &self,
         rings: &mut Rings,

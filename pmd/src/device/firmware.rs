@@ -57,8 +57,8 @@ impl Device {
     /// Takes the firmware's reports since the last call, at most one full ring.
     ///
     /// The firmware reports one change of the link and then no more until it is asked again, which
-    /// this does. Its answer is the state by then: it is the last report, unless the reports end with
-    /// the same state.
+    /// this does. Its answer is the state by then: it is the last report, unless the reports end
+    /// with the same state.
     ///
     /// Control path: it reads registers and, after a change of the link, waits for a command; for
     /// three more when a module came, whose PHY is configured.
@@ -84,8 +84,8 @@ impl Device {
         Ok(events)
     }
 
-    /// Enables link events again and appends the state of the link. A command that fails is repeated by
-    /// the next call.
+    /// Enables link events again and appends the state of the link. A command that fails is
+    /// repeated by the next call.
     fn ask_for_link_events(&self, is_new: bool, events: &mut Vec<FirmwareEvent>) {
         let state = match self.link_status(link_events::ENABLE) {
             Ok(state) => state,

@@ -40,8 +40,8 @@ impl Device {
     }
 
     /// Objects whose destruction the device never confirmed, oldest first. Their memory is not used
-    /// again before the device was reset. Then regions that were dropped while a window was bound to
-    /// them: their memory is free once the window is closed or dropped.
+    /// again before the device was reset. Then regions that were dropped while a window was bound
+    /// to them: their memory is free once the window is closed or dropped.
     pub fn quarantine(&self) -> Result<Vec<Quarantined>, RdmaError> {
         Ok(self.engine()?.state().quarantined())
     }
@@ -69,14 +69,14 @@ impl Device {
         Ok(pool.allocate(length, alignment.bytes())?)
     }
 
-    /// Memory of the application, given to the device: owned bytes (`Vec<u8>`, `Box<[u8]>`), a memfd
-    /// ([`Memory::from_descriptor`]), or a range that the caller vouches for
-    /// ([`Memory::from_raw`]). Register the buffer with
-    /// [`ProtectionDomain::register`]; [`DmaBuffer::into_memory`] gives the memory back afterwards.
+    /// Memory of the application, given to the device: owned bytes (`Vec<u8>`, `Box<[u8]>`), a
+    /// memfd ([`Memory::from_descriptor`]), or a range that the caller vouches for
+    /// ([`Memory::from_raw`]). Register the buffer with [`ProtectionDomain::register`];
+    /// [`DmaBuffer::into_memory`] gives the memory back afterwards.
     ///
-    /// One mapping of the device for each buffer. Over vfio-user the server maps a file that is sealed
-    /// against shrinking (`F_SEAL_SHRINK`). All other memory it reads and writes through the file of
-    /// this process' address space, which takes longer: the program must be able to open
+    /// One mapping of the device for each buffer. Over vfio-user the server maps a file that is
+    /// sealed against shrinking (`F_SEAL_SHRINK`). All other memory it reads and writes through the
+    /// file of this process' address space, which takes longer: the program must be able to open
     /// `/proc/self/mem` when it opens the device.
     pub fn map_memory(&self, memory: impl Into<Memory>) -> Result<DmaBuffer, MapError> {
         let memory = memory.into();
@@ -160,8 +160,8 @@ impl Device {
     }
 
     /// Connects the interrupt of one completion event queue: only completion queues that report to
-    /// it raise it. One owner for each queue. With `worker.bind_interrupts`, the interrupt of a card
-    /// is bound to the core of the queue's worker; a warning says why it is not.
+    /// it raise it. One owner for each queue. With `worker.bind_interrupts`, the interrupt of a
+    /// card is bound to the core of the queue's worker; a warning says why it is not.
     ///
     /// Errors: those of [`Device::interrupts`], and [`RdmaError::OutOfRange`] for a number that is
     /// none.
@@ -200,8 +200,8 @@ impl Device {
         Ok(self.engine()?.gids().addresses())
     }
 
-    /// The GID table: the addresses of the port and their indexes. An index stays the same as long as
-    /// its address is there.
+    /// The GID table: the addresses of the port and their indexes. An index stays the same as long
+    /// as its address is there.
     ///
     /// Verbs: `ibv_query_gid_table`.
     pub fn gids(&self) -> Result<Vec<Gid>, RdmaError> {

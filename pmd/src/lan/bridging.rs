@@ -8,7 +8,8 @@ use crate::admin::commands::Bridging;
 use ringside_bus::FunctionError;
 use ringside_spec::lan::registers::reset::{DCB_STATUS, DcbStatus, dcb_exchange};
 
-/// The remark, if the firmware's LLDP agent runs. Without an answer that can be read, there is none.
+/// The remark, if the firmware's LLDP agent runs. Without an answer that can be read, there is
+/// none.
 ///
 /// Source: ice `ice_dcb_lib.c`, `ice_init_pf_dcb`; `ice_dcb.c`, `ice_init_dcb`.
 pub(crate) fn remark(admin: &AdminQueue) -> Result<Option<String>, FunctionError> {

@@ -59,8 +59,8 @@ pub fn as_configured(active: &PhyCapabilities) -> PhyConfig {
 }
 
 /// The requested settings of the PHY: all types that board and module support at `speed`, link up,
-/// the rest as active. Error corrections beyond those of board and module give way to the firmware's
-/// choice among those. `None`: neither can do that speed.
+/// the rest as active. Error corrections beyond those of board and module give way to the
+/// firmware's choice among those. `None`: neither can do that speed.
 #[must_use]
 pub fn wanted_config(
     possible: &PhyCapabilities,

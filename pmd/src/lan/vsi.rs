@@ -78,9 +78,9 @@ pub(crate) fn map_queues(properties: &mut VsiProperties, queues: Range<u16>) {
     *class = ClassMapping::ZERO.with_count_log2(log2).0.into();
 }
 
-/// The section that decides what happens to the tag of received packets, as [`vlan_receive`] says, and
-/// nothing else. In double VLAN mode the tag of a packet with one is the outer one, which a queue shows
-/// in the same field: its context asks for that. Source: ice `ice_vsi_vlan_lib.c`,
+/// The section that decides what happens to the tag of received packets, as [`vlan_receive`] says,
+/// and nothing else. In double VLAN mode the tag of a packet with one is the outer one, which a
+/// queue shows in the same field: its context asks for that. Source: ice `ice_vsi_vlan_lib.c`,
 /// `ice_vsi_ena_outer_stripping`; `ice_base.c`, `ice_setup_rx_ctx`, on `l2tsel`.
 pub(crate) fn tag_section(mode: VlanMode, receive: u8) -> VsiProperties {
     let sections = VsiSections::ZERO;
@@ -118,8 +118,8 @@ pub(crate) enum VlanPruning {
     On,
 }
 
-/// The switch section of a VSI and nothing else. An update replaces a section as a whole: without the
-/// switch's number it would move the VSI to switch 0. Source: ice `ice_vsi_vlan_lib.c`,
+/// The switch section of a VSI and nothing else. An update replaces a section as a whole: without
+/// the switch's number it would move the VSI to switch 0. Source: ice `ice_vsi_vlan_lib.c`,
 /// `ice_cfg_vlan_pruning`, which sends the section as it was added.
 pub(crate) fn switch_section(
     switch_id: u16,

@@ -36,8 +36,8 @@ pub fn private_address(mac: MacAddress) -> Ipv4Addr {
     Ipv4Addr::new(10, d, e, f)
 }
 
-/// The addresses of a port: those of the configuration, a private one if none of them is of IPv4, and
-/// the link-local one.
+/// The addresses of a port: those of the configuration, a private one if none of them is of IPv4,
+/// and the link-local one.
 #[must_use]
 pub fn local_addresses(section: &NetworkSection, mac: MacAddress) -> Vec<LocalAddress> {
     let mut addresses = section.addresses.clone();

@@ -31,7 +31,8 @@ pub struct Destination {
     /// Flow label of a datagram over IPv6, 20 bits. The UDP source port is that of the queue pair
     /// (0xC000); it is not known if a card makes another one from the label.
     pub flow_label: u32,
-    /// Service level, 0..=7: replaces the priority of the VLAN tag. It has no effect without a VLAN.
+    /// Service level, 0..=7: replaces the priority of the VLAN tag. It has no effect without a
+    /// VLAN.
     pub service_level: Option<u8>,
 }
 

@@ -23,7 +23,8 @@ use std::sync::atomic::Ordering;
 /// the largest whose head the device can be told.
 pub const MAX_COMPLETIONS: u32 = (1 << 19) - 1;
 
-/// Slots after which the device reads the shadow area at the latest. Source: irdma `hw.c`, `verbs.c`.
+/// Slots after which the device reads the shadow area at the latest. Source: irdma `hw.c`,
+/// `verbs.c`.
 const MAX_SHADOW_THRESHOLD: u32 = 0x3FFFF;
 
 /// Slots of a ring of exactly 4 KiB. No ring has so many: Intel's newer driver never makes one, and

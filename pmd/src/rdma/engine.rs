@@ -2,8 +2,8 @@
 //! numbers, and the register of live objects.
 //!
 //! All of it is control path. The state is behind one lock, which is free while a command is in
-//! flight: see [`Session`](super::session::Session). The data path has its own rings and never takes
-//! the lock.
+//! flight: see [`Session`](super::session::Session). The data path has its own rings and never
+//! takes the lock.
 
 use super::accumulated::Accumulated;
 use super::address::MacAddress;

@@ -22,8 +22,8 @@ pub enum Event {
         side: Side,
         /// The class of the reason in verbs.
         reason: QueuePairEvent,
-        /// The queues that had work outstanding; `None` if it had failed before, is destroyed, or the
-        /// device did not flush it: its requests complete as flushed all the same.
+        /// The queues that had work outstanding; `None` if it had failed before, is destroyed, or
+        /// the device did not flush it: its requests complete as flushed all the same.
         flushed: Option<FlushResult>,
     },
     /// A completion queue failed: it overflowed, and completions were lost. Its queue pairs are in

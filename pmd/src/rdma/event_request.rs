@@ -14,9 +14,9 @@ pub enum Notify {
 /// The event that a completion queue has asked the device for, until it is taken. The queue, which
 /// asks, and the thread that takes events share it.
 ///
-/// The device tells requests apart by two bits, and a doorbell page in memory holds the last doorbell
-/// only: four requests that the device has not seen look like none. So a queue asks again only after
-/// its event.
+/// The device tells requests apart by two bits, and a doorbell page in memory holds the last
+/// doorbell only: four requests that the device has not seen look like none. So a queue asks again
+/// only after its event.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EventRequest(Arc<AtomicU8>);
 

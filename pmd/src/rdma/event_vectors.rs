@@ -12,8 +12,8 @@ pub(crate) const EVENT_VECTOR: u16 = 0;
 /// The vector of completion event queue 0, where there are several. The next ones follow.
 const COMPLETION_VECTOR: u16 = 1;
 
-/// Vectors that a function with so many has for completion event queues: all but those for events and
-/// packet queues.
+/// Vectors that a function with so many has for completion event queues: all but those for events
+/// and packet queues.
 const fn vectors_for_completions(vectors: u16) -> u16 {
     match vectors {
         0..=2 => 1,

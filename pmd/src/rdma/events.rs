@@ -67,8 +67,9 @@ fn is_notice(code: AeCode) -> bool {
 
 /// The code for the queue that failed.
 ///
-/// Linux 6.12 has none for a receiver that is never ready; later drivers and rdma-core do. It reports
-/// key 0 in a local fragment as a flush without a cause; other keys that are not valid have one.
+/// Linux 6.12 has none for a receiver that is never ready; later drivers and rdma-core do. It
+/// reports key 0 in a local fragment as a flush without a cause; other keys that are not valid have
+/// one.
 fn flush_code(code: AeCode) -> FlushCode {
     match code {
         AeCode::TooManyReceiverNotReady => FlushCode::ReceiverNotReadyExceeded,
@@ -170,8 +171,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Takes the events of a queue pair that is gone, and drops them: they must not be taken for those
-    /// of the next queue pair with its number.
+    /// Takes the events of a queue pair that is gone, and drops them: they must not be taken for
+    /// those of the next queue pair with its number.
     pub(in crate::rdma) fn drop_events_of(&self, state: &mut Session<'_>, number: u32) {
         self.take_events_for_later(state);
         let names_it = |event: &Event| match event {

@@ -18,8 +18,8 @@ impl Engine {
         self.change_gids(|gids| gids.remove(address, vlan))
     }
 
-    /// Changes the table, reports the change, and resumes the thread that takes events. A device out
-    /// of service refuses, and the table is unchanged.
+    /// Changes the table, reports the change, and resumes the thread that takes events. A device
+    /// out of service refuses, and the table is unchanged.
     fn change_gids(
         &self,
         change: impl FnOnce(&mut Gids) -> Result<Gid, RdmaError>,

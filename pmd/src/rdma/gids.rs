@@ -1,8 +1,8 @@
 //! The GID table: the addresses that the port's queue pairs may send from.
 //!
 //! The card has no such table: a queue pair's context and an address handle carry their source
-//! address. The table is the driver's, so that programs choose a source by its index, and it changes
-//! while the device is in service.
+//! address. The table is the driver's, so that programs choose a source by its index, and it
+//! changes while the device is in service.
 
 use super::RdmaError;
 use ringside_config::{AddressFault, LocalAddress};

@@ -121,7 +121,8 @@ impl Interrupts {
         match poll(&mut waited, Some(&limit)) {
             Err(rustix::io::Errno::INTR) => return Ok(false),
             Ok(0) => {
-                // The vector masked itself if its interrupt was lost on the way: no other would come.
+                // The vector masked itself if its interrupt was lost on the way: no other would
+                // come.
                 self.open_again()?;
                 return Ok(false);
             }

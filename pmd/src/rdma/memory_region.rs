@@ -28,10 +28,10 @@ use std::ops::Range;
 
 /// A registered memory region. `Send` and `Sync`; dropping it deregisters.
 ///
-/// The device refuses to deregister a region while a window is bound to it. A region that is dropped
-/// then stays registered, and open to peers through the window, until the window is closed or
-/// dropped, or the device is shut down. Until then [`Device::quarantine`](crate::Device::quarantine)
-/// lists it.
+/// The device refuses to deregister a region while a window is bound to it. A region that is
+/// dropped then stays registered, and open to peers through the window, until the window is closed
+/// or dropped, or the device is shut down. Until then
+/// [`Device::quarantine`](crate::Device::quarantine) lists it.
 pub struct MemoryRegion {
     share: [Share; 2],
     domain: ProtectionDomain,
@@ -310,8 +310,8 @@ impl MemoryRegion {
         }
     }
 
-    /// Returns the memory, or the error and the number of kept bytes. After a refusal the region still
-    /// has the memory, also while a device that failed was not reset.
+    /// Returns the memory, or the error and the number of kept bytes. After a refusal the region
+    /// still has the memory, also while a device that failed was not reset.
     fn release(&mut self) -> Result<Vec<DmaBuffer>, (RdmaError, usize)> {
         let engine = self.domain.engine();
         // In a child by fork: the region is its parent's.

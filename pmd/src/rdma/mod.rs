@@ -101,8 +101,8 @@ pub use ringside_cq::{Anomalies, Completion, Datagram, Operation, Status};
 pub use ringside_qp::{Fragment, SendFlags, SendFlags as Flags, WorkRequest};
 pub use ringside_spec::verbs::Route;
 
-/// The requests that [`QueuePair::post`] takes. Some are named as traits of the standard library are,
-/// therefore they have a module of their own.
+/// The requests that [`QueuePair::post`] takes. Some are named as traits of the standard library
+/// are, therefore they have a module of their own.
 pub mod requests {
     pub use ringside_qp::{
         BindWindow, FastRegister, LocalInvalidate, Nop, PageSizeCode, Payload, Read, RequestError,

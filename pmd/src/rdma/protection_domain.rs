@@ -113,23 +113,24 @@ impl ProtectionDomain {
         self.0.number
     }
 
-    /// The cause for which the device failed in the domain's period of service; `None` while it is in
-    /// service. Sends no command. An object that outlives a recovery still has the cause of its end.
+    /// The cause for which the device failed in the domain's period of service; `None` while it is
+    /// in service. Sends no command. An object that outlives a recovery still has the cause of its
+    /// end.
     #[must_use]
     pub fn failure(&self) -> Option<FailureCause> {
         self.0.engine.state().service.end.cause
     }
 
-    /// True once the device is shut down. Sends no command and does not wait: while a thread makes or
-    /// destroys an object it may return false.
+    /// True once the device is shut down. Sends no command and does not wait: while a thread makes
+    /// or destroys an object it may return false.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         let state = self.0.engine.state.try_lock();
         state.is_some_and(|state| state.service.closed)
     }
 
-    /// True if both belong to the same device and the same period of service of it: their objects may
-    /// be used together.
+    /// True if both belong to the same device and the same period of service of it: their objects
+    /// may be used together.
     #[must_use]
     pub fn is_beside(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0.engine, &other.0.engine)
@@ -147,8 +148,8 @@ impl ProtectionDomain {
         self.0.engine.gids().of(address)
     }
 
-    /// The number of changes of the GID table until now: a thread that follows the table compares it
-    /// with the number at its last look.
+    /// The number of changes of the GID table until now: a thread that follows the table compares
+    /// it with the number at its last look.
     #[must_use]
     pub fn gid_changes(&self) -> u64 {
         self.0.engine.gids().changes()

@@ -1,9 +1,9 @@
 //! Regions and windows that the device refused to destroy, and whose owners have dropped them.
 //!
-//! The device refuses to free a region while a window is bound to it. The region stays as it is: its
-//! number, its memory and its entry of the table stay in use, and peers still have access through the
-//! window. The driver destroys it once the device agrees. It asks again when a window or a queue pair
-//! is gone, from time to time when events are taken, and at the shutdown.
+//! The device refuses to free a region while a window is bound to it. The region stays as it is:
+//! its number, its memory and its entry of the table stay in use, and peers still have access
+//! through the window. The driver destroys it once the device agrees. It asks again when a window
+//! or a queue pair is gone, from time to time when events are taken, and at the shutdown.
 
 use super::RdmaError;
 use super::kept::Kept;

@@ -8,9 +8,9 @@
 //! holds its registration, also after the cache has forgotten it.
 //!
 //! # What the program promises
-//! Making a cache takes a [`LendPermit`], whose contract it is. In short: memory stays mapped while a
-//! [`Registered`] of it exists; a [`Registered`] lives until the completion of the requests that name
-//! it; and memory is not unmapped behind the cache's back:
+//! Making a cache takes a [`LendPermit`], whose contract it is. In short: memory stays mapped while
+//! a [`Registered`] of it exists; a [`Registered`] lives until the completion of the requests that
+//! name it; and memory is not unmapped behind the cache's back:
 //! - [`Unmapping::Told`], the default: call [`RegistrationCache::invalidate`] before memory is
 //!   unmapped, moved, remapped or given up (`munmap`, `mremap`, `mmap` over it, `madvise`, and
 //!   `free` where it unmaps);

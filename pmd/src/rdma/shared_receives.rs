@@ -45,14 +45,14 @@ impl Default for SharedReceiveConfig {
 /// A shared receive queue. `Send`, not `Sync`: the same core polls all completions of its queue
 /// pairs, with [`SharedReceiveQueue::poll`].
 ///
-/// A receive that a queue pair has in its own queue cannot be taken back, so some are kept for queue
-/// pairs to come. Half of [`SharedReceiveConfig::receives`] goes out in full windows, the next quarter
-/// in quarters of them. A queue pair that is attached after that begins with one receive. One that
-/// uses its receives gets a wider window while more than a quarter of them wait. So at least a quarter
-/// as many queue pairs as there are receives can be attached late and receive at once, if that many
-/// are posted. Beyond that, a queue pair waits for receives that are posted later, although others
-/// have unused ones: its peer is told that the receiver is not ready. [`Self::begin_lending`] has no
-/// such limit.
+/// A receive that a queue pair has in its own queue cannot be taken back, so some are kept for
+/// queue pairs to come. Half of [`SharedReceiveConfig::receives`] goes out in full windows, the
+/// next quarter in quarters of them. A queue pair that is attached after that begins with one
+/// receive. One that uses its receives gets a wider window while more than a quarter of them wait.
+/// So at least a quarter as many queue pairs as there are receives can be attached late and receive
+/// at once, if that many are posted. Beyond that, a queue pair waits for receives that are posted
+/// later, although others have unused ones: its peer is told that the receiver is not ready.
+/// [`Self::begin_lending`] has no such limit.
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
     inner: SharedReceives,
@@ -90,7 +90,8 @@ impl ProtectionDomain {
 
 impl SharedReceiveQueue {
     /// Attaches a queue pair: its receives come from this queue from now on, and it refuses
-    /// receives of its own. It has none yet if all that are posted are in other queue pairs' queues.
+    /// receives of its own. It has none yet if all that are posted are in other queue pairs'
+    /// queues.
     ///
     /// Errors: [`RdmaError::Member`]; the queue pair is unchanged.
     pub fn attach<S>(&mut self, queue_pair: &mut QueuePair<S>) -> Result<(), RdmaError> {

@@ -14,8 +14,9 @@ use std::sync::atomic::Ordering;
 
 impl Engine {
     /// Begins the shutdown: nothing new is made, and all objects that are left are destroyed. Their
-    /// owners' handles stay harmless: completions that were not polled yet are still delivered, what
-    /// is outstanding then completes as flushed, and threads that wait for an interrupt return.
+    /// owners' handles stay harmless: completions that were not polled yet are still delivered,
+    /// what is outstanding then completes as flushed, and threads that wait for an interrupt
+    /// return.
     pub(crate) fn destroy_objects(&self) -> Result<(), RdmaError> {
         let mut state = self.state_alone();
         self.close(&mut state);

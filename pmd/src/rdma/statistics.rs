@@ -57,7 +57,8 @@ impl Engine {
         session.claimed(Claim::Statistics, |session| self.sample(session))
     }
 
-    /// Sampled under the claim: an older sample after a newer one would look like a wrapped counter.
+    /// Sampled under the claim: an older sample after a newer one would look like a wrapped
+    /// counter.
     fn sample(&self, session: &mut Session<'_>) -> Result<Vec<Statistic>, RdmaError> {
         let now = self.port_counters()?;
         let counted = session.made.statistics.as_ref();

@@ -105,8 +105,8 @@ impl Device {
         Ok(cause)
     }
 
-    /// Recovers the device from a failure that [`Device::observe`] returned, unless the last attempt
-    /// is too recent.
+    /// Recovers the device from a failure that [`Device::observe`] returned, unless the last
+    /// attempt is too recent.
     ///
     /// Control path: as long as a recovery takes.
     pub fn recover_in_turn(

@@ -53,11 +53,11 @@ impl<S> std::fmt::Debug for Policy<S> {
 
 /// The means of waking a sleeping worker. All of it runs on the worker's thread.
 ///
-/// With packet queues: [`PacketSleeper`](crate::lan::port::PacketSleeper). With completion queues: `arm`
-/// arms them and polls them once more, `interrupt` is that of
-/// [`Interrupts`](crate::rdma::Interrupts), `woken` takes the interrupt and the completion
-/// events. It may poll first: taking is two register writes, and those are slow where registers are
-/// not mapped. The worker polls once more after it either way.
+/// With packet queues: [`PacketSleeper`](crate::lan::port::PacketSleeper). With completion queues:
+/// `arm` arms them and polls them once more, `interrupt` is that of
+/// [`Interrupts`](crate::rdma::Interrupts), `woken` takes the interrupt and the completion events.
+/// It may poll first: taking is two register writes, and those are slow where registers are not
+/// mapped. The worker polls once more after it either way.
 pub trait Sleeper<S>: Send {
     /// Ensures that any later event ends the worker's sleep. False if an event has arrived already:
     /// the worker then polls instead.

@@ -1,9 +1,9 @@
 //! The windows: the receives that each member has in its own queue.
 //!
-//! A receive that a member has cannot be taken back, so the pool keeps some for members to come. The
-//! first half of its receives goes out in full windows, the next quarter in quarters of them. From
-//! then on a new member gets one receive. A member that uses its receives gets a wider window, as
-//! long as more than a quarter of the receives wait in the pool.
+//! A receive that a member has cannot be taken back, so the pool keeps some for members to come.
+//! The first half of its receives goes out in full windows, the next quarter in quarters of them.
+//! From then on a new member gets one receive. A member that uses its receives gets a wider window,
+//! as long as more than a quarter of the receives wait in the pool.
 
 use super::SharedReceives;
 
@@ -36,8 +36,8 @@ impl SharedReceives {
         Window { now, most }
     }
 
-    /// A member uses its receives: widens its window by one, unless few receives are left for members
-    /// to come.
+    /// A member uses its receives: widens its window by one, unless few receives are left for
+    /// members to come.
     pub(super) fn widen(&mut self, queue_pair: u32) {
         // Those that members miss are as good as given out.
         if self.pool.count() <= self.capacity / 4 + self.missing {

@@ -547,8 +547,8 @@ fn a_refusal_stops_at_the_request_that_it_names() {
     }
 }
 
-/// The peer has answered the read and refused the write behind it; the response is late. The read is
-/// not blamed for the refusal: it is asked for again, and completes if its response comes.
+/// The peer has answered the read and refused the write behind it; the response is late. The read
+/// is not blamed for the refusal: it is asked for again, and completes if its response comes.
 #[test]
 fn a_refusal_that_passes_over_a_read_asks_for_it_again() {
     for code in [NegativeCode::REMOTE_ACCESS, NegativeCode::INVALID_REQUEST] {

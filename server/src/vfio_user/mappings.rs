@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// Bytes of files that all clients may have mapped: half of the server's address space.
 const ALL_FILE_BYTES: u64 = 1 << 46;
 
-/// The files of memory that one client may have mapped: what the server has, divided among its functions.
+/// The files of memory that one client may have mapped: what the server has, divided among its
+/// functions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
     /// files that their owner can truncate, too
@@ -44,8 +45,8 @@ struct File {
     identity: Identity,
     memory: Memory,
     uses: usize,
-    /// bytes and number of its mappings: a file that has grown is mapped again, and its former users
-    /// keep theirs
+    /// bytes and number of its mappings: a file that has grown is mapped again, and its former
+    /// users keep theirs
     mapped_bytes: u64,
     mappings: usize,
 }
@@ -188,8 +189,8 @@ impl Mappings {
         })
     }
 
-    /// The descriptor that is kept of the same file, or this one from now on. A server holds far fewer
-    /// descriptors than its clients register regions.
+    /// The descriptor that is kept of the same file, or this one from now on. A server holds far
+    /// fewer descriptors than its clients register regions.
     fn space_of(&self, descriptor: OwnedFd) -> Result<(Space, Arc<OwnedFd>), Refusal> {
         let unknown =
             |error| Refusal::new(EINVAL, format!("a descriptor that is no file: {error}"));
@@ -234,7 +235,8 @@ impl Mappings {
         Ok(memory)
     }
 
-    /// Refuses one more mapping of a file that would take from the others what the server has for them.
+    /// Refuses one more mapping of a file that would take from the others what the server has for
+    /// them.
     fn check_allowance(&self, length: u64) -> Result<(), Refusal> {
         let Allowance {
             bytes, mappings, ..

@@ -184,8 +184,8 @@ impl Port {
         true
     }
 
-    /// Answers clients whose function has a client already with a refusal, which names its process, and
-    /// disconnects them.
+    /// Answers clients whose function has a client already with a refusal, which names its process,
+    /// and disconnects them.
     fn turn_away(&mut self, now: Instant) {
         let connection = self.connection.as_ref();
         self.turned_away.retain_mut(|(stream, until)| {

@@ -96,9 +96,9 @@ impl Ledger {
         }
     }
 
-    /// The key that a request names, of the peer or of its own side, is destroyed. If the request is
-    /// outstanding, it may be refused, and that fails both ends. The packets of one that was flushed
-    /// may still travel.
+    /// The key that a request names, of the peer or of its own side, is destroyed. If the request
+    /// is outstanding, it may be refused, and that fails both ends. The packets of one that was
+    /// flushed may still travel.
     pub(crate) fn key_dies(&mut self, link: u32, end: usize, id: u64) {
         let Some(link) = self.links.get_mut(&link) else {
             return;

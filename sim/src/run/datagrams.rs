@@ -230,7 +230,8 @@ impl Run<'_> {
         end.map_or(0, |end| end.number)
     }
 
-    /// Sends of the datagram queue pair that have not completed; all that it holds if there is none.
+    /// Sends of the datagram queue pair that have not completed; all that it holds if there is
+    /// none.
     fn outstanding_datagrams(&self, side: usize) -> usize {
         let end = self.ledger.datagrams.get(side).and_then(Option::as_ref);
         end.map_or(SENDS, |end| end.sends.len())

@@ -247,7 +247,8 @@ impl Run<'_> {
                 }
             }
             if !going {
-                // Its queue pair has failed, or waits for retries: the memory is returned by command.
+                // Its queue pair has failed, or waits for retries: the memory is returned by
+                // command.
                 self.must("resetting a fast region", |_| fast.reset().map(drop))?;
                 return Ok(());
             }

@@ -1,6 +1,7 @@
-//! Memory, addresses and attributes that an application brings: its own memory behind regions, addresses
-//! that come and go, attributes of queue pairs, and RESET. One run in four has these actions between its steps. They use a random source of their own, and
-//! the runs are drawn apart, so that the seeds of recorded findings do what they did.
+//! Memory, addresses and attributes that an application brings: its own memory behind regions,
+//! addresses that come and go, attributes of queue pairs, and RESET. One run in four has these
+//! actions between its steps. They use a random source of their own, and the runs are drawn apart,
+//! so that the seeds of recorded findings do what they did.
 
 use super::Run;
 use crate::random::Random;
@@ -19,8 +20,8 @@ const RUNS: usize = 250;
 /// Draws those runs. None of the recorded seeds is one: see the tests.
 const SALT: u64 = 0xAE1;
 
-/// In those runs, the number of steps in a thousand that are followed by a connection from an address
-/// that was just added.
+/// In those runs, the number of steps in a thousand that are followed by a connection from an
+/// address that was just added.
 const CONNECTIONS: usize = 60;
 
 /// Bytes of the memory at each end of it.
@@ -441,7 +442,8 @@ impl Run<'_> {
 mod tests {
     use super::*;
 
-    /// Recorded seeds have no draws of this module, so they do what they did when they found something.
+    /// Recorded seeds have no draws of this module, so they do what they did when they found
+    /// something.
     #[test]
     fn recorded_seeds_bring_nothing_of_their_own() {
         let recorded = [

@@ -1,6 +1,6 @@
 //! Limits of packet queues and frames that both directions share.
-//! Source: ice `ice.h`, ICE_MIN_NUM_DESC, ICE_MAX_NUM_DESC, ICE_REQ_DESC_MULTIPLE; `ice_lan_tx_rx.h`,
-//! ICE_RLAN_BASE_S; `ice_adminq_cmd.h`, ICE_AQ_SET_MAC_FRAME_SIZE_MAX.
+//! Source: ice `ice.h`, ICE_MIN_NUM_DESC, ICE_MAX_NUM_DESC, ICE_REQ_DESC_MULTIPLE;
+//! `ice_lan_tx_rx.h`, ICE_RLAN_BASE_S; `ice_adminq_cmd.h`, ICE_AQ_SET_MAC_FRAME_SIZE_MAX.
 
 /// A ring has a multiple of this many descriptors.
 pub const RING_MULTIPLE: u16 = 32;

@@ -214,8 +214,8 @@ wire! {
         /// index of the first
         first "offset": U16,
     }
-    /// Entry of a profile match memory; a section of them begins with a count of 16 bits. Its key is
-    /// of five bytes (flags, packet type group, VSI group): a bit that is set in the first half
+    /// Entry of a profile match memory; a section of them begins with a count of 16 bits. Its key
+    /// is of five bytes (flags, packet type group, VSI group): a bit that is set in the first half
     /// may be 0, in the second half 1; a bit clear in both matches nothing.
     pub struct ProfileEntry "ice_prof_tcam_entry": 13 {
         /// row: of the matching ones, the lowest is used

@@ -158,8 +158,8 @@ pub mod profile {
     /// of the package for communications: as [`NIC`]
     pub const COMMS: u8 = 16;
     /// first and last profile of that package with two words of the packet's headers instead of the
-    /// time stamp; `metadata_4_valid` and `metadata_5_valid` announce them. Source: DPDK `ice_rxtx.c`,
-    /// `ice_rxd_to_pkt_fields_by_comms_aux_v1`.
+    /// time stamp; `metadata_4_valid` and `metadata_5_valid` announce them. Source: DPDK
+    /// `ice_rxtx.c`, `ice_rxd_to_pkt_fields_by_comms_aux_v1`.
     pub const COMMS_WORDS: (u8, u8) = (17, 21);
     /// the same with the offset of the IP header, all ones if there is none. Source: DPDK,
     /// `ice_rxd_to_pkt_fields_by_comms_aux_v2`.

@@ -42,7 +42,8 @@ pub const AEQ_CAUSE_CONTROL: u64 = 0x16_CB00;
 pub const PAGE_DESCRIPTOR_INVALIDATE: u64 = 0x52_0300;
 /// PFPE_MRTEIDXMASK: number of index bits of a steering tag, bits `[4:0]`.
 pub const STAG_INDEX_BITS: u64 = 0x50_A300;
-/// PFHMC_SDCMD: register form of the segment command, see [`crate::rdma::segments::SegmentCommand`].
+/// PFHMC_SDCMD: register form of the segment command, see
+/// [`crate::rdma::segments::SegmentCommand`].
 pub const SEGMENT_COMMAND: u64 = 0x52_0000;
 /// PFHMC_SDDATALOW: low half of [`crate::rdma::segments::SegmentData`].
 pub const SEGMENT_DATA_LOW: u64 = 0x52_0100;

@@ -102,7 +102,8 @@ fn a_moved_address_is_followed_and_a_hint_moves_none() {
     assert_eq!(table.find(key, OWN, at(4)), Found::Mac(moved));
 }
 
-/// While the known station alone is queried, its MAC address stays; once all are, any answer counts.
+/// While the known station alone is queried, its MAC address stays; once all are, any answer
+/// counts.
 #[test]
 fn a_hint_of_another_station_does_not_take_the_place_of_the_known_one_that_is_queried() {
     let mut table = Neighbours::new(ResolveSettings::default());

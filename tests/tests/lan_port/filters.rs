@@ -166,8 +166,8 @@ fn packets_of_an_added_vlan_still_leave() {
     rig.finish();
 }
 
-/// The driver of another port of the card loaded the package and chose the mode: the tag of a packet is the
-/// outer one there, and the VSI's outer section decides what happens to it.
+/// The driver of another port of the card loaded the package and chose the mode: the tag of a
+/// packet is the outer one there, and the VSI's outer section decides what happens to it.
 #[test]
 fn tags_are_kept_taken_and_sent_in_both_modes_of_the_card() {
     for double_vlan in [false, true] {
@@ -198,7 +198,8 @@ fn tags_are_kept_taken_and_sent_in_both_modes_of_the_card() {
     }
 }
 
-/// The outer tag is a service tag. It is the one that a VSI removes, in both modes; the inner one stays.
+/// The outer tag is a service tag. It is the one that a VSI removes, in both modes; the inner one
+/// stays.
 #[test]
 fn two_tags_are_sent_and_received_in_both_modes_of_the_card() {
     for double_vlan in [false, true] {

@@ -1,4 +1,5 @@
-//! Interrupts of receive queues: a packet wakes a sleeper, no wake is lost, and a failure wakes it, too.
+//! Interrupts of receive queues: a packet wakes a sleeper, no wake is lost, and a failure wakes it,
+//! too.
 
 use crate::rig::{End, Rig, config, plain_frame, settings};
 use ringside_lan::{ArmError, Arming, Burst, ReceiveQueue};
@@ -26,8 +27,8 @@ fn several() -> PortSettings {
     }
 }
 
-/// Arms a queue of a stepped world whose ring is empty. The device may report what it could have missed:
-/// then it is armed once more.
+/// Arms a queue of a stepped world whose ring is empty. The device may report what it could have
+/// missed: then it is armed once more.
 fn arm(rig: &Rig, queue: &mut ReceiveQueue, interrupt: &ReceiveInterrupt) {
     for _ in 0..4 {
         assert_eq!(queue.arm(), Ok(Arming::Armed));

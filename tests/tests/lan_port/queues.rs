@@ -129,8 +129,8 @@ fn groups_of_vsis_that_end_leave_their_place_to_others() {
     rig.finish();
 }
 
-/// Source: ice `ice_vsi_stop_tx_ring`: cause off, software interrupt, then 0x0C31; and `ice_down`, which
-/// takes the causes of receive queues off first, too.
+/// Source: ice `ice_vsi_stop_tx_ring`: cause off, software interrupt, then 0x0C31; and `ice_down`,
+/// which takes the causes of receive queues off first, too.
 #[test]
 fn a_queue_stops_after_its_cause_was_taken_off_and_the_vector_fired() {
     let mut rig = Rig::new();

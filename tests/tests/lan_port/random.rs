@@ -2,8 +2,8 @@
 //! step packets from the other end arrive where an oracle expects them: at which stations, on which
 //! queue, with which mark.
 //!
-//! `RINGSIDE_RANDOM_SEEDS=1000..2000` runs these seeds instead of the few that each run of the tests
-//! takes, `RINGSIDE_RANDOM_STEPS=3,17` only these steps of each.
+//! `RINGSIDE_RANDOM_SEEDS=1000..2000` runs these seeds instead of the few that each run of the
+//! tests takes, `RINGSIDE_RANDOM_STEPS=3,17` only these steps of each.
 
 mod oracle;
 mod steps;

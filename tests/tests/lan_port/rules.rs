@@ -1,5 +1,5 @@
-//! Rules of the flow director: software predicts the queue of each packet, and packets tell whether the
-//! device does the same.
+//! Rules of the flow director: software predicts the queue of each packet, and packets tell whether
+//! the device does the same.
 
 use crate::rig::{Flow, Rig, ip_frame, plain_frame, settings};
 use ringside_lan::{Packet, Toeplitz};
@@ -129,7 +129,8 @@ fn a_rule_of_any_fields_steers_the_packets_that_have_them_and_no_others() {
     rig.finish();
 }
 
-/// Addresses that differ from the rule's: source and destination must not be mistaken for each other.
+/// Addresses that differ from the rule's: source and destination must not be mistaken for each
+/// other.
 #[test]
 fn a_rule_does_not_fit_packets_of_the_opposite_direction() {
     let mut rig = rig();

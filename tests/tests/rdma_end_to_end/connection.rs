@@ -19,8 +19,8 @@ fn a_device_that_comes_up_and_goes_down_is_as_it_was_found() {
     assert!(breaches.is_empty(), "{breaches:#?}");
 }
 
-/// Source: irdma `ws.c`, irdma_remove_leaf. The model takes both orders, as irdma uses the other one
-/// after a failure.
+/// Source: irdma `ws.c`, irdma_remove_leaf. The model takes both orders, as irdma uses the other
+/// one after a failure.
 #[test]
 fn the_leaf_of_the_scheduler_goes_before_its_queue_set() {
     let world = Stepped::new(&WorldSettings::with_functions(1));

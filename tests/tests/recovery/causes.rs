@@ -216,7 +216,8 @@ fn under_traffic_everything_completes_exactly_once_for_every_cause() {
     }
 }
 
-/// A probe sends commands, which a device that was reset does not answer: it looks for a reset first.
+/// A probe sends commands, which a device that was reset does not answer: it looks for a reset
+/// first.
 #[test]
 fn a_reset_is_noticed_by_a_probe_without_a_command_that_times_out() {
     let pair = Pair::new();

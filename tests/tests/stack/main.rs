@@ -1,5 +1,6 @@
-//! IP on the driver's own queues: two functions of the embedded model, in virtual time. One end runs
-//! the driver's stack; the other is another stack, smoltcp on plain queues, or frames made by hand.
+//! IP on the driver's own queues: two functions of the embedded model, in virtual time. One end
+//! runs the driver's stack; the other is another stack, smoltcp on plain queues, or frames made by
+//! hand.
 
 mod addresses;
 mod bed;

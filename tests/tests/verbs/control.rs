@@ -217,7 +217,8 @@ fn a_shutdown_waits_for_commands_under_way_and_refuses_later_operations() {
                 scope.spawn(move || {
                     loop {
                         match domain.register(buffer, Access::ALL) {
-                            // Deregistering may come after the shutdown: that gives memory back too.
+                            // Deregistering may come after the shutdown: that gives memory back
+                            // too.
                             Ok(region) => match region.deregister().unwrap().pop() {
                                 Some(back) => buffer = back,
                                 None => return,

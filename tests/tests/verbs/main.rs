@@ -24,8 +24,8 @@ mod user_memory;
 use ringside_model::Threaded;
 use ringside_pmd::Device;
 
-/// Shuts down the devices of a model that runs on its own thread: nothing fails, leaks or breaks the
-/// interface of the device.
+/// Shuts down the devices of a model that runs on its own thread: nothing fails, leaks or breaks
+/// the interface of the device.
 fn finish(model: &Threaded, devices: [Device; 2]) {
     ringside_testkit::shut_down(devices);
     check_breaches(model);

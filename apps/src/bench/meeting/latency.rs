@@ -118,7 +118,8 @@ impl Player {
             received: None,
         };
         if operation == Operation::Send {
-            // The server posts the next receive only after an answer, when the client may have sent.
+            // The server posts the next receive only after an answer, when the client may have
+            // sent.
             let receives = if role == Role::Server { 2 } else { 1 };
             while queue_pair(end)?.receives_outstanding() < receives {
                 queue_pair(end)?.receive(1, &[player.target])?;

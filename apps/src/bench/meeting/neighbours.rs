@@ -1,4 +1,5 @@
-//! The port's IP stack during a bench of two processes: peers find this side, and this side finds peers.
+//! The port's IP stack during a bench of two processes: peers find this side, and this side finds
+//! peers.
 
 use crate::failure::Failure;
 use anyhow::anyhow;
@@ -13,8 +14,8 @@ use std::thread::{Scope, ScopedJoinHandle};
 
 type Clocked = (Stack, Arc<dyn Clock>);
 
-/// A thread that starts the stack's, made before the calling thread is pinned: a thread has the cores of
-/// the one that started it, and the stack's must not share the polling one's core.
+/// A thread that starts the stack's, made before the calling thread is pinned: a thread has the
+/// cores of the one that started it, and the stack's must not share the polling one's core.
 pub(super) struct Starter<'s> {
     stack: SyncSender<Clocked>,
     started: ScopedJoinHandle<'s, Option<StackThread>>,
@@ -33,8 +34,8 @@ impl<'s> Starter<'s> {
         Self { stack, started }
     }
 
-    /// Opens the device's port and starts the stack. A device that has none for it measures without: the
-    /// peer then has to know the MAC address.
+    /// Opens the device's port and starts the stack. A device that has none for it measures
+    /// without: the peer then has to know the MAC address.
     pub(super) fn start(self, device: &Device) -> Neighbours {
         let clock = device.function().clock();
         let started = Stack::of_device(device).map(|stack| {
@@ -57,7 +58,8 @@ impl Neighbours {
         self.0.as_ref().err().map(String::as_str)
     }
 
-    /// The MAC address of a peer or of the gateway to it; asks by ARP or neighbour discovery, 3 s at most.
+    /// The MAC address of a peer or of the gateway to it; asks by ARP or neighbour discovery, 3 s
+    /// at most.
     pub(crate) fn mac_of(&self, address: IpAddr) -> Result<MacAddress, Failure> {
         match &self.0 {
             Ok((thread, clock)) => thread

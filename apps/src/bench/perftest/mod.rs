@@ -255,8 +255,8 @@ fn greet_again(
     Ok(())
 }
 
-/// The GID to send from: the one that is named; else of the peer's kind, else IPv4 if the peer's MAC
-/// address is named, else the link-local one, which both sides have without a configuration.
+/// The GID to send from: the one that is named; else of the peer's kind, else IPv4 if the peer's
+/// MAC address is named, else the link-local one, which both sides have without a configuration.
 fn local_gid(device: &Device, options: &Bench, peer: Option<&Keys>) -> Result<Gid, Failure> {
     let all = device.gids()?;
     if let Some(index) = options.gid_index {
@@ -278,7 +278,8 @@ fn local_gid(device: &Device, options: &Bench, peer: Option<&Keys>) -> Result<Gi
     found.ok_or_else(|| Failure::operation(anyhow!("the device has no address of the peer's kind")))
 }
 
-/// The MAC address of the peer: the named one, that of its link-local GID, or the one that it gives.
+/// The MAC address of the peer: the named one, that of its link-local GID, or the one that it
+/// gives.
 fn mac_of_peer(keys: &Keys, served: &Served, options: &Bench) -> Result<MacAddress, Failure> {
     let named = options.peer_mac.map(|mac| mac.0);
     if let Some(mac) = named.or_else(|| mac_of_link_local(keys.gid)) {

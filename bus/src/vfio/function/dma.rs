@@ -45,10 +45,11 @@ impl VfioFunction {
         mapped
             .check(iova.0, length as u64, &self.limits)
             .map_err(|error| refused(error.to_string()))?;
-        // SAFETY: the range is inside a mapping that `memory` owns, whose bytes are only ever touched
-        //         through atomics and copies that tolerate change (see `Memory`). The caller keeps
-        //         it until `unmap_dma`, or for ever: `DmaPool` does. The rest of the first and the
-        //         last page is mapped because the range is; this process does not touch it here.
+        // SAFETY: the range is inside a mapping that `memory` owns, whose bytes are only ever
+        //         touched through atomics and copies that tolerate change (see `Memory`). The
+        //         caller keeps it until `unmap_dma`, or for ever: `DmaPool` does. The rest of the
+        //         first and the last page is mapped because the range is; this process does not
+        //         touch it here.
         let result = unsafe { self.owner.map(iova.0, length, place, access) };
         if let Err(errno) = result {
             drop(mapped);

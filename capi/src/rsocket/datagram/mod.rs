@@ -275,7 +275,8 @@ impl Datagram {
     }
 
     /// Waits until `is_ready` gives a result, for as long as the call may. Errors: `EAGAIN` after
-    /// that, `EBADF` once the socket is closed, `EINTR` after a handler without `SA_RESTART`, and the failure of the device.
+    /// that, `EBADF` once the socket is closed, `EINTR` after a handler without `SA_RESTART`, and
+    /// the failure of the device.
     fn wait<'a, T>(
         &'a self,
         mut core: MutexGuard<'a, Core>,
@@ -535,8 +536,8 @@ impl Core {
         open.send_waiting()
     }
 
-    /// A connected socket receives from its peer only. The first `kept` datagrams stay: they arrived
-    /// before, and the program may have seen that there is one.
+    /// A connected socket receives from its peer only. The first `kept` datagrams stay: they
+    /// arrived before, and the program may have seen that there is one.
     fn drop_strangers(&mut self, peer: SocketAddr, kept: usize) {
         let Some(open) = &mut self.open else { return };
         let mut failed = None;

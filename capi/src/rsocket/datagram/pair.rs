@@ -212,8 +212,8 @@ impl Pair {
         self.free.len() == self.sends
     }
 
-    /// The address handle to a peer. Nothing while it cannot be made: its MAC address is being asked
-    /// for, or all handles are in use. Errors: an errno value.
+    /// The address handle to a peer. Nothing while it cannot be made: its MAC address is being
+    /// asked for, or all handles are in use. Errors: an errno value.
     pub(super) fn handle(
         &mut self,
         local: IpAddr,

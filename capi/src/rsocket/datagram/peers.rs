@@ -132,8 +132,8 @@ impl Peers {
         self.waiting
     }
 
-    /// A datagram came from there: this is its queue pair. Where another one was known, either may be
-    /// that of a socket which is closed: datagrams wait until the peer's host has answered.
+    /// A datagram came from there: this is its queue pair. Where another one was known, either may
+    /// be that of a socket which is closed: datagrams wait until the peer's host has answered.
     pub(super) fn heard(&mut self, address: SocketAddr, service: Service, now: Instant) {
         let peer = self.peer(address, now);
         peer.is_contested |= peer.service.is_some_and(|known| known != service);

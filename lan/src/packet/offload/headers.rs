@@ -132,8 +132,8 @@ impl Headers {
         if self.is_v6 { IPV6_BYTES } else { 0 }
     }
 
-    /// The end of the IP datagram in a packet of `total` bytes: that of the packet, unless the length
-    /// field says that bytes follow. The field of a longer packet cannot say it.
+    /// The end of the IP datagram in a packet of `total` bytes: that of the packet, unless the
+    /// length field says that bytes follow. The field of a longer packet cannot say it.
     pub(super) fn datagram_end(&self, bytes: &[u8], total: usize) -> usize {
         let counted = usize::from(be16(bytes, self.length_field()).unwrap_or(0));
         let start = self.layer_2_bytes + self.uncounted();
@@ -150,8 +150,8 @@ impl Headers {
         length.saturating_sub((self.ip_bytes - self.uncounted()) as u32)
     }
 
-    /// Sum of the pseudo header, folded: the device adds the rest. `length`: 0 where it differs from
-    /// segment to segment.
+    /// Sum of the pseudo header, folded: the device adds the rest. `length`: 0 where it differs
+    /// from segment to segment.
     pub(super) fn pseudo_sum(&self, bytes: &[u8], length: u32) -> u16 {
         let ip = bytes.get(self.layer_2_bytes..).unwrap_or_default();
         let addresses = if self.is_v6 { 8..40 } else { 12..20 };

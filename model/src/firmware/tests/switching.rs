@@ -135,7 +135,8 @@ fn update_changes_only_the_sections_that_are_valid() {
     );
 }
 
-/// A section is replaced as a whole: Linux and DPDK send it as they made it, the switch's number with it.
+/// A section is replaced as a whole: Linux and DPDK send it as they made it, the switch's number
+/// with it.
 #[test]
 fn an_update_of_the_switch_section_names_the_switch() {
     let mut client = Client::ready();

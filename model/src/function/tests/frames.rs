@@ -1,6 +1,6 @@
 //! Frames of the network stack that go from function to function do the same on each way: handed on
-//! with what the parser found, shown to a capture, and as bytes; with rings and buffers in one mapping
-//! and in many.
+//! with what the parser found, shown to a capture, and as bytes; with rings and buffers in one
+//! mapping and in many.
 
 mod switched;
 

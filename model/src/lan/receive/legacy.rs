@@ -8,8 +8,8 @@ use ringside_spec::lan::receive::{
 /// The packet types that the layout has bits for.
 const PACKET_TYPES: u16 = 0xFF;
 
-/// The words of the descriptor that is written back. `piece`: bytes in this buffer, and true for the
-/// last buffer of a frame.
+/// The words of the descriptor that is written back. `piece`: bytes in this buffer, and true for
+/// the last buffer of a frame.
 pub(super) fn describe(
     queue: &ReceiveQueue,
     arrival: &Arrival<'_>,

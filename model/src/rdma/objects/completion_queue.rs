@@ -260,8 +260,9 @@ impl CompletionQueue {
         head == u64::from(self.next)
     }
 
-    /// Takes the arm request after its doorbell. True if an event is due at once: the request is the
-    /// first one, and completions of before are unread, of which software may have missed the last.
+    /// Takes the arm request after its doorbell. True if an event is due at once: the request is
+    /// the first one, and completions of before are unread, of which software may have missed the
+    /// last.
     pub(in crate::rdma) fn take_arm(&mut self) -> bool {
         let is_first = !self.was_armed;
         self.look_at_arm(true);
@@ -332,9 +333,10 @@ impl CompletionQueue {
     }
 }
 
-/// Completion queues that were destroyed after an event had used their request, and before a new one. Linux's
-/// handler of the event may run just after it was stopped for the destruction: it polls, and arms the queue
-/// once more. Source: Linux `drivers/infiniband/core/cq.c`, `ib_free_cq` and `ib_cq_completion_workqueue`.
+/// Completion queues that were destroyed after an event had used their request, and before a new
+/// one. Linux's handler of the event may run just after it was stopped for the destruction: it
+/// polls, and arms the queue once more. Source: Linux `drivers/infiniband/core/cq.c`, `ib_free_cq`
+/// and `ib_cq_completion_workqueue`.
 #[derive(Debug, Default)]
 pub(in crate::rdma) struct LateArms(BTreeSet<u32>);
 

@@ -817,8 +817,8 @@ fn a_window_opens_a_part_of_a_region_until_it_is_invalidated() {
     rig.assert_no_breach();
 }
 
-/// The driver's handler of an event may lose the processor to the queue's destruction, and acknowledge and
-/// arm afterwards.
+/// The driver's handler of an event may lose the processor to the queue's destruction, and
+/// acknowledge and arm afterwards.
 #[test]
 fn what_an_events_handler_writes_may_come_after_its_queue_is_gone_but_once_only() {
     let mut rig = Rig::new();

@@ -56,8 +56,8 @@ fn outcome(case: (SendOpcode, u32), of: usize, ends_before: bool) -> ([Option<Ae
     ([0, 1].map(|side| rig.event_code(side)), succeeded)
 }
 
-/// Maps a page of a program at the side `of`, and posts a request of side 0 that reads or writes it.
-/// The doorbell is not rung. Returns the queue pair and the completion queue of side 0.
+/// Maps a page of a program at the side `of`, and posts a request of side 0 that reads or writes
+/// it. The doorbell is not rung. Returns the queue pair and the completion queue of side 0.
 fn prepare(rig: &mut Rig, case: (SendOpcode, u32), of: usize, memory: &Memory) -> (Qp, Cq) {
     let (mut pairs, mut queues) = rig.pair();
     let (mut pair, queue) = (pairs.swap_remove(0), queues.swap_remove(0));

@@ -1,11 +1,11 @@
 //! Every state of a queue pair with every command of the control queue that names it.
 //!
 //! The expected results are those of the InfiniBand Architecture Specification volume 1, 10.3.1
-//! (which state follows which; ERROR follows any and is left only by destroying; SQD is reached from
-//! RTS and left to RTS), read through the E810 reference 3.5 and 4.5: IDLE stands for reset and
-//! initialised, CLOSING for SQD, "no state" takes the context anew and changes nothing, TERMINATE is
-//! iWARP's. A flush is for queue pairs in error. IDLE follows only IDLE: a driver resets by ERROR and
-//! destroys. A pair that is missing does not compile.
+//! (which state follows which; ERROR follows any and is left only by destroying; SQD is reached
+//! from RTS and left to RTS), read through the E810 reference 3.5 and 4.5: IDLE stands for reset
+//! and initialised, CLOSING for SQD, "no state" takes the context anew and changes nothing,
+//! TERMINATE is iWARP's. A flush is for queue pairs in error. IDLE follows only IDLE: a driver
+//! resets by ERROR and destroys. A pair that is missing does not compile.
 
 use super::rig::{Cq, Qp, Rig};
 use ringside_spec::rdma::commands::*;

@@ -18,8 +18,8 @@ pub struct Bridging {
 }
 
 impl AdminQueue {
-    /// The configuration in force, of the older standard (0x0A07) or of the newer one (0x0A00). `None`:
-    /// the firmware has none, or does not report it.
+    /// The configuration in force, of the older standard (0x0A07) or of the newer one (0x0A00).
+    /// `None`: the firmware has none, or does not report it.
     ///
     /// Source: ice `ice_dcb.c`, `ice_get_dcb_cfg`.
     pub fn bridging(&self) -> Result<Option<Bridging>, AdminError> {

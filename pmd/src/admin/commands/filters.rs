@@ -15,12 +15,12 @@ use zerocopy::IntoBytes;
 
 /// Offset of the tag's control in a rule's header.
 const TAG_CONTROL_AT: usize = 14;
-/// The header that every rule's header begins as: locally administered addresses and an empty tag. The
-/// rule's own fields replace parts of it. Source: ice `ice_switch.c`, `dummy_eth_header`, which lists
-/// these values.
+/// The header that every rule's header begins as: locally administered addresses and an empty tag.
+/// The rule's own fields replace parts of it. Source: ice `ice_switch.c`, `dummy_eth_header`, which
+/// lists these values.
 const HEADER: [u8; LOOKUP_HEADER_BYTES] = [0x02, 0, 0, 0, 0, 0, 0x02, 0, 0, 0, 0, 0, 0x81, 0, 0, 0];
-/// First byte of the destination that means all frames to groups; that of [`HEADER`] means all to single
-/// stations. Source: ice `ice_switch.c`, `ice_set_vsi_promisc`.
+/// First byte of the destination that means all frames to groups; that of [`HEADER`] means all to
+/// single stations. Source: ice `ice_switch.c`, `ice_set_vsi_promisc`.
 const ALL_GROUPS: u8 = 0x03;
 
 impl AdminQueue {
@@ -239,8 +239,9 @@ impl AdminQueue {
 /// The rule and the header that it matches.
 ///
 /// Rules for addresses are transmit rules and apply to received frames too. Frames that the device
-/// sends to a single station of its own stay inside; others also go to the wire, those of a VLAN with
-/// a rule among them. A change (0x02A1) names the rule by its number, and says that no header follows.
+/// sends to a single station of its own stay inside; others also go to the wire, those of a VLAN
+/// with a rule among them. A change (0x02A1) names the rule by its number, and says that no header
+/// follows.
 /// Source: ice `ice_switch.c`, `ice_fill_sw_info`, `ice_fill_sw_rule`.
 fn encode(opcode: Opcode, rule: &SharedRule) -> Vec<u8> {
     let of_member = rule.members.first().map_or(0, |member| member.vsi);

@@ -141,9 +141,11 @@ impl AdminQueue {
         decode_mac(&answer)
     }
 
-    /// Gives the function another unicast MAC address (0x0108); the one of the flash stays as it is.
+    /// Gives the function another unicast MAC address (0x0108); the one of the flash stays as it
+    /// is.
     ///
-    /// Source: ice `ice_main.c`, `ice_set_mac_address`, and `ice_common.c`, `ice_aq_manage_mac_write`.
+    /// Source: ice `ice_main.c`, `ice_set_mac_address`, and `ice_common.c`,
+    /// `ice_aq_manage_mac_write`.
     pub fn write_mac(&self, mac: [u8; 6]) -> Result<(), AdminError> {
         let flags = MacWriteFlags::ZERO.with_target(MAC_WRITE_LOCAL_AND_WAKE_UP);
         let parameters = WriteMac {

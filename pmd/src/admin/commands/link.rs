@@ -78,8 +78,8 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// Largest frame of the MAC (0x0603), bytes. The command sets the timers of pause frames as well;
-    /// they stay as they are.
+    /// Largest frame of the MAC (0x0603), bytes. The command sets the timers of pause frames as
+    /// well; they stay as they are.
     ///
     /// Source: ice `ice_common.c`, `ice_aq_set_mac_cfg`.
     pub fn set_mac_config(&self, frame_bytes_max: u16) -> Result<(), AdminError> {
@@ -110,8 +110,8 @@ impl AdminQueue {
         LinkState::decode(&answer.data)
     }
 
-    /// Has the LED of the function's port blink, or show the link (0x06E9). The command names no port,
-    /// as Linux's does not: it means the function's own.
+    /// Has the LED of the function's port blink, or show the link (0x06E9). The command names no
+    /// port, as Linux's does not: it means the function's own.
     pub fn set_port_led(&self, blink: bool) -> Result<(), AdminError> {
         let parameters = SetPortLed {
             mode: blink.into(),
@@ -121,16 +121,16 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// The kind of the module in the function's port: the first byte of its memory (0x06EE). `None`:
-    /// there is no module, or it does not answer.
+    /// The kind of the module in the function's port: the first byte of its memory (0x06EE).
+    /// `None`: there is no module, or it does not answer.
     pub fn module_identifier(&self) -> Result<Option<u8>, AdminError> {
         let mut byte = [0];
         let found = self.read_module(page_mode::KEEP, 0, &mut byte)?;
         Ok(found.map(|()| byte[0]))
     }
 
-    /// [`module::READ_BYTES`] from `address` of the module's memory (0x06EE), of its first page unless
-    /// it is an SFP, which has no pages. `None` as in [`AdminQueue::module_identifier`].
+    /// [`module::READ_BYTES`] from `address` of the module's memory (0x06EE), of its first page
+    /// unless it is an SFP, which has no pages. `None` as in [`AdminQueue::module_identifier`].
     pub fn module_block(
         &self,
         identifier: u8,

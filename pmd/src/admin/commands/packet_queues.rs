@@ -47,8 +47,8 @@ impl AdminQueue {
         }
     }
 
-    /// Takes a transmit queue from under node `parent` (0x0C31). Once this returns, the device reads
-    /// neither its ring nor its packets.
+    /// Takes a transmit queue from under node `parent` (0x0C31). Once this returns, the device
+    /// reads neither its ring nor its packets.
     pub fn remove_transmit_queue(&self, parent: u32, queue: u16) -> Result<(), AdminError> {
         let group = DisableGroup {
             parent: parent.into(),
@@ -90,8 +90,8 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// Sets the table of queues of this [`kind`](table) (0x0B03), each a queue counted from the VSI's
-    /// first: the function's of 128, 512 or 2048 entries, or the VSI's own of 64.
+    /// Sets the table of queues of this [`kind`](table) (0x0B03), each a queue counted from the
+    /// VSI's first: the function's of 128, 512 or 2048 entries, or the VSI's own of 64.
     pub fn set_hash_table(&self, vsi: u16, kind: u16, queues: &[u8]) -> Result<(), AdminError> {
         let size = match queues.len() {
             table::FUNCTION_ENTRIES => table::SIZE_2048,

@@ -77,8 +77,8 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// Waits for the change lock as long as the firmware grants it to one holder. Returns the end of the
-    /// grant.
+    /// Waits for the change lock as long as the firmware grants it to one holder. Returns the end
+    /// of the grant.
     fn take_change_lock(&self) -> Result<Instant, AdminError> {
         let clock = self.registers().clock();
         let limit = Duration::from_millis(CHANGE_LOCK_MS.into());

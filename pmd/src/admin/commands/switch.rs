@@ -35,8 +35,8 @@ pub enum VlanMode {
 }
 
 impl AdminQueue {
-    /// The mode that the driver of the package chose for the card (0x020D). Firmware that does not know the
-    /// command has the single one. Source: ice `ice_vlan_mode.c`, `ice_aq_is_dvm_ena`.
+    /// The mode that the driver of the package chose for the card (0x020D). Firmware that does not
+    /// know the command has the single one. Source: ice `ice_vlan_mode.c`, `ice_aq_is_dvm_ena`.
     pub fn vlan_mode(&self) -> Result<VlanMode, AdminError> {
         let opcode = Opcode::GetVlanMode;
         let data = Data::Receive(GetVlanMode::SIZE);

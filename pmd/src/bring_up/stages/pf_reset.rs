@@ -13,8 +13,8 @@ pub(super) const STAGE: Stage = Stage {
     run,
 };
 
-/// A reset of the whole device that was in progress does for the function's as well. It ends with the
-/// load from the flash; until then the function must not be reset.
+/// A reset of the whole device that was in progress does for the function's as well. It ends with
+/// the load from the flash; until then the function must not be reset.
 fn run(context: &mut Context) -> Result<(), StageError> {
     let was_resetting = reset::wait_for_device(context.registers())?;
     let was_loading = !reset::is_loaded(context.registers())?;

@@ -1,8 +1,8 @@
 //! `port-params`: the card's VLAN mode, and the port in its plain mode.
 //!
-//! The driver that loads the package chooses the mode, for all functions of the card: another one may have
-//! chosen double VLAN mode, which the port's parameters would end. Source: ice `ice_vlan_mode.c`,
-//! `ice_post_pkg_dwnld_vlan_mode_cfg`; `ice_common.c`, `ice_aq_set_port_params`.
+//! The driver that loads the package chooses the mode, for all functions of the card: another one
+//! may have chosen double VLAN mode, which the port's parameters would end. Source: ice
+//! `ice_vlan_mode.c`, `ice_post_pkg_dwnld_vlan_mode_cfg`; `ice_common.c`, `ice_aq_set_port_params`.
 
 use crate::admin::commands::VlanMode;
 use crate::bring_up::{Context, Needs, Stage, StageError};

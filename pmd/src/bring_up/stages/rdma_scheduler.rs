@@ -1,4 +1,5 @@
-//! `rdma-scheduler`: the work scheduler's nodes and the queue set that all queue pairs send through.
+//! `rdma-scheduler`: the work scheduler's nodes and the queue set that all queue pairs send
+//! through.
 //!
 //! Root, VSI and traffic class are added, the last one disabled; the engine then names a queue set,
 //! the firmware puts that into the port's own scheduler, and the node is enabled.

@@ -56,8 +56,8 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     Ok(())
 }
 
-/// Takes a refusal of the firmware for the node's state and goes on: the driver's own nodes go beside
-/// it. All other errors stay errors.
+/// Takes a refusal of the firmware for the node's state and goes on: the driver's own nodes go
+/// beside it. All other errors stay errors.
 ///
 /// Source: ice `ice_sched.c`, `ice_rm_dflt_leaf_node` and `ice_free_sched_node`.
 fn tolerate_refusal(

@@ -32,8 +32,8 @@ impl Port {
     /// recovery [`Port::restore`] asks for the address again.
     ///
     /// Control path. Errors: [`PortError::Invalid`], an address of a group or zero;
-    /// [`PortError::Address`], the firmware refused it, or kept the former one's rule; the port has its
-    /// former address.
+    /// [`PortError::Address`], the firmware refused it, or kept the former one's rule; the port has
+    /// its former address.
     /// Source: ice `ice_main.c`, `ice_set_mac_address`.
     pub fn set_address(&self, mac: [u8; 6]) -> Result<(), PortError> {
         check_station(mac)?;

@@ -184,8 +184,8 @@ impl QueueControl for TransmitControl {
 
 impl PortShared {
     /// The register that binds a queue's cause to the vector of polled queues, and its value. That
-    /// vector never fires; bound to it, the device writes descriptors back when its interval ends, not
-    /// only when a cache line is full.
+    /// vector never fires; bound to it, the device writes descriptors back when its interval ends,
+    /// not only when a cache line is full.
     fn cause(&self, offset: u64) -> Option<(u64, u32)> {
         Some((offset, cause_of(self.vector?).0))
     }
@@ -197,8 +197,9 @@ impl PortShared {
         Some((offset, cause_of(vector).0))
     }
 
-    /// Has the device write descriptors back whenever an interval of the vector of polled queues ends.
-    /// Interval and unit are set, too: they are those of the vector's and the device's last driver.
+    /// Has the device write descriptors back whenever an interval of the vector of polled queues
+    /// ends. Interval and unit are set, too: they are those of the vector's and the device's last
+    /// driver.
     pub(super) fn open_vector(&self) -> Result<(), super::PortError> {
         let Some(vector) = self.vector else {
             return Ok(());
@@ -211,8 +212,8 @@ impl PortShared {
         Ok(self.registers.write(register, writes_back().0)?)
     }
 
-    /// Sets the unit of intervals of the device, unless it is that of all drivers already. It stays: other
-    /// functions count on it. Source: ice `ice_base.c`, `ice_cfg_itr_gran`.
+    /// Sets the unit of intervals of the device, unless it is that of all drivers already. It
+    /// stays: other functions count on it. Source: ice `ice_base.c`, `ice_cfg_itr_gran`.
     fn count_intervals_in_units(&self) -> Result<(), super::PortError> {
         let wanted = InterruptControl::ZERO
             .with_granularity_200(THROTTLE_UNIT_US)
@@ -316,8 +317,8 @@ impl PortShared {
         }
     }
 
-    /// Fires the vector once, so that the device ends what the queue's cause has begun. The vector is not
-    /// enabled: no interrupt follows. Source: ice `ice_base.c`, `ice_vsi_stop_tx_ring`.
+    /// Fires the vector once, so that the device ends what the queue's cause has begun. The vector
+    /// is not enabled: no interrupt follows. Source: ice `ice_base.c`, `ice_vsi_stop_tx_ring`.
     fn trigger_vector(&self) {
         let Some(vector) = self.vector else {
             return;

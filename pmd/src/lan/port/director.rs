@@ -1,7 +1,7 @@
 //! The state of a function's flow director: the rules of its VSIs and their resources.
 //!
-//! The port's own VSI owns it. The device looks up a rule's profile for the VSI that programs the rule, which is
-//! the port's own, so all VSIs with rules are in one group of profiles.
+//! The port's own VSI owns it. The device looks up a rule's profile for the VSI that programs the
+//! rule, which is the port's own, so all VSIs with rules are in one group of profiles.
 
 use super::rules::{Field, FlowRule, PacketKind, RuleNumber};
 use ringside_bus::Doorbell;
@@ -16,8 +16,8 @@ pub(super) const COUNTERS_PER_BLOCK: u16 = 256;
 /// Entries of the device for rules: kind, amount, and the number that the firmware gave with them.
 pub(super) type Entries = (Resource, u16, u16);
 
-/// Registers of masks that a function may use: an equal part for each function of the device. Source:
-/// ice `ice_flex_pipe.c`, `ice_init_prof_masks`.
+/// Registers of masks that a function may use: an equal part for each function of the device.
+/// Source: ice `ice_flex_pipe.c`, `ice_init_prof_masks`.
 pub(super) fn masks_of(function: u8, functions: u32) -> Range<u32> {
     let function = u32::from(function);
     // A function that its device does not count still has a part.

@@ -73,8 +73,8 @@ impl Vsi {
     }
 
     /// Lets packets to a group in. Each call needs one [`Vsi::release_group`]. Independent of
-    /// [`Vsi::add_address`] and [`Vsi::remove_address`], so that a library such as an IP stack does not
-    /// disturb the program's own filters.
+    /// [`Vsi::add_address`] and [`Vsi::remove_address`], so that a library such as an IP stack does
+    /// not disturb the program's own filters.
     ///
     /// [`Vsi::setup`] does not list the group: after a recovery its users hold it again.
     pub fn hold_group(&self, mac: [u8; 6]) -> Result<(), PortError> {
@@ -126,8 +126,8 @@ impl Vsi {
     /// Lets packets of a VLAN in. The first one shuts out all VLANs that were not added; packets
     /// without a tag (VLAN 0) stay in, and VLAN 0 is refused.
     ///
-    /// Control path. Errors: [`PortError::Invalid`]; a refusal of the firmware, and the VLANs are those
-    /// from before.
+    /// Control path. Errors: [`PortError::Invalid`]; a refusal of the firmware, and the VLANs are
+    /// those from before.
     pub fn add_vlan(&self, vlan: u16) -> Result<(), PortError> {
         if !(1..=MAX_VLAN).contains(&vlan) {
             return Err(PortError::Invalid {

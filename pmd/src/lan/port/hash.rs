@@ -1,7 +1,8 @@
 //! Fields of packets that the hash is made of.
 //!
 //! Each kind of flow has a profile, which names words of the packet, and a row of the match memory,
-//! which leads packets of the kind to the profile. Source: ice `ice_flow.c`, `ice_add_rss_cfg_sync`.
+//! which leads packets of the kind to the profile. Source: ice `ice_flow.c`,
+//! `ice_add_rss_cfg_sync`.
 
 use super::hashing::{Hashing, Membership};
 use super::kinds::{FlowKind, HashField, Programmed};
@@ -20,8 +21,8 @@ use std::sync::{MutexGuard, PoisonError};
 
 impl Vsi {
     /// Sets the fields from which the hash of a kind of packets is computed, in the order of
-    /// [`HashField`]; one that is named twice counts once. Without fields all packets of the kind have the hash of no bytes, and go to
-    /// one queue.
+    /// [`HashField`]; one that is named twice counts once. Without fields all packets of the kind
+    /// have the hash of no bytes, and go to one queue.
     ///
     /// A port of several queues begins with all fields of each kind. Packets that arrive during the
     /// change are hashed by the old or the new fields. Changes from several threads take turns.

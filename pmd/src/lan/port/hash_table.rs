@@ -15,8 +15,8 @@ pub const DEFAULT_KEY: [u8; 52] = [
 pub struct Spreading {
     /// Key of the Toeplitz hash.
     pub key: [u8; 52],
-    /// Queues, repeated to the size of the device's table: the hash modulo that size chooses. At most
-    /// [`Vsi::hash_table_entries`](super::Vsi).
+    /// Queues, repeated to the size of the device's table: the hash modulo that size chooses. At
+    /// most [`Vsi::hash_table_entries`](super::Vsi).
     pub table: Vec<u8>,
 }
 

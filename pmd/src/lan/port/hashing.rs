@@ -15,8 +15,8 @@ pub(super) enum Membership {
     Own,
 }
 
-/// The state of a VSI's hash. A change holds its lock from the first command to the last: two changes
-/// at once would free a profile twice.
+/// The state of a VSI's hash. A change holds its lock from the first command to the last: two
+/// changes at once would free a profile twice.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hashing {
     /// profiles and rows of the kinds

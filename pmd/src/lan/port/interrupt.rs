@@ -12,14 +12,15 @@ use std::time::Duration;
 /// An interrupt of some receive queues, connected to a descriptor. Dropping it disconnects.
 ///
 /// The descriptor becomes readable at a packet of a queue that was armed
-/// ([`ReceiveQueue::arm`](ringside_lan::ReceiveQueue::arm)), and when the device fails or is shut down;
-/// then it stays readable. It fits `poll`, `epoll` and tokio's `AsyncFd`. The order that loses no packet:
+/// ([`ReceiveQueue::arm`](ringside_lan::ReceiveQueue::arm)), and when the device fails or is shut
+/// down; then it stays readable. It fits `poll`, `epoll` and tokio's `AsyncFd`. The order that
+/// loses no packet:
 ///
 /// 1. Receive. If there are packets, handle them.
 /// 2. Arm every queue. If one says [`PollAgain`](ringside_lan::Arming::PollAgain), receive again.
 /// 3. Wait until the descriptor is readable, [`ReceiveInterrupt::take`], receive.
-/// 4. If there were packets, [`ReceiveQueue::disarm`](ringside_lan::ReceiveQueue::disarm): the device
-///    then writes descriptors back for a program that polls.
+/// 4. If there were packets, [`ReceiveQueue::disarm`](ringside_lan::ReceiveQueue::disarm): the
+///    device then writes descriptors back for a program that polls.
 ///
 /// It keeps its port open, and a further VSI in the device.
 #[derive(Debug)]
@@ -31,12 +32,12 @@ pub struct ReceiveInterrupt {
 }
 
 impl Vsi {
-    /// Connects an interrupt for some receive queues of this VSI, counted from its first. A worker has
-    /// one for its queues; each queue has one at most. The queues are polled as before until they are
-    /// armed.
+    /// Connects an interrupt for some receive queues of this VSI, counted from its first. A worker
+    /// has one for its queues; each queue has one at most. The queues are polled as before until
+    /// they are armed.
     ///
-    /// Each takes a vector: the function's, without vector 0, those of the completion event queues and
-    /// that of polled queues.
+    /// Each takes a vector: the function's, without vector 0, those of the completion event queues
+    /// and that of polled queues.
     ///
     /// Control path. Errors: [`PortError::Invalid`], no queue, or one that the VSI does not have;
     /// [`PortError::InterruptTaken`]; [`PortError::TooMany`], no vector is left;
@@ -104,8 +105,8 @@ impl ReceiveInterrupt {
         self.port.registry.vectors.is_in_service(self.id)
     }
 
-    /// Waits for the interrupt, at most `limit`, and takes it; returns true if it came. The queues are
-    /// armed before. Real time passes, whatever the device's clock is.
+    /// Waits for the interrupt, at most `limit`, and takes it; returns true if it came. The queues
+    /// are armed before. Real time passes, whatever the device's clock is.
     ///
     /// Errors: as [`ReceiveInterrupt::take`].
     pub fn wait(&self, limit: Duration) -> Result<bool, PortError> {

@@ -163,8 +163,8 @@ impl FlowKind {
             .collect()
     }
 
-    /// Words of the fields, counted as by [`FlowKind::words`], with the words of the other end of the
-    /// flow; without those whose other end is no field.
+    /// Words of the fields, counted as by [`FlowKind::words`], with the words of the other end of
+    /// the flow; without those whose other end is no field.
     pub(super) fn pairs(self, fields: &[HashField]) -> Vec<(usize, usize)> {
         let words = self.words(fields);
         let place = |word: &(u8, u16)| words.iter().position(|other| other == word);

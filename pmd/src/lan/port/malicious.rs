@@ -68,8 +68,8 @@ pub struct Malicious {
     /// The cause, as the device numbers its checks; `None` if another function's event holds the
     /// register.
     pub cause: Option<u8>,
-    /// The queue, of the direction of [`Malicious::direction`], as its VSI counts them; `None` if the
-    /// register names none of this port's.
+    /// The queue, of the direction of [`Malicious::direction`], as its VSI counts them; `None` if
+    /// the register names none of this port's.
     pub queue: Option<u16>,
     /// The number of the further VSI that has the queue; `None` for the port's own VSI, and for a
     /// queue that is not named.

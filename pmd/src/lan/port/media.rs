@@ -141,7 +141,8 @@ impl Port {
 
     /// Reads the memory of the module: `None` without a module, or if it does not answer.
     ///
-    /// Control path. Errors: [`PortError`]. Source: ice `ice_get_module_eeprom`; SFF-8636, SFF-8472.
+    /// Control path. Errors: [`PortError`]. Source: ice `ice_get_module_eeprom`; SFF-8636,
+    /// SFF-8472.
     pub fn module(&self) -> Result<Option<Module>, PortError> {
         let admin = self.shared.admin()?;
         let Some(identifier) = admin.module_identifier()? else {

@@ -2,8 +2,8 @@
 //!
 //! [`Device::open_port`](crate::Device::open_port) makes N receive and M transmit queues on the
 //! function's own VSI and hands them out; each may go to another core. The [`Port`] itself is the
-//! control path: filters, spreading, link, statistics. [`Port::add_vsi`] makes further VSIs, each with
-//! queues, filters and spreading of its own. When the device fails, the queues do nothing
+//! control path: filters, spreading, link, statistics. [`Port::add_vsi`] makes further VSIs, each
+//! with queues, filters and spreading of its own. When the device fails, the queues do nothing
 //! more; once it was reset, stopping or dropping them gives every packet back.
 
 mod address;
@@ -82,12 +82,13 @@ pub struct PortSettings {
     pub receive_descriptors: u16,
     /// The same of a transmit ring.
     pub transmit_descriptors: u16,
-    /// Largest payload of a frame with two VLAN tags, [`MTU_MIN`]..=[`MAX_MTU`]. The device does not
-    /// look for tags: the payload of a frame with fewer may be longer by 4 bytes for each.
+    /// Largest payload of a frame with two VLAN tags, [`MTU_MIN`]..=[`MAX_MTU`]. The device does
+    /// not look for tags: the payload of a frame with fewer may be longer by 4 bytes for each.
     pub mtu: u16,
-    /// The pool of all queues: 64 buffers or more for each receive queue. One that does not fill the
-    /// receive rings ([`PortSettings::receive_queues`] times [`PortSettings::receive_descriptors`]) is
-    /// divided among them at the start. The default number of buffers grows where all rings need more.
+    /// The pool of all queues: 64 buffers or more for each receive queue. One that does not fill
+    /// the receive rings ([`PortSettings::receive_queues`] times
+    /// [`PortSettings::receive_descriptors`]) is divided among them at the start. The default
+    /// number of buffers grows where all rings need more.
     pub pool: PoolSettings,
     /// Tags of received packets.
     pub vlan_stripping: VlanStripping,
@@ -135,9 +136,9 @@ pub struct OpenPort {
     pub pool: PacketPool,
 }
 
-/// Control of a port; clones control the same one. It controls the port's own [`Vsi`], and the parts
-/// that all VSIs share. Once all of them and all queues and further VSIs of the port are dropped,
-/// its configuration is removed from the device.
+/// Control of a port; clones control the same one. It controls the port's own [`Vsi`], and the
+/// parts that all VSIs share. Once all of them and all queues and further VSIs of the port are
+/// dropped, its configuration is removed from the device.
 #[derive(Clone)]
 pub struct Port {
     own: Vsi,

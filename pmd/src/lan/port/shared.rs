@@ -1,4 +1,5 @@
-//! The state that a VSI of a port and its queues share: access to the device, and its configuration.
+//! The state that a VSI of a port and its queues share: access to the device, and its
+//! configuration.
 //!
 //! The port has the function's own VSI. A further one ([`Further`]) keeps the port open.
 
@@ -304,7 +305,8 @@ impl PortShared {
         self.registry.take(vsis_max, receive, transmit)
     }
 
-    /// Adds a VSI, and groups for its transmit queues; returns its number and the record of the groups.
+    /// Adds a VSI, and groups for its transmit queues; returns its number and the record of the
+    /// groups.
     fn make_vsi(
         &self,
         taken: &Taken,

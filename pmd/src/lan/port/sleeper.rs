@@ -14,8 +14,8 @@ pub trait ReceivesPackets {
     fn receive_interrupt(&self) -> Option<&ReceiveInterrupt>;
 }
 
-/// The means of waking a worker that receives packets, for a [`Policy`](crate::worker::Policy) of any
-/// kind: `Policy::of(&config.worker, PacketSleeper)`.
+/// The means of waking a worker that receives packets, for a [`Policy`](crate::worker::Policy) of
+/// any kind: `Policy::of(&config.worker, PacketSleeper)`.
 ///
 /// When the device fails the worker is woken once. Its poll sees the queues'
 /// [`state`](ReceiveQueue::state); until it has new queues, it sleeps as long as the policy allows.

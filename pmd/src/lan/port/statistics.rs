@@ -75,8 +75,8 @@ impl Vsi {
     ///
     /// 32-bit counters wrap: at full rate, call this every few minutes.
     ///
-    /// Errors: [`PortError::OutOfService`] once the device failed or was shut down: its registers no
-    /// longer count for this port.
+    /// Errors: [`PortError::OutOfService`] once the device failed or was shut down: its registers
+    /// no longer count for this port.
     pub fn statistics(&self) -> Result<Vec<PortStatistic>, PortError> {
         self.shared.admin()?;
         // Locked before the registers are read: an older reading after a newer one would count as a

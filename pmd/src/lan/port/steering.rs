@@ -35,12 +35,12 @@ mod written {
 }
 
 impl Vsi {
-    /// Adds a rule for packets that this VSI receives: the device sends them to one of its queues or a
-    /// group of them, drops, marks or counts them.
+    /// Adds a rule for packets that this VSI receives: the device sends them to one of its queues
+    /// or a group of them, drops, marks or counts them.
     ///
-    /// The first rule of a function takes one more receive and one more transmit queue. All rules of a
-    /// kind of packets name the same fields, those of other VSIs too; that is the device's limit. A
-    /// rule whose packets another rule of the VSI has already is refused.
+    /// The first rule of a function takes one more receive and one more transmit queue. All rules
+    /// of a kind of packets name the same fields, those of other VSIs too; that is the device's
+    /// limit. A rule whose packets another rule of the VSI has already is refused.
     ///
     /// Control path. Errors: [`PortError`]; nothing of the rule is left then.
     pub fn add_rule(&self, rule: &FlowRule) -> Result<RuleNumber, PortError> {
@@ -112,8 +112,8 @@ impl Vsi {
             .collect()
     }
 
-    /// Packets that a rule of the VSI has counted; `None` if it has no rule of that number, or the rule
-    /// does not count.
+    /// Packets that a rule of the VSI has counted; `None` if it has no rule of that number, or the
+    /// rule does not count.
     pub fn rule_hits(&self, number: RuleNumber) -> Result<Option<u64>, PortError> {
         self.shared.admin()?;
         let director = self.shared.home().director();
@@ -133,7 +133,8 @@ impl Vsi {
 /// Removes the parts of a rule by `remove`; returns those that may still be in the device, and the
 /// first failure.
 ///
-/// A part that the device does not have is removed: a device refuses a removal for that reason only.
+/// A part that the device does not have is removed: a device refuses a removal for that reason
+/// only.
 fn remove_each(
     kinds: &[PacketKind],
     mut remove: impl FnMut(PacketKind) -> Result<(), PortError>,

@@ -1,5 +1,5 @@
-//! Tables of the packet pipeline, as updates of the package change them: groups of VSIs, rows of the
-//! match memory, words of profiles. The hash and the flow director have a block of tables each.
+//! Tables of the packet pipeline, as updates of the package change them: groups of VSIs, rows of
+//! the match memory, words of profiles. The hash and the flow director have a block of tables each.
 //! Source: reference e810-lan-data, sections 4.1 and 4.2.
 
 use crate::admin::commands::Section;

@@ -6,7 +6,7 @@ pub enum VlanStripping {
     /// They stay in the packet.
     #[default]
     Off,
-    /// The outermost goes from the packet into [`Packet::vlan`](ringside_lan::Packet::vlan). Its type
-    /// is lost: a packet that is sent again gets one of type 0x8100.
+    /// The outermost goes from the packet into [`Packet::vlan`](ringside_lan::Packet::vlan). Its
+    /// type is lost: a packet that is sent again gets one of type 0x8100.
     On,
 }

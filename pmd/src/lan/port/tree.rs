@@ -1,8 +1,8 @@
 //! The groups of transmit queues in the scheduler's tree, and the nodes above them.
 //!
-//! A node takes a limited number of children, which the firmware reports for each layer: 8 in a tree of
-//! nine layers. Groups are added below nodes that have room, from the lowest layer upwards. Source: ice
-//! `ice_sched.c`, `ice_sched_add_nodes_to_layer`, `ice_sched_get_free_qparent`.
+//! A node takes a limited number of children, which the firmware reports for each layer: 8 in a
+//! tree of nine layers. Groups are added below nodes that have room, from the lowest layer upwards.
+//! Source: ice `ice_sched.c`, `ice_sched_add_nodes_to_layer`, `ice_sched_get_free_qparent`.
 
 use super::PortError;
 use crate::admin::commands::SchedulerLimits;

@@ -6,8 +6,8 @@ use ringside_spec::lan::admin::switch::Resource;
 use std::sync::{MutexGuard, PoisonError};
 
 impl PortShared {
-    /// Frees a profile or a row. One that the firmware does not take back is freed before the next one
-    /// is made: a row goes on leading packets to its profile.
+    /// Frees a profile or a row. One that the firmware does not take back is freed before the next
+    /// one is made: a row goes on leading packets to its profile.
     pub(super) fn free_entry(&self, admin: &AdminQueue, resource: Resource, number: u16) {
         if let Err(error) = admin.free_table_entry(resource, number) {
             tracing::warn!(%error, ?resource, number, "a table entry stays for the time being");

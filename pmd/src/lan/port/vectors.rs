@@ -1,9 +1,9 @@
 //! The vectors of receive queues: their registers, and those that interrupt.
 //!
 //! A vector is in one of two modes. While its queues are polled it never fires, and has the device
-//! write descriptors back at intervals. While it is armed it fires at the next packet and masks itself.
-//! The first arming after polling also triggers the vector, as Linux does when it ends polling: what
-//! the device did during the change of the mode is looked for then.
+//! write descriptors back at intervals. While it is armed it fires at the next packet and masks
+//! itself. The first arming after polling also triggers the vector, as Linux does when it ends
+//! polling: what the device did during the change of the mode is looked for then.
 //!
 //! A failure of the device wakes all that sleep on a vector. After its reset the vectors are
 //! disconnected, and free for the next port.
@@ -20,13 +20,13 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The interval after which descriptors are written back, and the shortest time between two interrupts
-/// of a vector, in units of
-/// [`THROTTLE_UNIT_US`](ringside_spec::lan::registers::interrupts::THROTTLE_UNIT_US): that of DPDK's
-/// ice, which polls its queues, too (`__vsi_queues_bind_intr`).
+/// The interval after which descriptors are written back, and the shortest time between two
+/// interrupts of a vector, in units of
+/// [`THROTTLE_UNIT_US`](ringside_spec::lan::registers::interrupts::THROTTLE_UNIT_US): that of
+/// DPDK's ice, which polls its queues, too (`__vsi_queues_bind_intr`).
 pub(super) const WRITE_BACK_UNITS: u32 = 2;
-/// The delay of the trigger at the end of polling, in the same units: 50 us. Source: ice `ice_txrx.c`,
-/// `ice_enable_interrupt`, ICE_ITR_20K.
+/// The delay of the trigger at the end of polling, in the same units: 50 us. Source: ice
+/// `ice_txrx.c`, `ice_enable_interrupt`, ICE_ITR_20K.
 const TRIGGER_UNITS: u32 = 25;
 
 /// The control of a vector whose queues are polled: it does not fire, and writes descriptors back.
@@ -193,8 +193,8 @@ impl ReceiveVectors {
         state.connected.iter().any(|one| one.id == id && !one.ended)
     }
 
-    /// Disconnects a vector; its queues go to the vector of polled ones. Does nothing after a failure:
-    /// the vector is disconnected after the reset, and may have another owner then.
+    /// Disconnects a vector; its queues go to the vector of polled ones. Does nothing after a
+    /// failure: the vector is disconnected after the reset, and may have another owner then.
     pub(super) fn disconnect(&self, id: u64, polled: Option<u16>) {
         let mut state = self.state();
         let own = |one: &Connected| one.id == id && !one.ended;

@@ -73,8 +73,8 @@ impl MemoryRegion {
     /// the region and its former memory.
     ///
     /// Errors: [`ReregisterError`], with the region as it was if the device was not told or refused
-    /// to end the old registration. Without a region, the old registration has ended, and the device
-    /// did not make the new one.
+    /// to end the old registration. Without a region, the old registration has ended, and the
+    /// device did not make the new one.
     pub fn replace(
         mut self,
         domain: &ProtectionDomain,

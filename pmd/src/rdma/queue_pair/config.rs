@@ -212,8 +212,8 @@ impl QueuePairConfig {
         self
     }
 
-    /// Service level, 0..=7: the priority in the VLAN tag, that of [`QueuePairConfig::vlan_tag`] or of
-    /// [`QueuePairConfig::gid_index`]. It has no effect without a VLAN.
+    /// Service level, 0..=7: the priority in the VLAN tag, that of [`QueuePairConfig::vlan_tag`] or
+    /// of [`QueuePairConfig::gid_index`]. It has no effect without a VLAN.
     ///
     /// Verbs: `ibv_ah_attr.sl`.
     #[must_use]

@@ -176,7 +176,8 @@ impl Wanted {
     }
 }
 
-/// UDP source port of a connection: from the flow label, or from both queue pair numbers if it is 0.
+/// UDP source port of a connection: from the flow label, or from both queue pair numbers if it
+/// is 0.
 ///
 /// Source: Linux `include/rdma/ib_verbs.h`, rdma_flow_label_to_udp_sport, rdma_calc_flow_label.
 fn source_port(flow_label: u32, local: u32, remote: u32) -> u16 {

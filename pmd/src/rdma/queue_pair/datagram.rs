@@ -200,9 +200,9 @@ mod sealed {
 }
 
 impl<S: OfDatagrams> QueuePair<S> {
-    /// Joins a multicast group: once it is ready, the queue pair receives the group's datagrams that
-    /// have its queue key, on its own VLAN. It leaves all groups when it is destroyed or reset.
-    /// Joining a group twice has no further effect.
+    /// Joins a multicast group: once it is ready, the queue pair receives the group's datagrams
+    /// that have its queue key, on its own VLAN. It leaves all groups when it is destroyed or
+    /// reset. Joining a group twice has no further effect.
     ///
     /// Errors: [`RdmaError::NotMulticast`], [`RdmaError::GroupFull`], [`RdmaError::Capacity`].
     pub fn join(&self, group: IpAddr) -> Result<(), RdmaError> {
@@ -215,8 +215,8 @@ impl<S: OfDatagrams> QueuePair<S> {
 
     /// Ends that.
     ///
-    /// Errors: [`RdmaError::NotInGroup`]; a refusal of the device, and the queue pair is in the group
-    /// still.
+    /// Errors: [`RdmaError::NotInGroup`]; a refusal of the device, and the queue pair is in the
+    /// group still.
     pub fn leave(&self, group: IpAddr) -> Result<(), RdmaError> {
         let key = (group, self.inner.attributes.vlan_tag);
         let engine = self.inner.engine();

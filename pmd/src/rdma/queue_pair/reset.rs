@@ -73,8 +73,8 @@ impl<S> ResetError<S> {
 }
 
 impl<S: Resettable> QueuePair<S> {
-    /// Takes it back to the state in which it was made, with the attributes of its configuration and
-    /// the same number. Requests that are outstanding are dropped; their completions are not
+    /// Takes it back to the state in which it was made, with the attributes of its configuration
+    /// and the same number. Requests that are outstanding are dropped; their completions are not
     /// reported, nor are those that were not polled; reports of its failure that were not taken are
     /// dropped. The start PSN is another one.
     ///

@@ -83,8 +83,8 @@ impl State {
         removed
     }
 
-    /// Notes a registration that is no entry any more: it may be in use, and the device has it until
-    /// it was dropped.
+    /// Notes a registration that is no entry any more: it may be in use, and the device has it
+    /// until it was dropped.
     pub(super) fn forget(&mut self, range: &Range<u64>, registration: &Arc<Registration>) {
         self.forgotten.retain(|one| one.presence.strong_count() > 0);
         self.forgotten.push(Forgotten {

@@ -95,8 +95,8 @@ impl SharedReceiveQueue {
     }
 
     /// Takes a completion of a queue pair that it feeds, which the caller polled from `queue`, one
-    /// at a time: so that one completion queue serves the queue pairs of several shared queues. Says
-    /// whose place a receive named; `None` for a receive that was flushed unused, which serves
+    /// at a time: so that one completion queue serves the queue pairs of several shared queues.
+    /// Says whose place a receive named; `None` for a receive that was flushed unused, which serves
     /// others.
     pub fn accept(
         &mut self,
@@ -118,8 +118,8 @@ impl SharedReceiveQueue {
         Some((done, place))
     }
 
-    /// The next receive that is left once the device failed, when the completion queues of its queue
-    /// pairs are empty: flushed, of queue pair 0. `None` while the device is in service.
+    /// The next receive that is left once the device failed, when the completion queues of its
+    /// queue pairs are empty: flushed, of queue pair 0. `None` while the device is in service.
     pub fn take_flushed(&mut self) -> Option<Completion> {
         if !self.domain.engine().over.load(Ordering::Relaxed) {
             return None;

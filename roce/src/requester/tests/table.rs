@@ -2,11 +2,11 @@
 //!
 //! The expected results are those of the InfiniBand Architecture Specification volume 1, not of the
 //! code: 9.7.3 and 9.7.5.1.2 (an answer acknowledges everything before it), 9.7.5.1.3 and 9.7.5.1.4
-//! (answers to nothing, and those that come again, are dropped), 9.7.5.2.1 to 9.7.5.2.8 (NAKs, RNR NAKs
-//! and their retries), 9.7.6.1 (time), 9.9.2.1 (an acknowledgement that passes over a read means that
-//! its response was lost), 9.9.2.3 (responses of the wrong kind or length end the queue pair). A NAK
-//! code that a reliable connection does not have counts as "remote operation". A pair that is missing
-//! does not compile.
+//! (answers to nothing, and those that come again, are dropped), 9.7.5.2.1 to 9.7.5.2.8 (NAKs, RNR
+//! NAKs and their retries), 9.7.6.1 (time), 9.9.2.1 (an acknowledgement that passes over a read
+//! means that its response was lost), 9.9.2.3 (responses of the wrong kind or length end the queue
+//! pair). A NAK code that a reliable connection does not have counts as "remote operation". A pair
+//! that is missing does not compile.
 
 use super::{MTU, START, TIMEOUT, TimedRequester, config};
 use crate::packet::{Acknowledgement, NegativeCode, Syndrome};

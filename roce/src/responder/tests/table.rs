@@ -1,12 +1,13 @@
 //! Every state of a responder with every packet that can come.
 //!
 //! The expected results are those of the InfiniBand Architecture Specification volume 1, not of the
-//! code: 9.7.4.1.2 (order of opcodes: first, middle, last and only; what a message may not contain),
-//! 9.7.4.1.3 (partition key), 9.7.4.1.5 to 9.7.4.1.7 (lengths, receive requests, requests beyond
-//! what was agreed), 9.7.1 and 9.7.5.1.2 (packets that come again), 9.7.5.1.1 (one NAK for a gap),
-//! 9.7.5.2.8 (receiver not ready), 9.7.5.2.4 to 9.7.5.2.6 (refusals and their codes), 10.3.1.7
-//! (in the error state everything is dropped silently). Atomic operations, which the E810 does not
-//! have, are requests that make no sense: 9.7.4.1.4. A pair that is missing does not compile.
+//! code: 9.7.4.1.2 (order of opcodes: first, middle, last and only; what a message may not
+//! contain), 9.7.4.1.3 (partition key), 9.7.4.1.5 to 9.7.4.1.7 (lengths, receive requests, requests
+//! beyond what was agreed), 9.7.1 and 9.7.5.1.2 (packets that come again), 9.7.5.1.1 (one NAK for a
+//! gap), 9.7.5.2.8 (receiver not ready), 9.7.5.2.4 to 9.7.5.2.6 (refusals and their codes),
+//! 10.3.1.7 (in the error state everything is dropped silently). Atomic operations, which the E810
+//! does not have, are requests that make no sense: 9.7.4.1.4. A pair that is missing does not
+//! compile.
 
 use super::{FORBIDDEN, MTU, ResponderWithHost, START, headers, write};
 use crate::packet::{AtomicRequest, RemoteBuffer};

@@ -362,8 +362,8 @@ fn one_end_of_a_pair_of_sockets_is_served_like_a_client_that_connected() {
     assert_eq!(server.counters(0).unwrap().clients, 1);
 }
 
-/// Looking for a client is a system call: eight functions of which two have clients took ten times as
-/// long to pass on a message while each look at the sockets asked for six more.
+/// Looking for a client is a system call: eight functions of which two have clients took ten times
+/// as long to pass on a message while each look at the sockets asked for six more.
 #[test]
 fn a_function_without_a_client_looks_for_one_now_and_then() {
     let directory = tempfile::tempdir().unwrap();

@@ -178,7 +178,8 @@ parameters! {
     /// [`FirmwareLogConfig`](super::Opcode::FirmwareLogConfig) and
     /// [`FirmwareLogRegister`](super::Opcode::FirmwareLogRegister).
     pub struct FirmwareLog "ice_aqc_fw_log" {
-        /// bit 0 register for events, bit 1 persistent, bit 2 query; answers have bit 0 if registered
+        /// bit 0 register for events, bit 1 persistent, bit 2 query; answers have bit 0 if
+        /// registered
         flags "cmd_flags": u8,
         /// bit 0: more follows
         answer_flag "rsp_flag": u8,

@@ -110,14 +110,14 @@ pub mod tlv {
     pub const END: u16 = 0;
     /// kind: of an organization, whose identifier and subtype follow
     pub const ORGANIZATION: u16 = 127;
-    /// IEEE 802.1 and the subtype of the classes (ETS): a byte, then the class of each priority, four
-    /// bits each from the high half on, then eight shares
+    /// IEEE 802.1 and the subtype of the classes (ETS): a byte, then the class of each priority,
+    /// four bits each from the high half on, then eight shares
     pub const CLASSES: [u8; 4] = [0x00, 0x80, 0xC2, 9];
     /// IEEE 802.1 and the subtype of priority flow control: a byte, then the priorities, a bit each
     pub const FLOW_CONTROL: [u8; 4] = [0x00, 0x80, 0xC2, 11];
 
-    /// Takes the first record off `bytes`: its kind, its content, and the bytes behind it. `None`: it
-    /// is cut.
+    /// Takes the first record off `bytes`: its kind, its content, and the bytes behind it. `None`:
+    /// it is cut.
     #[must_use]
     pub fn split_first(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
         let (head, rest) = bytes.split_first_chunk::<2>()?;

@@ -281,7 +281,8 @@ crate::words! {
         /// descriptors may not insert a tag
         block_descriptor_tag: [7],
     }
-    /// Priority that each priority becomes. Source: ice `ice_adminq_cmd.h`, `ICE_AQ_VSI_UP_TABLE_*`.
+    /// Priority that each priority becomes. Source: ice `ice_adminq_cmd.h`,
+    /// `ICE_AQ_VSI_UP_TABLE_*`.
     pub struct PriorityTable: u32 {
         /// of priority 0
         priority_0: [2:0],

@@ -77,7 +77,8 @@ registers! {
     DCB_STATUS "PRTDCB_GENS" = 0x08_3020;
     /// Traffic class of each user priority, three bits each.
     DCB_PRIORITY_TO_CLASS "PRTDCB_TUP2TC" = 0x1D_26C0;
-    /// Pause time that the MAC sends, entry 8; see [`PauseTimer`]. Read before the MAC is configured.
+    /// Pause time that the MAC sends, entry 8; see [`PauseTimer`]. Read before the MAC is
+    /// configured.
     PAUSE_QUANTA "PRTMAC_HSEC_CTL_TX_PAUSE_QUANTA(8)" = 0x1E_37E0;
     /// Pause refresh of the MAC, entry 8; see [`PauseTimer`]. Read before the MAC is configured.
     PAUSE_REFRESH "PRTMAC_HSEC_CTL_TX_PAUSE_REFRESH_TIMER(8)" = 0x1E_3900;

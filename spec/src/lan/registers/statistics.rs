@@ -1,8 +1,8 @@
 //! Counters of ports and VSIs.
 //!
-//! All but `GLV_REPC` run freely, start anywhere and are not cleared when read: a reader takes a base
-//! line and subtracts modulo the width. Wide counters have 40 bits: the low dword at the offset, the high
-//! eight bits in the next dword, also readable as one 64-bit access.
+//! All but `GLV_REPC` run freely, start anywhere and are not cleared when read: a reader takes a
+//! base line and subtracts modulo the width. Wide counters have 40 bits: the low dword at the
+//! offset, the high eight bits in the next dword, also readable as one 64-bit access.
 
 use crate::lan::identity::{MAX_PHYSICAL_FUNCTIONS, VSI_COUNT};
 use crate::lan::wire::registers;
@@ -100,8 +100,9 @@ counters! { VSI, VSI_ARRAYS, VSIS;
     VSI_TRANSMIT_UNICAST "GLV_UPTC" 0x30_A000 40 8 "unicast packets sent";
     VSI_TRANSMIT_MULTICAST "GLV_MPTC" 0x30_C000 40 8 "multicast packets sent";
     VSI_TRANSMIT_BROADCAST "GLV_BPTC" 0x30_E000 40 8 "broadcast packets sent";
-    // The second one tells apart the causes of what the first one counts, in two halves that stay at
-    // 0xFFFF until a write clears the register. Source: FreeBSD `ice_common.c`, ice_stat_update_repc.
+    // The second one tells apart the causes of what the first one counts, in two halves that stay
+    // at 0xFFFF until a write clears the register. Source: FreeBSD `ice_common.c`,
+    // ice_stat_update_repc.
     VSI_RECEIVE_DROPPED "GLV_RDPC" 0x29_4C04 32 4 "packets that receive queues dropped";
     VSI_RECEIVE_ERRORS "GLV_REPC" 0x29_5804 32 4 "these: bits 15:0 no descriptor, bits 31:16 errors";
     VSI_TRANSMIT_ERRORS "GLV_TEPC" 0x31_2000 32 4 "packets that were not sent because of errors";

@@ -1,7 +1,7 @@
 //! Commands of the control queue pair (CQP): work queue entries of 64 bytes.
 //!
-//! Word 3 is the header in every command: opcode in bits `[37:32]`, valid (ring polarity) in bit 63.
-//! Each command is a plain structure; [`Command`] holds any of them.
+//! Word 3 is the header in every command: opcode in bits `[37:32]`, valid (ring polarity) in
+//! bit 63. Each command is a plain structure; [`Command`] holds any of them.
 //! Source: irdma `defs.h`, IRDMA_CQPSQ_*, IRDMA_CQP_OP_*; encoders in irdma `ctrl.c`, `uda.c`,
 //! `ws.c`.
 

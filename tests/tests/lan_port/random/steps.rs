@@ -48,8 +48,8 @@ impl Run {
         self.log.push(format!("{}: {text}", self.step));
     }
 
-    /// Makes a call. Now and then the firmware refuses commands first: if the call failed then, it is
-    /// made again.
+    /// Makes a call. Now and then the firmware refuses commands first: if the call failed then, it
+    /// is made again.
     fn call<T: std::fmt::Debug>(
         &mut self,
         station: usize,
@@ -375,7 +375,8 @@ impl Run {
             true => self.own,
             false => self.one_of(&STATIONS),
         };
-        // Without refusals: a former address that the firmware does not take back stays, with a warning.
+        // Without refusals: a former address that the firmware does not take back stays, with a
+        // warning.
         self.note(format!("set_address {mac:02x?}"));
         let set = self.rig.b.open.port.set_address(mac);
         if self.is_taken(mac, Some(0)) {
@@ -398,7 +399,8 @@ impl Run {
         self.expected(station).strips = strips;
     }
 
-    /// The device fails and is recovered; port and VSIs are made again with the settings that they had.
+    /// The device fails and is recovered; port and VSIs are made again with the settings that they
+    /// had.
     fn reset(&mut self) {
         self.note("reset".to_owned());
         let port_setup = self.rig.b.open.port.setup();

@@ -1,9 +1,9 @@
 //! The words that a profile of the flow director compares, and the registers that select them.
 //!
-//! A rule's packet has the layout of a packet that is sent: what a received packet has as its source is
-//! the destination there. So each word of an address or a port is compared with the word of the
-//! opposite field. Source: reference e810-lan-data, sections 3.4 and 3.5; ice `ice_flex_pipe.c`,
-//! `ice_update_fd_swap`.
+//! A rule's packet has the layout of a packet that is sent: what a received packet has as its
+//! source is the destination there. So each word of an address or a port is compared with the word
+//! of the opposite field. Source: reference e810-lan-data, sections 3.4 and 3.5; ice
+//! `ice_flex_pipe.c`, `ice_update_fd_swap`.
 
 use super::{Field, PacketKind};
 use crate::lan::port::tables::Word;

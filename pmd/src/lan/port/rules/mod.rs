@@ -90,7 +90,8 @@ impl FlowMatch {
 pub enum FlowTarget {
     /// One receive queue.
     Queue(u16),
-    /// `count` receive queues from `first` on, chosen by the hash; `count` is 2, 4, 8, 16, 32 or 64.
+    /// `count` receive queues from `first` on, chosen by the hash; `count` is 2, 4, 8, 16, 32
+    /// or 64.
     Group {
         /// First queue.
         first: u16,
@@ -353,8 +354,8 @@ impl FlowMatch {
     }
 }
 
-/// Refuses protocols of IP whose packets the device puts into another kind: it would find no profile
-/// for the rule, or the rule would never match.
+/// Refuses protocols of IP whose packets the device puts into another kind: it would find no
+/// profile for the rule, or the rule would never match.
 fn check_protocol(kind: FlowKind, protocol: Option<u8>) -> Result<(), PortError> {
     let Some(protocol) = protocol else {
         return Ok(());
