@@ -1,5 +1,6 @@
 //! Errors as verbs gives them.
 
+use ringside_pmd::control::ControlError;
 use ringside_pmd::rdma::{PostError, RdmaError};
 use std::ffi::c_int;
 
@@ -48,6 +49,9 @@ pub(crate) fn of(error: &RdmaError) -> c_int {
         RdmaError::DeviceFailed { .. } | RdmaError::System { .. } | RdmaError::Failed { .. } => {
             libc::EIO
         }
+        // The device did not carry the request out, whatever the request was.
+        RdmaError::Control(ControlError::Refused { .. }) => libc::EINVAL,
+        RdmaError::Control(_) | RdmaError::Admin(_) | RdmaError::Function(_) => libc::EIO,
         RdmaError::Occupied { .. } | RdmaError::NotDrained { .. } | RdmaError::Draining { .. } => {
             libc::EBUSY
         }

@@ -73,15 +73,16 @@ static inline struct ibv_wc next(struct ibv_cq *cq)
 /* Writes from one queue pair of a context to another, and leaves nothing behind. */
 static inline void write_to_itself(struct ibv_context *context, union ibv_gid *gid)
 {
-    static char memory[64];
-    memset(memory, 0, sizeof memory);
+    enum { BYTES = 64 };
+    char *memory = calloc(1, BYTES);
+    CHECK(memory);
     struct ibv_pd *pd = ibv_alloc_pd(context);
     struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
     CHECK(pd && cq);
     struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
         .cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 8 } };
     struct ibv_qp *one = ibv_create_qp(pd, &init), *two = ibv_create_qp(pd, &init);
-    struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    struct ibv_mr *mr = ibv_reg_mr(pd, memory, BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     CHECK(one && two && mr);
     join(one, two, gid);
     struct ibv_sge data = { (uintptr_t)"ringside", 8, 0 };
@@ -91,4 +92,5 @@ static inline void write_to_itself(struct ibv_context *context, union ibv_gid *g
     CHECK(next(cq).status == IBV_WC_SUCCESS && !memcmp(memory, "ringside", 8));
     CHECK(!ibv_destroy_qp(one) && !ibv_destroy_qp(two) && !ibv_dereg_mr(mr));
     CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
+    free(memory);
 }

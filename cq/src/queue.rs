@@ -14,11 +14,11 @@
 //! # Errors
 //! After a failure the device writes one completion for each queue, with the reason. It is that of
 //! the oldest outstanding request, whichever index it has: with an index that the device chose
-//! otherwise, sends that it never carried out would count as successes. A send without completion
-//! that the device had done gets the reason therefore, if no later request has retired it. From
-//! then on software completes all posted requests, present and future, as flushed. A receive that
-//! failed otherwise is also the oldest one; the index counts for successes and for other errors of
-//! sends.
+//! otherwise, sends that it never carried out would count as successes. Only requests that are due
+//! no completion are skipped: such sends may be done, and the index then says which one failed.
+//! From then on software completes all posted requests, present and future, as flushed. A receive
+//! that failed otherwise is also the oldest one; the index counts for successes and for other
+//! errors of sends.
 //! Source: irdma `uk.c`, irdma_uk_cq_poll_cmpl; `verbs.c`, irdma_generate_flush_completions.
 
 mod attend;
@@ -28,7 +28,7 @@ mod ring_words;
 mod slots;
 
 use self::ring_words::{extension_header_of, header_of, word};
-use self::slots::{Raw, deliver, find, oldest, plain_send, take_plain, take_run};
+use self::slots::{Raw, deliver, failed_first, find, oldest, plain_send, take_plain, take_run};
 use crate::QueueError;
 use crate::arming;
 use crate::completion::Completion;
@@ -537,7 +537,9 @@ impl CompletionQueue {
         };
         let error = raw.header.error();
         let flush = error && raw.header.major() as u16 == FLUSH_MAJOR;
-        let named = if flush || (error && side == QueueSide::Receive) {
+        let named = if flush {
+            failed_first(state, raw)
+        } else if error && side == QueueSide::Receive {
             oldest(state, side)
         } else {
             find(state, raw)

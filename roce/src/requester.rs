@@ -252,12 +252,6 @@ impl Requester {
         (self.done != self.tail).then(|| self.slot(self.done).request.token)
     }
 
-    /// The work request that was posted last, if it is not complete.
-    #[must_use]
-    pub fn newest(&self) -> Option<u32> {
-        (self.done != self.tail).then(|| self.slot(self.tail.wrapping_sub(1)).request.token)
-    }
-
     /// Takes one work request. Order of posting is order of execution.
     ///
     /// The caller enforces fences: it posts only once [`Requester::is_idle`] or

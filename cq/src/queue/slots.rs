@@ -189,6 +189,34 @@ pub(super) fn oldest(state: &QueuePairState, side: QueueSide) -> Option<Outstand
     tracker.next_from(tracker.tail())
 }
 
+/// Returns the request that gets the reason of a flush.
+///
+/// That is the oldest outstanding one, or of sends the one that the device names if no request
+/// before it is due a completion. With any other index a send that the device never carried out
+/// would count as a success.
+pub(super) fn failed_first(state: &QueuePairState, raw: &Raw) -> Option<Outstanding> {
+    let side = raw.side();
+    let oldest = oldest(state, side)?;
+    let named = match side {
+        QueueSide::Send => find(state, raw),
+        QueueSide::Receive => None,
+    };
+    let Some(named) = named else {
+        return Some(oldest);
+    };
+    let sends = tracker(state, side);
+    let mut next = oldest.position;
+    while let Some(earlier) = sends.next_from(next)
+        && earlier.position < named.position
+    {
+        if !earlier.info.silent() {
+            return Some(oldest);
+        }
+        next = earlier.end();
+    }
+    Some(named)
+}
+
 /// Returns the completion of a request that the device skipped although it named a later one.
 pub(super) fn passed_over(
     side: QueueSide,

@@ -244,13 +244,14 @@ fn padding_is_no_request_even_if_the_device_completes_it() {
 
 #[test]
 fn one_flush_completion_becomes_one_for_each_request_with_the_reason_first() {
-    for (limit, named) in [(1, 1), (2, 2), (5, 9), (64, 0x7FFF)] {
+    for (limit, named) in [(1, 1), (2, 4), (5, 9), (64, 0x7FFF)] {
         let mut bench = bench(16);
         for id in 0..10 {
             bench.post(id, if id % 3 == 0 { SIGNALLED } else { SILENT });
         }
         bench.complete_send(0);
-        // Any index: the reason goes to the oldest request, though it asked for no completion.
+        // With an index behind a request that is due a completion, the reason goes to the oldest
+        // one, though it asked for none.
         bench.fail(QueueSide::Send, named, 3);
         let mut found = Vec::new();
         let mut batch = [Completion::EMPTY; 64];
@@ -368,6 +369,27 @@ fn a_flush_that_names_the_last_element_makes_no_success_of_older_ones() {
         assert_eq!(statuses(&found), wanted, "{side:?}");
         assert_eq!(bench.queue.anomalies(), Anomalies::default());
     }
+}
+
+#[test]
+fn a_flush_skips_only_sends_without_completion_to_the_one_that_it_names() {
+    let mut first = bench(16);
+    first.post(0, SILENT);
+    first.post(1, SILENT);
+    first.post(2, SIGNALLED);
+    first.fail(QueueSide::Send, 1, 3);
+    let found = first.poll();
+    assert_eq!(ids(&found), [1, 2]);
+    assert_eq!(statuses(&found), [Status::RemoteAccess, Status::Flushed]);
+    let mut behind = bench(16);
+    behind.post(0, SILENT);
+    behind.post(1, SIGNALLED);
+    behind.post(2, SILENT);
+    behind.fail(QueueSide::Send, 2, 3);
+    let found = behind.poll();
+    assert_eq!(ids(&found), [0, 1, 2]);
+    let wanted = [Status::RemoteAccess, Status::Flushed, Status::Flushed];
+    assert_eq!(statuses(&found), wanted);
 }
 
 #[test]

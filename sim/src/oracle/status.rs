@@ -12,32 +12,7 @@ use std::time::Duration;
 const RETRANSMISSION: Duration = Duration::from_nanos(4096 << 14);
 
 /// Returns the objection to a status of a request of end `end`; `None` if the status is permitted.
-///
-/// After a failure the driver gives the reason to the oldest outstanding request. That is one that
-/// asked for no completion, and may be done, if no later success has retired it.
 pub(super) fn objection(
-    status: Status,
-    request: &Request,
-    link: &Link,
-    end: usize,
-    weather: &Weather,
-) -> Option<&'static str> {
-    let own = own_objection(status, request, link, end, weather)?;
-    if request.signalled || status == Status::Success {
-        return Some(own);
-    }
-    let sends = link.ends.get(end).map(|end| end.sends.iter());
-    let mut later = sends
-        .into_iter()
-        .flatten()
-        .skip_while(|other| other.id != request.id)
-        .skip(1);
-    let explained = later.any(|other| own_objection(status, other, link, end, weather).is_none());
-    (!explained).then_some(own)
-}
-
-/// Returns the objection that a request has to a status of its own.
-fn own_objection(
     status: Status,
     request: &Request,
     link: &Link,

@@ -1,8 +1,4 @@
 //! Flushing: one failed completion for each queue that has work pending.
-//!
-//! Drivers give it to their oldest request and do not read its index (irdma `uk.c`,
-//! irdma_uk_cq_poll_cmpl), so that the index of a card is not known. The model names the element
-//! that was posted last: a driver that trusts it is noticed.
 
 use super::ActiveQueuePair;
 use crate::rdma::objects::Element;
@@ -48,19 +44,18 @@ impl ActiveQueuePair<'_, '_> {
         }
     }
 
-    /// The last element of the send queue that is not complete, and the operation of the oldest
-    /// one. Everything that was posted counts as flushed afterwards.
+    /// The oldest element of the send queue that is not complete, and its operation. Everything
+    /// that was posted counts as flushed afterwards.
     fn pending_send(&mut self) -> Option<(u16, u8)> {
-        let requester = self.qp.requester.as_ref();
-        let [oldest, newest] =
-            [Requester::oldest, Requester::newest].map(|of| requester.and_then(of));
-        let datagrams = &self.qp.datagrams;
-        let [front, back] = [datagrams.front(), datagrams.back()].map(|one| Some(one?.token));
-        let ends = oldest.or(front).zip(newest.or(back));
-        let mut pending = ends.map(|(first, last)| {
-            let operation = self.qp.work(first).operation;
-            (self.qp.work(last).index, operation)
+        let taken = self.qp.requester.as_ref().and_then(Requester::oldest);
+        let mut oldest = taken.map(|token| {
+            let work = self.qp.work(token);
+            (work.index, work.operation)
         });
+        if let Some(request) = self.qp.datagrams.front() {
+            let work = self.qp.work(request.token);
+            oldest = oldest.or(Some((work.index, work.operation)));
+        }
         self.qp.requester = None;
         self.qp.datagrams.clear();
         // At most one round of the ring.
@@ -73,16 +68,15 @@ impl ActiveQueuePair<'_, '_> {
             let operation = header.opcode() as u8;
             let padding = operation == SendOpcode::Nop.code() && !header.signalled();
             if !padding {
-                let first = pending.map_or(operation, |(_, first)| first);
-                pending = Some((index as u16, first));
+                oldest = oldest.or(Some((index as u16, operation)));
             }
             self.qp.send.advance(quanta);
             left = left.saturating_sub(quanta);
         }
-        pending
+        oldest
     }
 
-    /// The last element of the receive queue that is not complete.
+    /// The oldest element of the receive queue that is not complete.
     fn pending_receive(&mut self) -> Option<u16> {
         // The responder stays: its refusal may not have left yet.
         let open = self
@@ -90,16 +84,16 @@ impl ActiveQueuePair<'_, '_> {
             .responder
             .as_mut()
             .and_then(Responder::take_open_receive);
-        let mut last = open.map(|index| index as u16);
+        let mut oldest = open.map(|index| index as u16);
         let quanta = self.qp.receive_quanta.max(1);
         for _ in 0..self.qp.receive.quanta() / quanta {
             if self.qp.receive.peek().is_none() {
                 break;
             }
-            last = Some(self.qp.receive.next() as u16);
+            oldest = oldest.or(Some(self.qp.receive.next() as u16));
             self.qp.receive.advance(quanta);
         }
-        last
+        oldest
     }
 
     fn complete_flushed(

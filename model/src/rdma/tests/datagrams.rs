@@ -349,12 +349,12 @@ fn a_key_with_its_top_bit_set_stands_for_the_senders_own() {
     scene.rig.assert_no_breach();
 }
 
-/// Checks that a send that cannot be carried out raises the event `code`. Drivers do not read the
-/// index of the flush.
+/// Checks that a send that cannot be carried out raises the event `code`, and that the flush
+/// names it.
 fn fails_with(mut scene: Scene, length_bytes: u32, code: AeCode) {
     scene.offer(0, 8192);
     let bad = scene.send(5, QUEUE_KEY, length_bytes, None);
-    let last = scene.send(5, QUEUE_KEY, 4, None);
+    scene.send(5, QUEUE_KEY, 4, None);
     scene.go();
     assert!(scene.rig.poll(0, &mut scene.cqs[0]).is_none());
     let event = scene.rig.event(0).expect("an event");
@@ -381,7 +381,7 @@ fn fails_with(mut scene: Scene, length_bytes: u32, code: AeCode) {
     assert_eq!(result, FlushResult::SendQueue);
     let (flushed, _) = scene.rig.poll(0, &mut scene.cqs[0]).expect("flushed");
     assert_eq!((flushed.error, flushed.minor), (true, 4));
-    assert_eq!(u32::from(flushed.element_index), last);
+    assert_eq!(u32::from(flushed.element_index), bad);
     assert!(scene.nothing_received());
     scene.rig.assert_no_breach();
 }

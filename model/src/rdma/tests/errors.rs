@@ -82,7 +82,7 @@ fn a_bad_remote_key_gives_one_event_on_each_side_and_one_flush_completion() {
     let (to, remote, source) = (BASE + scene.to, scene.remote, scene.source(8));
     scene.write(to, remote, source);
     let bad = scene.write(to, remote ^ 1, source);
-    let last = scene.write(to, remote, source);
+    scene.write(to, remote, source);
     scene.go();
     let (good, _) = scene.rig.poll(0, &mut scene.cqs[0]).expect("the first one");
     assert!(!good.error);
@@ -111,7 +111,7 @@ fn a_bad_remote_key_gives_one_event_on_each_side_and_one_flush_completion() {
         (flushed.major, flushed.minor, flushed.side),
         (1, 3, QueueSide::Send)
     );
-    assert_eq!(u32::from(flushed.element_index), last);
+    assert_eq!(u32::from(flushed.element_index), bad);
     assert!(scene.rig.poll(0, &mut scene.cqs[0]).is_none());
     assert_eq!(scene.flush(0, 1), FlushResult::Nothing);
     scene.rig.assert_no_breach();

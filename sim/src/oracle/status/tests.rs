@@ -160,33 +160,6 @@ fn a_read_is_not_blamed_for_a_later_refusal() {
     assert!(judge(Status::RetryExceeded).is_none());
 }
 
-/// The driver gives the reason of a failure to the oldest request.
-#[test]
-fn an_unsignalled_request_is_blamed_for_a_later_refusal_and_none_is_for_an_earlier_one() {
-    let mut link = link();
-    let [mut wrong, mut before, mut after] = [7, 6, 8].map(|id| Request {
-        id,
-        signalled: false,
-        ..request(Moment::default())
-    });
-    wrong.wrong = &[Status::RemoteAccess];
-    link.wrong = true;
-    let judge =
-        |status, request: &Request, link: &Link| objection(status, request, link, 0, &lost(0));
-    link.ends[0]
-        .sends
-        .extend([before.clone(), wrong.clone(), after.clone()]);
-    assert!(judge(Status::RemoteAccess, &before, &link).is_none());
-    assert!(judge(Status::LocalProtection, &before, &link).is_some());
-    assert!(judge(Status::RemoteAccess, &after, &link).is_some());
-    assert!(judge(Status::Flushed, &wrong, &link).is_none());
-    before.signalled = true;
-    assert!(judge(Status::RemoteAccess, &before, &link).is_some());
-    after.wrong = &[Status::LocalProtection];
-    link.ends[0].sends[2] = after.clone();
-    assert!(judge(Status::LocalProtection, &wrong, &link).is_none());
-}
-
 /// The memory that a write names is deregistered while the write waits for an answer.
 #[test]
 fn a_request_whose_key_dies_may_be_refused_and_may_succeed() {
