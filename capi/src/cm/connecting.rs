@@ -334,6 +334,8 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
     let checked = node.with(|state, _| state.manager.check_accept(connection, &reply));
     // A request that was answered before, or is gone, stays so.
     if let Err(error @ (RequestError::State { .. } | RequestError::Gone)) = checked {
+        // SAFETY: the caller's promise.
+        node.with(|state, _| unsafe { node.check_device(state, id) })?;
         return Err(refused(&error));
     }
     // SAFETY: the caller's promise.

@@ -19,11 +19,16 @@ use ringside_connect::Service;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Longest time that the end of the process waits for its last messages to leave.
 const FAREWELL: Duration = Duration::from_millis(200);
+/// Longest wait at the end of the process for the recovery of the device, if peers have to be told.
+const RECOVERY: Duration = Duration::from_secs(3);
+/// Between two looks at that recovery.
+const PAUSE: Duration = Duration::from_millis(5);
 /// The longest sleep of the thread.
 const SLEEP: Duration = Duration::from_millis(100);
 /// Between two looks whether a neighbour has answered.
@@ -35,6 +40,8 @@ pub(super) struct Node {
     began: Instant,
     state: Mutex<State>,
     pub(super) wake: Arc<Wakeup>,
+    /// the device has failed; while it recovers, the thread may hold the state for long
+    pub(super) is_recovering: AtomicBool,
 }
 
 /// State that calls and the thread change.
@@ -79,11 +86,35 @@ pub(super) fn node() -> Result<&'static Node, c_int> {
     .copied()
 }
 
+/// True once the peers were told that the process ends.
+static LEFT: Mutex<bool> = Mutex::new(false);
+
+/// Two threads may call `exit`, as those of rping do: the C library then runs this in one of them,
+/// and the other would end the process meanwhile. So it is a destructor of the library as well,
+/// which waits for the first call.
 extern "C" fn at_exit() {
-    if let Some(node) = NODE.get() {
-        node.take_leave();
+    let Some(node) = NODE.get() else { return };
+    let limit = Instant::now() + RECOVERY + 2 * FAREWELL;
+    loop {
+        match LEFT.try_lock() {
+            Ok(mut left) => {
+                if !*left {
+                    node.take_leave();
+                    *left = true;
+                }
+                return;
+            }
+            Err(TryLockError::Poisoned(_)) => return,
+            Err(TryLockError::WouldBlock) if Instant::now() > limit => return,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+        }
     }
 }
+
+#[used]
+// SAFETY: the loader calls the functions of this section when the process ends.
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = at_exit;
 
 /// A number that differs in each run of the process.
 fn seed() -> u64 {
@@ -136,6 +167,7 @@ impl Node {
                 addresses,
             }),
             wake,
+            is_recovering: AtomicBool::new(false),
         })
     }
 
@@ -155,14 +187,13 @@ impl Node {
     /// Tells the peers of all connections that this process ends, as the kernel does for its
     /// processes. Waits until the messages have left, not for answers.
     fn take_leave(&self) {
-        let limit = Instant::now() + FAREWELL;
-        let mut state = loop {
-            match self.state.try_lock() {
-                Ok(state) => break state,
-                Err(TryLockError::Poisoned(_)) => return,
-                Err(TryLockError::WouldBlock) if Instant::now() > limit => return,
-                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-            }
+        let recovered = Instant::now() + RECOVERY;
+        let limit = match self.is_recovering.load(Ordering::Acquire) {
+            true => recovered,
+            false => Instant::now() + FAREWELL,
+        };
+        let Some(mut state) = self.state_until(limit) else {
+            return;
         };
         let now = self.began.elapsed();
         let open: Vec<ConnectionId> = state.connections.drain().map(|(id, _)| id).collect();
@@ -170,11 +201,35 @@ impl Node {
             state.manager.destroy(now, id);
         }
         state.act(self);
+        // The thread of this node, which still runs, sends what waits for the device's recovery.
+        while state.keeps_messages() && Instant::now() < recovered {
+            drop(state);
+            self.wake.set();
+            std::thread::sleep(PAUSE);
+            match self.state_until(recovered) {
+                Some(again) => state = again,
+                None => return,
+            }
+        }
+        let limit = Instant::now() + FAREWELL;
         while state.service.is_sending() && Instant::now() < limit {
             state.service.poll(|_| {});
             std::thread::yield_now();
         }
         state.farewells.end();
+    }
+
+    /// The state, as soon as no other thread holds it; nothing if that takes longer, or after a
+    /// panic.
+    fn state_until(&self, limit: Instant) -> Option<MutexGuard<'_, State>> {
+        loop {
+            match self.state.try_lock() {
+                Ok(state) => return Some(state),
+                Err(TryLockError::Poisoned(_)) => return None,
+                Err(TryLockError::WouldBlock) if Instant::now() > limit => return None,
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        }
     }
 
     /// Calls the manager, and performs its actions.

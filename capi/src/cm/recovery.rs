@@ -15,6 +15,7 @@ use ringside_cm::OutgoingMad;
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The longest wait until the connection manager uses a device that is in service again.
@@ -72,6 +73,7 @@ impl Node {
         let port = self.port();
         if state.lost.is_none() {
             if port.is_over() {
+                self.is_recovering.store(true, Ordering::Release);
                 state.remove_device(now);
             }
             return;
@@ -91,6 +93,7 @@ impl Node {
             .insert(service.queue_number(), Arc::clone(&self.wake));
         state.service = service;
         state.kept = state.lost.take().unwrap_or_default();
+        self.is_recovering.store(false, Ordering::Release);
         Ok(())
     }
 }
@@ -138,6 +141,11 @@ impl State {
                 tracing::debug!(%to, "a peer is not notified of the end of a connection");
             }
         }
+    }
+
+    /// True if messages wait for the recovery of the device.
+    pub(super) fn keeps_messages(&self) -> bool {
+        !self.kept.is_empty() || self.lost.as_ref().is_some_and(|kept| !kept.is_empty())
     }
 
     /// Sends messages from before a recovery, as many as there is room for.
