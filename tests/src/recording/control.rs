@@ -73,9 +73,20 @@ fn classed(name: &str, value: Value) -> Value {
     }
 }
 
+/// Fields of a command for a ring that say whether its pages are one block, as the memory of a
+/// program happens to be.
+const RING_LAYOUT: &[&str] = &["queues_virtual", "ring_virtual"];
+
 fn described(kind: String, fields: Vec<(String, Value)>) -> Described {
+    let is_of_ring = fields
+        .iter()
+        .any(|(name, _)| RING_LAYOUT.contains(&name.as_str()));
     let classed = fields.into_iter().map(|(name, value)| {
-        let value = classed(&name, value);
+        // The page list of a ring that is no block.
+        let value = match is_of_ring && name == "first_pble_index" {
+            true => Value::Drawn,
+            false => classed(&name, value),
+        };
         (name, value)
     });
     Described {
