@@ -62,18 +62,22 @@ pub enum CommitError {
         /// Its base.
         second_base: FpmAddress,
     },
-    /// An object ends past the last segment that may be mapped.
+    /// An object begins before the first segment that may be mapped, or ends past the last one.
     #[error(
-        "the device places {} up to {end}, but only {max_segments} segments may be mapped",
-        .object.name()
+        "the device places {} at {base} to {end}, but segments {first_segment} to {} may be mapped",
+        .object.name(), .segments_end.saturating_sub(1)
     )]
     OutOfSegments {
         /// The object.
         object: ObjectType,
+        /// Its base.
+        base: FpmAddress,
         /// Its end.
         end: FpmAddress,
-        /// Segments that may be mapped.
-        max_segments: u32,
+        /// The first segment that may be mapped.
+        first_segment: u32,
+        /// The end of the segments that may be mapped.
+        segments_end: u32,
     },
 }
 
@@ -155,8 +159,10 @@ impl Layout {
     }
 
     fn check_places(&self) -> Result<(), CommitError> {
-        let max_segments = self.plan.limits().max_segments();
-        let limit = FpmAddress(u64::from(self.plan.limits().segments_end()) * SEGMENT_BYTES);
+        let limits = self.plan.limits();
+        let (first_segment, segments_end) = (limits.first_segment(), limits.segments_end());
+        let start_of = |segment: u32| FpmAddress(u64::from(segment) * SEGMENT_BYTES);
+        let (least, limit) = (start_of(first_segment), start_of(segments_end));
         let mut used: Vec<_> = self
             .placements
             .iter()
@@ -164,12 +170,14 @@ impl Layout {
             .collect();
         used.sort_by_key(|(_, placement)| placement.base);
         for (object, placement) in &used {
-            let end = placement.end();
-            if end > limit {
+            let (base, end) = (placement.base, placement.end());
+            if base < least || end > limit {
                 return Err(CommitError::OutOfSegments {
                     object: *object,
+                    base,
                     end,
-                    max_segments,
+                    first_segment,
+                    segments_end,
                 });
             }
         }
