@@ -2,6 +2,7 @@
 
 mod error;
 mod queue;
+mod rings;
 
 pub use error::ControlError;
 pub use queue::{Completed, ControlQueue, ControlQueueSettings};

@@ -14,6 +14,7 @@
 //! `irdma_cqp_poll_registers`, `irdma_sc_ccq_get_cqe_info`.
 
 use super::ControlError;
+use super::rings::{COMPLETION_CONTEXT, Completions, Ended, Entry, Rings};
 use crate::Registers;
 use crate::failure::FailureCause;
 use crate::health::{Baseline, Lookout};
@@ -22,11 +23,10 @@ use ringside_bus::clock::wait_for;
 use ringside_bus::{DmaBuffer, DmaPool, Instant, Iova};
 use ringside_cq::EventRing;
 use ringside_spec::rdma::commands::{COMMAND_BYTES, ControlCommand, HEADER_WORD, Opcode};
-use ringside_spec::rdma::control_completion::{CommandFailure, ControlCompletion};
+use ringside_spec::rdma::control_completion::CommandFailure;
 use ringside_spec::rdma::cqp_context::{
     CqpContext, HARDWARE_MAJOR_VERSION, HmcProfile, Protocol, ring_size_code,
 };
-use ringside_spec::rdma::events::{CQ_SHADOW_HEAD_WORD, CqShadowHead};
 use ringside_spec::rdma::registers::{
     CQP_CONTEXT_HIGH, CQP_CONTEXT_LOW, CQP_DOORBELL, CQP_ERROR_CODES, CQP_STATUS, CQP_TAIL,
     CqpErrorCodes, CqpStatus, CqpTail,
@@ -50,10 +50,6 @@ const READS_BEFORE_YIELD: u32 = 32;
 /// The interval after these reads: the shortest for which the clock yields.
 const YIELDING_STEP: Duration = Duration::from_micros(20);
 
-/// The value that the device returns in each completion: a constant, so that a foreign one is
-/// noticed.
-const COMPLETION_CONTEXT: u64 = 0x7269_6E67_7369_6465;
-
 /// Settings of a control queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControlQueueSettings {
@@ -70,48 +66,6 @@ pub struct Completed {
     pub return_value: u32,
     /// Minor code, which some commands fill although they succeed.
     pub minor_code: u16,
-}
-
-struct Completions {
-    ring: EventRing<4>,
-    _buffer: DmaBuffer,
-    shadow: DmaBuffer,
-    /// the queue itself is still being created: a refusal of that is seen in a register only
-    new: bool,
-}
-
-/// An entry of the ring of commands.
-#[derive(Clone, Copy, Debug)]
-enum Entry {
-    Free,
-    /// The device has its command and has not answered.
-    Sent,
-    /// The answer, not taken yet by the thread that waits for it.
-    Answered(ControlCompletion),
-}
-
-/// The reason why nothing more is sent.
-#[derive(Clone, Debug)]
-enum Ended {
-    /// A command was never answered, or the queue was destroyed.
-    Stuck,
-    /// An answer belongs to no command.
-    Garbled(String),
-    /// The device failed, or was taken out of service: no answer comes any more.
-    Abandoned(FailureCause),
-}
-
-/// The state of both rings.
-struct Rings {
-    head: u32,
-    polarity: bool,
-    /// as many as the ring of commands has
-    entries: Vec<Entry>,
-    /// entries that are not free
-    in_use: u32,
-    completions: Option<Completions>,
-    /// nothing more is sent, and why
-    ended: Option<Ended>,
 }
 
 /// The control queue pair of a function. Many threads may execute commands at a time.
@@ -502,61 +456,6 @@ enum Sent {
     Done(Completed),
     /// The answer comes as the completion of this entry.
     Slot(u32),
-}
-
-impl Rings {
-    fn free(&mut self, slot: u32) {
-        if let Some(entry) = self.entries.get_mut(slot as usize) {
-            *entry = Entry::Free;
-            self.in_use = self.in_use.saturating_sub(1);
-        }
-    }
-
-    /// Takes the answer of an entry, and frees the entry.
-    fn take_answer(&mut self, slot: u32) -> Option<ControlCompletion> {
-        let Some(&Entry::Answered(completion)) = self.entries.get(slot as usize) else {
-            return None;
-        };
-        self.free(slot);
-        Some(completion)
-    }
-
-    /// Takes all completions that have come, each to the entry that it names. One that names none
-    /// that waits ends the queue: another command's answer may be lost with it.
-    fn reap(&mut self, registers: &Registers) {
-        let Some(completions) = &mut self.completions else {
-            return;
-        };
-        let mut taken = false;
-        // One turn of the ring at most: a device that never stops does not hold the caller.
-        for _ in 0..self.entries.len() {
-            let Some(words) = completions.ring.take() else {
-                break;
-            };
-            taken = true;
-            let completion = ControlCompletion::decode(&words);
-            let named = usize::from(completion.wqe_index);
-            match self.entries.get_mut(named) {
-                Some(entry @ Entry::Sent) if completion.cqp_context == COMPLETION_CONTEXT => {
-                    *entry = Entry::Answered(completion);
-                }
-                _ => {
-                    let what = format!(
-                        "a completion of entry {named} with context {:#x}, which no command waits for",
-                        completion.cqp_context
-                    );
-                    tracing::error!(device = %registers.function().address(), what, "control queue");
-                    self.ended.get_or_insert(Ended::Garbled(what));
-                }
-            }
-        }
-        if taken {
-            completions.new = false;
-            let head = CqShadowHead::ZERO.with_head(completions.ring.index() as u64);
-            let shadow = completions.shadow.words();
-            shadow.store_release(CQ_SHADOW_HEAD_WORD, head.0);
-        }
-    }
 }
 
 const fn abandoned(opcode: Opcode, cause: FailureCause, sent: bool) -> ControlError {

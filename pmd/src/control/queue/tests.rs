@@ -5,6 +5,7 @@ use ringside_bus::dma_pool::PoolSettings;
 use ringside_bus::double::{Double, Script};
 use ringside_bus::{Function, FunctionError, PageSize, Words};
 use ringside_spec::rdma::commands::Nop;
+use ringside_spec::rdma::control_completion::ControlCompletion;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Commands that the rings under test hold.
