@@ -10,7 +10,8 @@ use thiserror::Error;
 pub enum RingError {
     /// A length out of range.
     #[error(
-        "a ring of {0} descriptors is not possible: choose a multiple of {RING_MULTIPLE}, {RING_MIN} to {MAX_RING}"
+        "a ring of {0} descriptors is not possible: choose a multiple of {RING_MULTIPLE}, \
+         {RING_MIN} to {MAX_RING}"
     )]
     Length(u16),
     /// Memory that is too small or not aligned.

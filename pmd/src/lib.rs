@@ -9,6 +9,7 @@ pub mod bring_up;
 pub mod control;
 pub mod ddp;
 mod device;
+mod event_descriptor;
 mod failure;
 mod health;
 pub mod lan;

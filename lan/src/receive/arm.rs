@@ -14,7 +14,8 @@ use ringside_spec::lan::receive::TAIL_MULTIPLE;
 pub enum Arming {
     /// The next packet makes the interrupt's descriptor readable: the caller may sleep.
     Armed,
-    /// Packets have arrived, or the ring has no buffers: receive instead. The queue is not armed.
+    /// Packets have arrived, or the ring has no buffers: receive instead. None of the interrupt's
+    /// queues is armed.
     PollAgain,
 }
 
@@ -24,6 +25,8 @@ impl ReceiveQueue {
     ///
     /// The descriptor may become readable without a packet: the first arming after packets makes
     /// the device report what it may have missed. Receive, and arm again.
+    ///
+    /// Queues of one interrupt are armed and disarmed together: poll them from one thread.
     ///
     /// Control path. Errors: [`ArmError`]; after a failure of the device its descriptor is
     /// readable.
@@ -38,7 +41,7 @@ impl ReceiveQueue {
         self.control.arm()?;
         // Without a buffer no packet can arrive: the pool's other users may have returned some.
         if !self.can_arrive() {
-            self.post(self.ring.length - TAIL_MULTIPLE - self.posted);
+            self.refill(1);
         }
         if self.can_arrive() && !self.has_packets() {
             return Ok(Arming::Armed);
@@ -50,6 +53,8 @@ impl ReceiveQueue {
     /// Returns the queue to polling: its interrupt is not raised, and the device writes descriptors
     /// back at intervals. Call it when packets arrive after an interrupt; else they are delivered
     /// later, as the device then writes several descriptors at once.
+    ///
+    /// Queues of one interrupt are armed and disarmed together: poll them from one thread.
     ///
     /// Control path. Errors: [`ArmError`].
     #[cold]

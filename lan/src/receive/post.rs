@@ -76,7 +76,7 @@ impl ReceiveQueue {
     /// Posts buffers into all descriptors that have none, if there are as many. Not inlined: nearly
     /// all are posted as runs.
     #[inline(never)]
-    pub(super) fn post(&mut self, missing: u16) {
+    fn post(&mut self, missing: u16) {
         let mut left = missing;
         loop {
             let count = left.min(self.ring.length - self.fill);

@@ -50,9 +50,9 @@ pub struct BringUpOptions<'a> {
     pub fail_at: Option<&'a str>,
     /// Called after each stage.
     pub progress: Option<&'a mut dyn FnMut(&StageReport)>,
-    /// Lets everything that is drawn follow from this seed, so that a simulation can be run again:
-    /// where memory lies, keys, numbers of objects, sequence numbers. Peers can then guess them:
-    /// not for service. `None`: the system's randomness.
+    /// Derives every random choice from this seed, so that a simulation can be run again: the
+    /// places of memory, keys, numbers of objects, sequence numbers. Peers can then guess them: not
+    /// for service. `None`: the system's randomness.
     pub predictable: Option<u64>,
 }
 

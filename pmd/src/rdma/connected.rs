@@ -1,7 +1,6 @@
 //! A vector that is connected to a descriptor.
 
-use ringside_bus::Function;
-use std::os::fd::OwnedFd;
+use crate::event_descriptor::EventDescriptor;
 
 /// A vector that is connected.
 #[derive(Debug)]
@@ -12,21 +11,5 @@ pub(crate) struct ConnectedInterrupt {
     /// asynchronous events raise it
     pub(super) takes_events: bool,
     /// the owner's event descriptor, which ends a wait for the interrupt
-    pub(super) event: OwnedFd,
-}
-
-impl ConnectedInterrupt {
-    /// Wakes the waiting thread, as the device would.
-    pub(crate) fn wake(&self) {
-        if let Err(error) = rustix::io::write(&self.event, &1u64.to_ne_bytes()) {
-            tracing::debug!(%error, "the waiting thread was not woken");
-        }
-    }
-
-    /// Disconnects the vector, after a reset of the device.
-    pub(crate) fn disconnect(&self, function: &dyn Function) {
-        if let Err(error) = function.set_interrupts(self.vector, &[None]) {
-            tracing::warn!(%error, vector = self.vector, "an interrupt stays connected");
-        }
-    }
+    pub(super) event: EventDescriptor,
 }

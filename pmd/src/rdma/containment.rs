@@ -11,6 +11,7 @@ use super::end::OwedFlush;
 use super::engine::{Engine, EngineState};
 use super::event::Event;
 use super::records::{CompletionQueueRecord, QueuePairCondition, QueuePairRecord};
+use crate::event_descriptor::disconnect_vector;
 use crate::failure::FailureCause;
 use ringside_bus::Function;
 use ringside_bus::config_space::{COMMAND, Command};
@@ -84,7 +85,7 @@ impl Engine {
             state.flush_all();
         }
         for interrupt in &state.service.interrupts {
-            interrupt.wake();
+            interrupt.event.wake();
         }
     }
 
@@ -129,7 +130,7 @@ impl Engine {
         let reclaimed = state.reclaim_quarantine();
         drop(state);
         for interrupt in interrupts {
-            interrupt.disconnect(&**self.registers.function());
+            disconnect_vector(&**self.registers.function(), interrupt.vector);
         }
         reclaimed
     }

@@ -12,8 +12,8 @@ pub(crate) const EVENT_VECTOR: u16 = 0;
 /// The vector of completion event queue 0, where there are several. The next ones follow.
 const COMPLETION_VECTOR: u16 = 1;
 
-/// Vectors that a function with so many has for completion event queues: all but those for events
-/// and packet queues.
+/// Vectors for completion event queues, of a function with `vectors` vectors: all but those for
+/// events and packet queues.
 const fn vectors_for_completions(vectors: u16) -> u16 {
     match vectors {
         0..=2 => 1,
@@ -37,7 +37,8 @@ pub(crate) fn receive_vectors(vectors: u16, event_queues: u16) -> Range<u16> {
     }
 }
 
-/// The vector of a completion event queue, of a function with so many. `None`: it has none.
+/// The vector of a completion event queue, of a function with `vectors` vectors. `None`: it has
+/// none.
 pub(crate) fn completion_vector(vectors: u16, event_queue: u16) -> Option<u16> {
     match vectors {
         0 => None,

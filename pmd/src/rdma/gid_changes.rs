@@ -31,7 +31,7 @@ impl Engine {
             address: gid.address.address,
         });
         for interrupt in &state.service.interrupts {
-            interrupt.wake();
+            interrupt.event.wake();
         }
         Ok(gid)
     }

@@ -14,13 +14,14 @@ use super::RdmaError;
 use super::connected::ConnectedInterrupt;
 use super::engine::{Engine, EngineState};
 use super::event_vectors::{EVENT_VECTOR, check_event_queue, completion_vector};
+use crate::event_descriptor::EventDescriptor;
 use ringside_spec::lan::registers::interrupts::{
     COMPLETION_EVENT_QUEUE_CONTROL, CauseControl, FIRMWARE_CONTROL, OTHER_CAUSES_CONTROL,
     OTHER_CAUSES_ENABLE, OtherCauses, THROTTLE_NONE, VECTOR_CONTROL, VectorControl,
 };
 use ringside_spec::rdma::registers::AEQ_CAUSE_CONTROL;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,11 +47,11 @@ pub(crate) enum Wanted {
 #[derive(Debug)]
 pub struct Interrupts {
     engine: Arc<Engine>,
-    event: OwnedFd,
+    event: EventDescriptor,
     vector: u16,
 }
 
-fn system(operation: &'static str, error: rustix::io::Errno) -> RdmaError {
+fn system(operation: &'static str, error: Errno) -> RdmaError {
     RdmaError::System {
         operation,
         error: error.to_string(),
@@ -59,8 +60,8 @@ fn system(operation: &'static str, error: rustix::io::Errno) -> RdmaError {
 
 impl Interrupts {
     pub(crate) fn connect(engine: Arc<Engine>, wanted: Wanted) -> Result<Self, RdmaError> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| system("making an event descriptor", error))?;
+        let event = EventDescriptor::new();
+        let event = event.map_err(|error| system("making an event descriptor", error))?;
         let vector = {
             let mut state = engine.open_state()?;
             let function = engine.registers.function();
@@ -83,10 +84,9 @@ impl Interrupts {
             if vector_taken || (has_events && wanted == Wanted::Events) {
                 return Err(RdmaError::InterruptTaken);
             }
-            let waiting = event.try_clone().map_err(|error| RdmaError::System {
-                operation: "duplicating an event descriptor",
-                error: error.to_string(),
-            })?;
+            let waiting = event.duplicate();
+            let waiting =
+                waiting.map_err(|error| system("duplicating an event descriptor", error))?;
             function.set_interrupts(vector, &[Some(event.as_fd())])?;
             state.service.interrupts.push(ConnectedInterrupt {
                 vector,
@@ -113,35 +113,21 @@ impl Interrupts {
     ///
     /// Real time passes, whatever the device's clock is.
     pub fn wait(&self, limit: Duration) -> Result<bool, RdmaError> {
-        let limit = Timespec {
-            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: limit.subsec_nanos().into(),
-        };
-        let mut waited = [PollFd::new(&self.event, PollFlags::IN)];
-        match poll(&mut waited, Some(&limit)) {
-            Err(rustix::io::Errno::INTR) => return Ok(false),
-            Ok(0) => {
-                // The vector masked itself if its interrupt was lost on the way: no other would
-                // come.
-                self.open_again()?;
-                return Ok(false);
-            }
-            Ok(_) => {}
-            Err(error) => return Err(system("waiting for an interrupt", error)),
+        match self.event.wait(limit) {
+            Ok(true) => self.take().map(|()| true),
+            // The vector masked itself if its interrupt was lost on the way: no other would come.
+            Ok(false) => self.open_again().map(|()| false),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(system("waiting for an interrupt", error)),
         }
-        self.take()?;
-        Ok(true)
     }
 
     /// Takes the interrupt after [`Interrupts::as_fd`] became readable in a poll of the caller's,
     /// and unmasks the vector. Call it also after a wait without result: a lost interrupt leaves
     /// the vector masked.
     pub fn take(&self) -> Result<(), RdmaError> {
-        let mut count = [0; 8];
-        match rustix::io::read(&self.event, &mut count) {
-            Ok(_) | Err(rustix::io::Errno::AGAIN) => {}
-            Err(error) => return Err(system("reading an interrupt", error)),
-        }
+        let drained = self.event.drain();
+        drained.map_err(|error| system("reading an interrupt", error))?;
         self.open_again()
     }
 

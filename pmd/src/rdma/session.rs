@@ -5,7 +5,7 @@
 //! command an operation therefore looks things up again. Three rules keep it simple:
 //!
 //! - An object on its way into the device has a number and no entry; one on its way out has an
-//!   entry that nobody else gets. Its other half is in `lifecycle`.
+//!   entry that no other operation gets. Its other half is in `lifecycle`.
 //! - What several operations may change step by step is claimed: see [`Claim`].
 //! - A shutdown, the reset of a queue pair and the release of a life that ended run alone.
 //!

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 impl Engine {
     /// Begins the shutdown: nothing new is made, and all objects that are left are destroyed. Their
     /// owners' handles stay harmless: completions that were not polled yet are still delivered,
-    /// what is outstanding then completes as flushed, and threads that wait for an interrupt
+    /// outstanding requests then complete as flushed, and threads that wait for an interrupt
     /// return.
     pub(crate) fn destroy_objects(&self) -> Result<(), RdmaError> {
         let mut state = self.state_alone();
@@ -77,7 +77,7 @@ impl Engine {
         state.service.closed = true;
         self.over.store(true, Ordering::Release);
         for interrupt in &state.service.interrupts {
-            interrupt.wake();
+            interrupt.event.wake();
         }
     }
 }

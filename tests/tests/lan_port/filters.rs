@@ -166,17 +166,23 @@ fn packets_of_an_added_vlan_still_leave() {
     rig.finish();
 }
 
+/// Two ports of a card in a VLAN mode, and a frame from the first to the second.
+fn in_mode(double_vlan: bool) -> (Rig, Vec<u8>) {
+    let mut world = WorldSettings::with_functions(2);
+    for function in &mut world.functions {
+        function.double_vlan = double_vlan;
+    }
+    let rig = Rig::on(&world, &settings(), &settings());
+    let frame = plain_frame(rig.b.mac(), rig.a.mac(), 100, 1);
+    (rig, frame)
+}
+
 /// The driver of another port of the card loaded the package and chose the mode: the tag of a
 /// packet is the outer one there, and the VSI's outer section decides what happens to it.
 #[test]
 fn tags_are_kept_taken_and_sent_in_both_modes_of_the_card() {
     for double_vlan in [false, true] {
-        let mut world = WorldSettings::with_functions(2);
-        for function in &mut world.functions {
-            function.double_vlan = double_vlan;
-        }
-        let mut rig = Rig::on(&world, &settings(), &settings());
-        let frame = plain_frame(rig.b.mac(), rig.a.mac(), 100, 1);
+        let (mut rig, frame) = in_mode(double_vlan);
         let tag = [0x81, 0, 0, 5];
         for stripping in [VlanStripping::Off, VlanStripping::On, VlanStripping::Off] {
             rig.b.open.port.strip_vlan(stripping).expect("set");
@@ -203,12 +209,7 @@ fn tags_are_kept_taken_and_sent_in_both_modes_of_the_card() {
 #[test]
 fn two_tags_are_sent_and_received_in_both_modes_of_the_card() {
     for double_vlan in [false, true] {
-        let mut world = WorldSettings::with_functions(2);
-        for function in &mut world.functions {
-            function.double_vlan = double_vlan;
-        }
-        let mut rig = Rig::on(&world, &settings(), &settings());
-        let frame = plain_frame(rig.b.mac(), rig.a.mac(), 100, 1);
+        let (mut rig, frame) = in_mode(double_vlan);
         let outer = [0x88, 0xA8, 0x20, 6];
         let inner = [0x81, 0, 0, 5];
         for stripping in [VlanStripping::Off, VlanStripping::On] {

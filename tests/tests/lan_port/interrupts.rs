@@ -2,17 +2,19 @@
 //! too.
 
 use crate::rig::{End, Rig, config, plain_frame, settings};
-use ringside_lan::{ArmError, Arming, Burst, ReceiveQueue};
+use ringside_lan::{ArmError, Arming, Burst, QueueState, ReceiveQueue};
 use ringside_model::Fault;
 use ringside_pmd::lan::port::{PacketSleeper, ReceiveInterrupt, ReceivesPackets};
-use ringside_pmd::lan::{PortError, PortSettings, VsiSettings};
-use ringside_pmd::worker::{Policy, Polled, Worker};
+use ringside_pmd::lan::{OpenPort, PortError, PortSettings, VsiSettings};
+use ringside_pmd::worker::{Policy, Polled, Sleeper, Worker};
 use ringside_spec::lan::registers::interrupts::{
     CauseControl, RECEIVE_QUEUE_CAUSE, VECTOR_CONTROL, VectorControl,
 };
 use ringside_testkit::{bring_up_all, shut_down, threaded};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Longest wait for any step.
@@ -137,6 +139,26 @@ fn a_queue_that_is_started_again_keeps_its_vector_and_a_stopped_one_is_not_armed
     assert_eq!(rig.wait_b(1).len(), 1);
     drop((interrupt, port));
     rig.finish();
+}
+
+#[test]
+fn a_stopped_queue_has_no_cause_once_its_port_is_closed() {
+    let Rig { world, a, mut b } = Rig::with(&settings(), &several());
+    let interrupt = b.open.port.receive_interrupt(&[1]).expect("a vector");
+    for queue in &mut b.open.receive[..2] {
+        queue.stop().expect("stopped");
+    }
+    drop(b.open.port.receive_interrupt(&[0]).expect("a vector"));
+    drop(interrupt);
+    let registers = b.device.registers().clone();
+    let causes = || [0, 1, 2, 3].map(|queue| registers.read(RECEIVE_QUEUE_CAUSE.at(queue)));
+    assert!(causes().iter().all(|cause| *cause != Ok(0)));
+    let End { open, device } = b;
+    drop(open);
+    assert_eq!(causes(), [0; 4].map(Ok));
+    shut_down([device]);
+    a.close();
+    drop(world);
 }
 
 /// A pool whose buffers the program holds lets no packet in: a sleep would not end.
@@ -288,6 +310,16 @@ impl ReceivesPackets for Station {
 }
 
 impl Station {
+    /// One with the receive queues of a port.
+    fn of(open: &mut OpenPort) -> Self {
+        Self {
+            interrupt: open.port.receive_interrupt(&[0]).expect("a vector"),
+            receive: std::mem::take(&mut open.receive),
+            burst: Burst::with_limit(32),
+            count: Arc::default(),
+        }
+    }
+
     fn poll(&mut self) -> Polled {
         let mut found = 0;
         for queue in &mut self.receive {
@@ -302,32 +334,106 @@ impl Station {
     }
 }
 
+fn asleep_at_once(sleeper: impl Sleeper<Station> + 'static) -> Policy<Station> {
+    Policy::BusyThenSleep {
+        idle: Duration::ZERO,
+        // Longer than the test: only an interrupt or a request ends a sleep.
+        longest: 10 * LIMIT,
+        sleeper: Box::new(sleeper),
+    }
+}
+
+/// A means of waking that lets the device fail after the last poll, before the worker arms.
+struct FailingSleeper {
+    sleeper: PacketSleeper,
+    arms: Sender<()>,
+    failed: Receiver<()>,
+}
+
+impl Sleeper<Station> for FailingSleeper {
+    fn arm(&mut self, station: &mut Station) -> bool {
+        if station.receive[0].state() == QueueState::Running {
+            self.arms.send(()).expect("the test waits");
+            self.failed.recv_timeout(LIMIT).expect("the device failed");
+        }
+        self.sleeper.arm(station)
+    }
+
+    fn interrupt<'s>(&self, station: &'s Station) -> Option<BorrowedFd<'s>> {
+        Sleeper::<Station>::interrupt(&self.sleeper, station)
+    }
+
+    fn woken(&mut self, station: &mut Station, interrupted: bool) {
+        self.sleeper.woken(station, interrupted);
+    }
+}
+
+/// Once: afterwards the worker sleeps although the descriptor stays readable. The failure of the
+/// next port is another one.
+#[test]
+fn a_failure_before_the_arming_ends_the_sleep() {
+    let mut rig = Rig::new();
+    let ((arms, armed), (fail, failed)) = (channel(), channel());
+    let (tell, told) = channel();
+    let station = Station::of(&mut rig.b.open);
+    let policy = asleep_at_once(FailingSleeper {
+        sleeper: PacketSleeper::default(),
+        arms,
+        failed,
+    });
+    let poll = move |station: &mut Station| {
+        let polled = station.poll();
+        if station.receive[0].state() == QueueState::Lost {
+            tell.send(()).expect("the test waits");
+        }
+        polled
+    };
+    let made = Worker::start_with(policy, None, 16, move || station, poll);
+    let worker = made.expect("a worker");
+    for round in 1..=3 {
+        armed.recv_timeout(LIMIT).expect("the worker arms");
+        rig.b.device.give_up().expect("in service");
+        fail.send(()).expect("the worker waits");
+        told.recv_timeout(LIMIT).expect("the wake was lost");
+        let begin = Instant::now();
+        let polls = || worker.statistics().polls;
+        while {
+            let before = polls();
+            std::thread::sleep(SHORT);
+            polls() != before
+        } {
+            assert!(begin.elapsed() < LIMIT, "the worker does not sleep");
+        }
+        rig.b.device.recover().expect("back in service");
+        rig.b.open = rig.b.device.open_port(&settings()).expect("in service");
+        if round == 3 {
+            break;
+        }
+        let next = Station::of(&mut rig.b.open);
+        let former = worker.ask(move |station| std::mem::replace(station, next), LIMIT);
+        drop(former.expect("awake"));
+        while told.try_recv().is_ok() {}
+    }
+    drop(worker.stop(LIMIT).expect("stopped"));
+    rig.finish();
+}
+
 /// A pause of 0 to 127 us, so that packets meet the sleeper at every step.
 fn pause_us(round: u64) -> Duration {
     Duration::from_micros(round.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 57)
 }
 
-/// Longer than the test: only an interrupt or a request ends a sleep.
 #[test]
 fn no_wake_is_lost_under_a_sender_that_never_waits_long() {
     const PACKETS: u64 = 3000;
     let model = threaded();
     let [left, right] = bring_up_all(|index| model.function(index), &config());
     let mut sender = left.open_port(&settings()).expect("a port");
-    let receiver = right.open_port(&settings()).expect("a port");
+    let mut receiver = right.open_port(&settings()).expect("a port");
     let (to, from) = (receiver.port.mac(), sender.port.mac());
-    let count = Arc::new(AtomicU64::new(0));
-    let station = Station {
-        interrupt: receiver.port.receive_interrupt(&[0]).expect("a vector"),
-        receive: receiver.receive,
-        burst: Burst::with_limit(32),
-        count: Arc::clone(&count),
-    };
-    let policy = Policy::BusyThenSleep {
-        idle: Duration::ZERO,
-        longest: 10 * LIMIT,
-        sleeper: Box::new(PacketSleeper),
-    };
+    let station = Station::of(&mut receiver);
+    let count = Arc::clone(&station.count);
+    let policy = asleep_at_once(PacketSleeper::default());
     let made = Worker::start_with(policy, None, 16, move || station, Station::poll);
     let worker = made.expect("a worker");
     let frame = plain_frame(to, from, 60, 1);
@@ -364,7 +470,7 @@ fn no_wake_is_lost_under_a_sender_that_never_waits_long() {
         "{sleeps} sleeps: the worker was never idle"
     );
     drop(worker.stop(LIMIT).expect("stopped"));
-    drop((sender, receiver.transmit, receiver.pool, receiver.port));
+    drop((sender, receiver));
     shut_down([left, right]);
     model.stop();
 }

@@ -36,21 +36,6 @@ impl AdminQueue {
         self.allocate_resource(kind, 1)
     }
 
-    /// Frees a profile or a row (0x0209).
-    pub(crate) fn free_table_entry(
-        &self,
-        resource: Resource,
-        number: u16,
-    ) -> Result<(), AdminError> {
-        self.free_resource(resource, 1, number)
-    }
-
-    /// Allocates a block of counters of the flow director (0x0208); returns its number.
-    /// Source: ice `ice_alloc_fd_res_cntr`.
-    pub(crate) fn allocate_counter_block(&self) -> Result<u16, AdminError> {
-        self.allocate_resource(plain(Resource::FlowDirectorCounters), 1)
-    }
-
     /// Changes the tables that the package filled (0x0C42): all sections at once, under the change
     /// lock, which other functions may hold for a while. Threads of this function take turns.
     ///

@@ -93,14 +93,13 @@ impl QueueControl for ReceiveControl {
         for (row, dword) in (0..).zip(context.dwords()) {
             writes.push((RECEIVE_QUEUE_CONTEXT.at(row, queue), dword));
         }
-        writes.extend(self.port.receive_cause(self.number));
         self.port.configured().contexts.insert(self.number);
-        for (offset, value) in writes {
-            registers
-                .write(offset, value)
-                .map_err(|error| not_confirmed(QueueKind::Receive, self.number, error))?;
-        }
-        Ok(())
+        let vectors = &self.port.registry.vectors;
+        writes
+            .into_iter()
+            .try_for_each(|(offset, value)| registers.write(offset, value))
+            .and_then(|()| vectors.bind_queue(self.number, self.port.vector, registers))
+            .map_err(|error| not_confirmed(QueueKind::Receive, self.number, error))
     }
 
     fn enable(&self) -> Result<(), StopError> {
@@ -188,13 +187,6 @@ impl PortShared {
     /// not only when a cache line is full.
     fn cause(&self, offset: u64) -> Option<(u64, u32)> {
         Some((offset, cause_of(self.vector?).0))
-    }
-
-    /// The same of a receive queue, which may have a vector of its own that fires.
-    pub(super) fn receive_cause(&self, number: u16) -> Option<(u64, u32)> {
-        let vector = self.registry.vectors.vector_of(number).or(self.vector)?;
-        let offset = RECEIVE_QUEUE_CAUSE.at(number.into());
-        Some((offset, cause_of(vector).0))
     }
 
     /// Has the device write descriptors back whenever an interval of the vector of polled queues
@@ -299,12 +291,14 @@ impl PortShared {
         Ok(())
     }
 
-    /// Removes the addresses of rings and buffers from the device. The receive queues are disabled.
+    /// Removes the addresses of rings and buffers from the device, and the causes that interrupts
+    /// bound while their queue was stopped. The receive queues are disabled.
     pub(super) fn clear_contexts(&self) {
         let numbers = std::mem::take(&mut self.configured().contexts);
         for queue in numbers.into_iter().map(u32::from) {
             let rows = (0..RECEIVE_CONTEXT_DWORDS).map(|row| RECEIVE_QUEUE_CONTEXT.at(row, queue));
             let others = [
+                RECEIVE_QUEUE_CAUSE.at(queue),
                 RECEIVE_QUEUE_PROFILE.at(queue),
                 RECEIVE_QUEUE_TAIL.at(queue),
             ];

@@ -1,8 +1,8 @@
 //! Fields of packets that the hash is made of.
 //!
-//! Each kind of flow has a profile, which names words of the packet, and a row of the match memory,
-//! which leads packets of the kind to the profile. Source: ice `ice_flow.c`,
-//! `ice_add_rss_cfg_sync`.
+//! Each kind of flow has a profile and a row of the match memory. The profile names words of the
+//! packet. The row leads packets of the kind to the profile.
+//! Source: ice `ice_flow.c`, `ice_add_rss_cfg_sync`.
 
 use super::hashing::{Hashing, Membership};
 use super::kinds::{FlowKind, HashField, Programmed};

@@ -3,9 +3,9 @@
 use super::shared::PortShared;
 use super::vectors::Wanted;
 use super::{PortError, Vsi};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use crate::event_descriptor::EventDescriptor;
 use rustix::io::Errno;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,11 +22,13 @@ use std::time::Duration;
 /// 4. If there were packets, [`ReceiveQueue::disarm`](ringside_lan::ReceiveQueue::disarm): the
 ///    device then writes descriptors back for a program that polls.
 ///
+/// Queues of one interrupt are armed and disarmed together: poll them from one thread.
+///
 /// It keeps its port open, and a further VSI in the device.
 #[derive(Debug)]
 pub struct ReceiveInterrupt {
     port: Arc<PortShared>,
-    event: OwnedFd,
+    event: EventDescriptor,
     id: u64,
     vector: u16,
 }
@@ -34,7 +36,8 @@ pub struct ReceiveInterrupt {
 impl Vsi {
     /// Connects an interrupt for some receive queues of this VSI, counted from its first. A worker
     /// has one for its queues; each queue has one at most. The queues are polled as before until
-    /// they are armed.
+    /// they are armed. Queues of one interrupt are armed and disarmed together: poll them from one
+    /// thread.
     ///
     /// Each takes a vector: the function's, without vector 0, those of the completion event queues
     /// and that of polled queues.
@@ -53,35 +56,29 @@ impl Vsi {
                 remedy: "name one or more queues of this VSI, counted from 0",
             });
         }
-        // The error if the device is out of service.
-        shared.admin()?;
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| system("making an event descriptor", error))?;
-        let signalled = event.try_clone().map_err(|error| PortError::System {
-            operation: "duplicating an event descriptor",
-            error: error.to_string(),
-        })?;
+        let event = EventDescriptor::new();
+        let event = event.map_err(|error| system("making an event descriptor", error))?;
+        let signalled = event.duplicate();
+        let signalled =
+            signalled.map_err(|error| system("duplicating an event descriptor", error))?;
         let mut queues: Vec<u16> = queues.iter().map(|queue| shared.first.0 + queue).collect();
         queues.sort_unstable();
         queues.dedup();
         let (id, vector) = shared.registry.vectors.connect(Wanted {
             registers: shared.registers.clone(),
+            service: Arc::clone(&shared.service),
+            polled: shared.vector,
             among: shared.receive_vectors.clone(),
             vsi: shared.vsi,
             queues,
             event: signalled,
         })?;
-        let interrupt = ReceiveInterrupt {
+        Ok(ReceiveInterrupt {
             port: Arc::clone(shared),
             event,
             id,
             vector,
-        };
-        // A failure during the call: dropped, it leaves the vector to the reset.
-        match shared.service.in_service() {
-            true => Ok(interrupt),
-            false => Err(PortError::OutOfService),
-        }
+        })
     }
 }
 
@@ -93,6 +90,10 @@ fn system(operation: &'static str, error: Errno) -> PortError {
 }
 
 impl ReceiveInterrupt {
+    pub(super) const fn port(&self) -> &Arc<PortShared> {
+        &self.port
+    }
+
     /// Its MSI-X vector, counted from the function's first.
     #[must_use]
     pub const fn vector(&self) -> u16 {
@@ -110,14 +111,9 @@ impl ReceiveInterrupt {
     ///
     /// Errors: as [`ReceiveInterrupt::take`].
     pub fn wait(&self, limit: Duration) -> Result<bool, PortError> {
-        let limit = Timespec {
-            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: limit.subsec_nanos().into(),
-        };
-        let mut waited = [PollFd::new(&self.event, PollFlags::IN)];
-        match poll(&mut waited, Some(&limit)) {
-            Ok(0) | Err(Errno::INTR) => Ok(false),
-            Ok(_) => self.take().map(|()| true),
+        match self.event.wait(limit) {
+            Ok(true) => self.take().map(|()| true),
+            Ok(false) | Err(Errno::INTR) => Ok(false),
             Err(error) => Err(system("waiting for an interrupt", error)),
         }
     }
@@ -130,16 +126,13 @@ impl ReceiveInterrupt {
         if !self.is_in_service() {
             return Err(PortError::OutOfService);
         }
-        let mut count = [0; 8];
-        match rustix::io::read(&self.event, &mut count) {
-            Ok(_) | Err(Errno::AGAIN) => {}
-            Err(error) => return Err(system("reading an interrupt", error)),
-        }
+        let drained = self.event.drain();
+        drained.map_err(|error| system("reading an interrupt", error))?;
         // A failure between the two: its signal may have been taken.
         if self.is_in_service() {
             return Ok(());
         }
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        self.event.wake();
         Err(PortError::OutOfService)
     }
 }

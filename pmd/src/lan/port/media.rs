@@ -90,9 +90,9 @@ impl Port {
         let asked = ForwardErrorCorrection(found.error_correction);
         Ok(if PhyEnable(found.enable).automatic_correction() {
             ErrorCorrection::Automatic
-        } else if reed_solomon(asked) != ForwardErrorCorrection::ZERO {
+        } else if asked.0 & REED_SOLOMON.0 != 0 {
             ErrorCorrection::ReedSolomon
-        } else if base_r(asked) != ForwardErrorCorrection::ZERO {
+        } else if asked.0 & BASE_R.0 != 0 {
             ErrorCorrection::BaseR
         } else {
             ErrorCorrection::Off
@@ -109,18 +109,13 @@ impl Port {
             // The firmware chooses among those that it may.
             ErrorCorrection::Automatic => (true, has),
             ErrorCorrection::Off => (true, ForwardErrorCorrection::ZERO),
-            ErrorCorrection::ReedSolomon => {
-                let asked = reed_solomon(has);
-                let asked = asked.with_rs_528_request(true).with_rs_544_request(true);
-                (has.rs_clause_91(), asked)
-            }
-            ErrorCorrection::BaseR => {
-                let asked = base_r(has);
-                let asked = asked
-                    .with_kr_10g_40g_request(true)
-                    .with_kr_25g_request(true);
-                (has.kr_10g_40g() || has.kr_clause_74(), asked)
-            }
+            ErrorCorrection::ReedSolomon => (has.rs_clause_91(), REED_SOLOMON),
+            ErrorCorrection::BaseR => (
+                has.kr_10g_40g() || has.kr_clause_74(),
+                BASE_R
+                    .with_kr_10g_40g(has.kr_10g_40g())
+                    .with_kr_clause_74(has.kr_clause_74()),
+            ),
         };
         if !is_possible {
             return Err(PortError::Invalid {
@@ -177,21 +172,17 @@ impl Port {
 
 /// The bits of Reed-Solomon codes, abilities and requests. None of the other family may go with
 /// them. Source: ice `ice_common.c`, `ice_cfg_phy_fec`.
-fn reed_solomon(all: ForwardErrorCorrection) -> ForwardErrorCorrection {
-    ForwardErrorCorrection::ZERO
-        .with_rs_clause_91(all.rs_clause_91())
-        .with_rs_528_request(all.rs_528_request())
-        .with_rs_544_request(all.rs_544_request())
-}
+const REED_SOLOMON: ForwardErrorCorrection = ForwardErrorCorrection::ZERO
+    .with_rs_clause_91(true)
+    .with_rs_528_request(true)
+    .with_rs_544_request(true);
 
 /// The same of BASE-R codes.
-fn base_r(all: ForwardErrorCorrection) -> ForwardErrorCorrection {
-    ForwardErrorCorrection::ZERO
-        .with_kr_10g_40g(all.kr_10g_40g())
-        .with_kr_clause_74(all.kr_clause_74())
-        .with_kr_10g_40g_request(all.kr_10g_40g_request())
-        .with_kr_25g_request(all.kr_25g_request())
-}
+const BASE_R: ForwardErrorCorrection = ForwardErrorCorrection::ZERO
+    .with_kr_10g_40g(true)
+    .with_kr_clause_74(true)
+    .with_kr_10g_40g_request(true)
+    .with_kr_25g_request(true);
 
 fn decode(memory: &[u8]) -> Option<Module> {
     let identifier = *memory.first()?;

@@ -1,9 +1,11 @@
 //! A worker that sleeps until packets arrive.
 
-use super::ReceiveInterrupt;
+use super::shared::PortShared;
+use super::{PortError, ReceiveInterrupt};
 use crate::worker::Sleeper;
 use ringside_lan::{Arming, ReceiveQueue};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
 
 /// A worker's state with receive queues that share an interrupt.
 pub trait ReceivesPackets {
@@ -15,30 +17,44 @@ pub trait ReceivesPackets {
 }
 
 /// The means of waking a worker that receives packets, for a [`Policy`](crate::worker::Policy) of
-/// any kind: `Policy::of(&config.worker, PacketSleeper)`.
+/// any kind: `Policy::of(&config.worker, PacketSleeper::default())`.
 ///
 /// When the device fails the worker is woken once. Its poll sees the queues'
 /// [`state`](ReceiveQueue::state); until it has new queues, it sleeps as long as the policy allows.
-#[derive(Clone, Copy, Debug)]
-pub struct PacketSleeper;
+#[derive(Debug, Default)]
+pub struct PacketSleeper {
+    /// the port of whose end the worker was told; its descriptors stay readable
+    told: Weak<PortShared>,
+}
+
+impl PacketSleeper {
+    fn was_told(&self, interrupt: &ReceiveInterrupt) -> bool {
+        std::ptr::eq(self.told.as_ptr(), Arc::as_ptr(interrupt.port()))
+    }
+}
 
 impl<S: ReceivesPackets> Sleeper<S> for PacketSleeper {
+    /// True out of service, too: the descriptor is readable then, so the worker hears of a failure
+    /// between its last poll and the arming.
     fn arm(&mut self, state: &mut S) -> bool {
         let arm = |queue: &mut ReceiveQueue| queue.arm() != Ok(Arming::PollAgain);
         state.receive_queues().iter_mut().all(arm)
     }
 
     fn interrupt<'s>(&self, state: &'s S) -> Option<BorrowedFd<'s>> {
-        // Out of service it stays readable: a worker would never sleep.
+        // With a descriptor that stays readable, a worker would never sleep.
         let interrupt = state.receive_interrupt();
-        let in_service = interrupt.filter(|interrupt| interrupt.is_in_service());
-        in_service.map(AsFd::as_fd)
+        let untold = interrupt.filter(|interrupt| !self.was_told(interrupt));
+        untold.map(AsFd::as_fd)
     }
 
     fn woken(&mut self, state: &mut S, interrupted: bool) {
-        if interrupted && let Some(interrupt) = state.receive_interrupt() {
-            // Out of service: the next poll sees it.
-            let _ = interrupt.take();
+        if interrupted
+            && let Some(interrupt) = state.receive_interrupt()
+            && interrupt.take() == Err(PortError::OutOfService)
+        {
+            // The next poll sees it.
+            self.told = Arc::downgrade(interrupt.port());
         }
         let queues = state.receive_queues();
         if queues.iter().any(ReceiveQueue::has_packets) {

@@ -10,6 +10,7 @@ use super::shared::PortShared;
 use super::tables::Block;
 use super::{PortError, Vsi};
 use crate::admin::AdminQueue;
+use crate::admin::commands::plain;
 use ringside_lan::FilterError;
 use ringside_spec::lan::admin::switch::Resource;
 use ringside_spec::lan::registers::filters::{
@@ -243,7 +244,8 @@ impl PortShared {
     /// A counter that starts at zero.
     fn take_counter(&self, admin: &AdminQueue, director: &mut Director) -> Result<u16, PortError> {
         if director.counters.is_none() {
-            let block = admin.allocate_counter_block()?;
+            // Source: ice `ice_alloc_fd_res_cntr`.
+            let block = admin.allocate_resource(plain(Resource::FlowDirectorCounters), 1)?;
             director.counters = Some(block.saturating_mul(COUNTERS_PER_BLOCK));
         }
         let Some(counter) = director.free_counter() else {

@@ -9,7 +9,7 @@ impl PortShared {
     /// Frees a profile or a row. One that the firmware does not take back is freed before the next
     /// one is made: a row goes on leading packets to its profile.
     pub(super) fn free_entry(&self, admin: &AdminQueue, resource: Resource, number: u16) {
-        if let Err(error) = admin.free_table_entry(resource, number) {
+        if let Err(error) = admin.free_resource(resource, 1, number) {
             tracing::warn!(%error, ?resource, number, "a table entry stays for the time being");
             self.unfreed().push((resource, number));
         }
@@ -19,7 +19,7 @@ impl PortShared {
     pub(super) fn free_remaining(&self, admin: &AdminQueue) -> Result<(), AdminError> {
         let mut unfreed = self.unfreed();
         while let Some((resource, number)) = unfreed.last() {
-            admin.free_table_entry(*resource, *number)?;
+            admin.free_resource(*resource, 1, *number)?;
             unfreed.pop();
         }
         Ok(())

@@ -10,15 +10,16 @@
 
 use super::PortError;
 use crate::Registers;
+use crate::event_descriptor::{EventDescriptor, disconnect_vector};
 use ringside_bus::FunctionError;
-use ringside_lan::ArmError;
+use ringside_lan::{ArmError, Service};
 use ringside_spec::lan::registers::interrupts::{
     CauseControl, RECEIVE_QUEUE_CAUSE, THROTTLE_INTERVAL, THROTTLE_NONE, THROTTLE_OTHER,
     THROTTLE_RECEIVE, ThrottleInterval, VECTOR_CONTROL, VectorControl,
 };
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The interval after which descriptors are written back, and the shortest time between two
 /// interrupts of a vector, in units of
@@ -44,12 +45,12 @@ pub(super) fn cause_of(vector: u16) -> CauseControl {
         .with_enable(true)
 }
 
-/// The control of a vector that fires at the next packet.
-fn fires(mode: Mode) -> VectorControl {
+/// The control of a vector that fires at the next packet, after its former mode.
+fn fires(former: Mode) -> VectorControl {
     let control = VectorControl::ZERO
         .with_enable(true)
         .with_clear_pending(true);
-    match mode {
+    match former {
         Mode::Armed => control.with_throttle_index(THROTTLE_NONE),
         Mode::Polled => control
             .with_throttle_index(THROTTLE_OTHER)
@@ -70,13 +71,17 @@ enum Mode {
 /// A request for a vector.
 pub(super) struct Wanted {
     pub(super) registers: Registers,
+    /// of the VSI
+    pub(super) service: Arc<Service>,
+    /// the vector of polled queues, where these are bound so far
+    pub(super) polled: Option<u16>,
     /// vectors to choose from
     pub(super) among: Range<u16>,
     pub(super) vsi: u16,
     /// counted from the function's first
     pub(super) queues: Vec<u16>,
     /// signalled by the device, and at a failure
-    pub(super) event: OwnedFd,
+    pub(super) event: EventDescriptor,
 }
 
 /// A vector that interrupts.
@@ -86,7 +91,7 @@ struct Connected {
     vector: u16,
     vsi: u16,
     queues: Vec<u16>,
-    event: OwnedFd,
+    event: EventDescriptor,
     registers: Registers,
     mode: Mode,
     /// the device failed: the vector waits for its reset
@@ -114,6 +119,10 @@ impl ReceiveVectors {
     /// Connects a vector for these queues, polled at first; returns its id and the vector.
     pub(super) fn connect(&self, wanted: Wanted) -> Result<(u64, u16), PortError> {
         let mut state = self.state();
+        // A failure after this waits for the lock, and ends the vector.
+        if !wanted.service.in_service() {
+            return Err(PortError::OutOfService);
+        }
         let taken = |queue: &&u16| state.of_queue(**queue).is_some();
         if let Some(queue) = wanted.queues.iter().find(taken) {
             return Err(PortError::InterruptTaken { queue: *queue });
@@ -140,7 +149,7 @@ impl ReceiveVectors {
             ended: false,
         };
         if let Err(error) = connected.open() {
-            connected.close(None);
+            connected.close(wanted.polled);
             return Err(error.into());
         }
         let id = connected.id;
@@ -148,9 +157,21 @@ impl ReceiveVectors {
         Ok((id, vector))
     }
 
-    /// The vector of a queue that interrupts.
-    pub(super) fn vector_of(&self, queue: u16) -> Option<u16> {
-        self.state().of_queue(queue).map(|one| one.vector)
+    /// Binds a queue that starts to its vector, else to that of polled queues. The lock is held
+    /// during the write: an interrupt that is connected meanwhile binds the queue afterwards.
+    pub(super) fn bind_queue(
+        &self,
+        queue: u16,
+        polled: Option<u16>,
+        registers: &Registers,
+    ) -> Result<(), FunctionError> {
+        let state = self.state();
+        let own = state.of_queue(queue).map(|one| one.vector);
+        let Some(vector) = own.or(polled) else {
+            return Ok(());
+        };
+        let register = RECEIVE_QUEUE_CAUSE.at(queue.into());
+        registers.write(register, cause_of(vector).0)
     }
 
     /// Lets the next packet of a queue raise its vector.
@@ -173,6 +194,9 @@ impl ReceiveVectors {
         };
         if connected.ended {
             return Err(ArmError::OutOfService);
+        }
+        if (mode, connected.mode) == (Mode::Polled, Mode::Polled) {
+            return Ok(());
         }
         let control = match mode {
             Mode::Armed => fires(connected.mode),
@@ -208,7 +232,7 @@ impl ReceiveVectors {
         let mut state = self.state();
         for one in state.connected.iter_mut().filter(|one| one.vsi == vsi) {
             one.ended = true;
-            one.wake();
+            one.event.wake();
         }
     }
 
@@ -222,7 +246,7 @@ impl ReceiveVectors {
         state.connected = others;
         let of_vsi: Vec<Connected> = of_vsi;
         for one in of_vsi {
-            one.wake();
+            one.event.wake();
             one.close(None);
         }
     }
@@ -231,11 +255,8 @@ impl ReceiveVectors {
     pub(super) fn release(&self) {
         let connected = std::mem::take(&mut self.state().connected);
         for one in connected {
-            one.wake();
-            let function = one.registers.function();
-            if let Err(error) = function.set_interrupts(one.vector, &[None]) {
-                tracing::warn!(%error, vector = one.vector, "an interrupt stays connected");
-            }
+            one.event.wake();
+            disconnect_vector(&**one.registers.function(), one.vector);
         }
     }
 }
@@ -265,13 +286,6 @@ impl Connected {
             self.registers.write(register, cause.0)?;
         }
         Ok(())
-    }
-
-    /// Wakes all that wait, as the device would.
-    fn wake(&self) {
-        if let Err(error) = rustix::io::write(&self.event, &1u64.to_ne_bytes()) {
-            tracing::debug!(%error, "the waiting thread was not woken");
-        }
     }
 
     /// Leaves the vector as it was before, and binds the queues to another one or to none.
