@@ -253,8 +253,6 @@ impl Device {
     pub fn resolve(&self, address: IpAddr) -> Result<Destination, NetworkError> {
         let asker = {
             let mut network = self.neighbours()?;
-            // The stack ends with a failure of the device, before the next period of service.
-            network.drop_ended();
             network.require(&self.driver())?.asker()
         };
         // Other calls need the network while the neighbour is asked.

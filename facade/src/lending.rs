@@ -196,8 +196,10 @@ type Key = (u32, bool, u64);
 
 /// The slices that requests have. One for the queue pairs of a thread, with a fixed room.
 ///
-/// Slices of a queue pair that is destroyed before its completions were taken stay here until the
-/// lender is dropped.
+/// A queue pair that is destroyed reports no more completions, and a later queue pair can have its
+/// number. Call [`Lender::forget`] after each destruction: until then the slices of the requests
+/// that were outstanding take up room, and a request of the later queue pair with the same id is a
+/// [`Refusal::Duplicate`], or its completion gives back the slice of the former request.
 #[derive(Debug)]
 pub struct Lender {
     lent: HashMap<Key, OwnedSlice>,
@@ -205,11 +207,15 @@ pub struct Lender {
 }
 
 impl Lender {
-    /// A lender of at most `room` slices at a time. Lending and taking allocate nothing.
+    /// A lender of at most `room` slices at a time. Lending and taking allocate nothing. Now and
+    /// then lending puts the table in order, which takes longer the larger the room is.
     #[must_use]
     pub fn with_room(room: usize) -> Self {
+        // Places of removed entries are not all free at once. A table that is at most half full
+        // frees them in place; a fuller one would allocate a larger table.
+        let capacity = room.saturating_mul(2);
         Self {
-            lent: HashMap::with_capacity(room),
+            lent: HashMap::with_capacity(capacity),
             room,
         }
     }
@@ -287,6 +293,17 @@ impl Lender {
     pub fn take(&mut self, done: &Completion) -> Option<OwnedSlice> {
         self.lent
             .remove(&(done.queue_pair(), done.is_send(), done.id))
+    }
+
+    /// Gives back the slices of a queue pair that is destroyed, in no order: its outstanding
+    /// requests do not complete. `queue_pair` is the number that it had ([`QueuePair::number`]).
+    ///
+    /// Call it after [`QueuePair::destroy`], or after the queue pair is dropped, and before its
+    /// number can be that of another one. Before the destruction the device may still use the
+    /// bytes. If the destruction failed, it may do so until it is reset: drop the slices then.
+    pub fn forget(&mut self, queue_pair: u32) -> Vec<OwnedSlice> {
+        let of_it = self.lent.extract_if(|key, _| key.0 == queue_pair);
+        of_it.map(|(_, slice)| slice).collect()
     }
 
     fn lend(

@@ -4,7 +4,6 @@
 use ringside_bus::Clock;
 use ringside_config::LocalAddress;
 use ringside_connect::{Lookup, NextHop, StartError};
-use ringside_pmd::lan::PortError;
 use ringside_pmd::rdma::{Destination, RdmaError};
 use ringside_stack::{ResolveError, Resolver, ServeError, Stack, StackError, StackThread};
 use std::net::IpAddr;
@@ -13,31 +12,21 @@ use std::sync::Arc;
 /// Reasons why the IP stack did not start, or did not resolve a peer.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// The port's queues could not be opened.
-    #[error("no queues for the IP stack: {0}")]
-    Port(#[from] PortError),
+    /// The stack did not start.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The stack ended, or its thread did not start.
+    #[error(transparent)]
+    Stack(#[from] StackError),
     /// The device is out of service, or refused the change of its GID table.
     #[error(transparent)]
     Device(#[from] RdmaError),
-    /// The stack did not start.
-    #[error(transparent)]
-    Stack(#[from] StackError),
     /// The connection manager did not start.
     #[error(transparent)]
     ConnectionManager(#[from] StartError),
     /// The address has no route, or its next hop did not answer.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
-}
-
-impl From<ServeError> for NetworkError {
-    fn from(error: ServeError) -> Self {
-        match error {
-            ServeError::Port(error) => Self::Port(error),
-            ServeError::Device(error) => Self::Device(error),
-            ServeError::Stack(error) => Self::Stack(error),
-        }
-    }
 }
 
 /// A running stack, on the port's only receive and transmit queue.

@@ -122,6 +122,46 @@ fn a_request_that_is_refused_keeps_no_slice() {
     assert_eq!((outside.at, outside.slice.length()), (65, 64));
 }
 
+/// Numbers of queue pairs are used again: a request of the later queue pair has a slice of its own.
+#[test]
+fn slices_of_a_queue_pair_that_is_destroyed_come_back_before_its_number_is_used_again() {
+    let [left, right] = connected(8);
+    let mut lender = Lender::with_room(3);
+    let mut each = slices(&left, 64, 4);
+    let new = || {
+        let config = QueuePairConfig::reliable(&left.completions);
+        let made = left.domain.queue_pair(config).unwrap();
+        let connected = made.connect(&right.queue_pair.endpoint());
+        connected.map_err(|failed| failed.error).unwrap()
+    };
+    let (mut former, mut other) = (new(), new());
+    let number = former.number();
+    for (at, id) in [(1, 5), (2, 6)] {
+        let mut slice = each.pop().unwrap();
+        assert!(slice.write(0, &[at]));
+        lender.receive(&mut former, id, slice).unwrap();
+    }
+    lender.receive(&mut other, 5, each.pop().unwrap()).unwrap();
+    former.destroy().unwrap();
+    let limit = Instant::now() + LIMIT;
+    let mut later = loop {
+        let later = new();
+        if later.number() == number {
+            break later;
+        }
+        assert!(Instant::now() < limit, "no queue pair {number} again");
+    };
+
+    let mut returned: Vec<u8> = lender.forget(number).iter().map(first_byte).collect();
+    returned.sort_unstable();
+    assert_eq!((returned, lender.lent()), (vec![1, 2], 1));
+    assert_eq!(lender.forget(number).len(), 0);
+    lender.receive(&mut later, 5, each.pop().unwrap()).unwrap();
+    later.destroy().unwrap();
+    assert_eq!((lender.forget(number).len(), lender.lent()), (1, 1));
+    assert_eq!(lender.forget(other.number()).len(), 1);
+}
+
 #[test]
 fn a_region_that_peers_reach_has_no_owned_slices() {
     let [left, _right] = connected(6);

@@ -1,5 +1,6 @@
 //! The port answers ARP without a call of the program: from the opening, and after a recovery.
 
+use ringside::NetworkError;
 use ringside::driver::lan::{PortError, PortSettings};
 use ringside::driver::recovery::{Supervised, Supervision};
 use ringside::model::Fault;
@@ -115,13 +116,30 @@ fn a_program_that_opens_the_port_itself_ends_the_stack_of_the_configuration_only
     let port = near.driver().open_port(&PortSettings::default()).unwrap();
     drop(port);
     recovered_from_a_reset(&near, 9);
-    // No stack was started again beside the program's port.
-    let port = near.driver().open_port(&PortSettings::default()).unwrap();
-    drop(port);
+    // No stack was started again. The driver's own call says so: it ends none.
+    let driver = near.driver();
+    let device: &ringside::driver::Device = &driver;
+    let port = device.open_port(&PortSettings::default()).unwrap();
+    drop((port, driver));
     near.serve_network().unwrap();
     let refused = near.driver().open_port(&PortSettings::default());
     let refused = refused
         .map(|_| ())
         .expect_err("the program wants the stack");
     assert!(matches!(refused, PortError::AlreadyOpen), "{refused}");
+}
+
+/// A failed device stays in its period of service until it is recovered, but its stack has ended.
+#[test]
+fn a_stack_that_ended_with_a_failure_is_not_taken_for_a_running_one() {
+    let mut settings = config(4, 1);
+    settings.housekeeping.thread = false;
+    let near = open(11, &settings);
+    near.serve_network().unwrap();
+    near.driver().give_up().unwrap();
+    let refused = near.serve_network().expect_err("no stack runs");
+    assert!(matches!(refused, NetworkError::Serve(_)), "{refused}");
+    near.recover().unwrap();
+    let far = open(12, &config(4, 2));
+    far.resolve(ip(4, 1)).expect("an answer after recover");
 }

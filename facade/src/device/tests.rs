@@ -1,8 +1,20 @@
-//! Failures and recoveries that a device reports to its observer.
+//! Failures and recoveries that a device reports to its observer, and its IP stack.
 
 use super::*;
+use ringside_lan::Burst;
+use ringside_model::Fault;
+use ringside_pmd::lan::PortSettings;
 use ringside_pmd::recovery::RecoverError as Error;
 use std::sync::Mutex;
+use std::time::Instant;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.model.functions = 3;
+    config
+}
 
 #[derive(Default)]
 struct Seen(Mutex<Vec<String>>);
@@ -28,7 +40,7 @@ impl Observer for Seen {
 
 #[test]
 fn an_observer_that_comes_late_is_told_of_a_recovery_and_a_failure_before_it() {
-    let mut config = Config::default();
+    let mut config = config();
     config.housekeeping.thread = false;
     let device = crate::open("model:0", &config).unwrap();
     device.recover().unwrap();
@@ -41,4 +53,51 @@ fn an_observer_that_comes_late_is_told_of_a_recovery_and_a_failure_before_it() {
     );
     device.recover().unwrap();
     assert_eq!(seen.0.lock().unwrap()[2..], ["in service 3"]);
+}
+
+/// Waits for an event of the housekeeping thread.
+fn expect(device: &Device, event: Event) {
+    let (end, mut events) = (Instant::now() + LIMIT, Vec::new());
+    while !events.contains(&event) {
+        assert!(Instant::now() < end, "{event:?} is missing: {events:?}");
+        device.poll_events(&mut events).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A call that changes addresses has the stack during control commands: as long as they may take,
+/// failures have to be noticed.
+#[test]
+fn a_link_that_comes_up_while_a_call_has_the_stack_delays_no_event_and_is_announced_afterwards() {
+    let mut config = config();
+    config.network.serve = false;
+    let far = crate::open("model:1", &config).unwrap();
+    config.network.addresses = vec!["192.0.2.1/24".parse().unwrap()];
+    let near = crate::open("model:2", &config).unwrap();
+    let mut port = far.driver().open_port(&PortSettings::default()).unwrap();
+    let mut burst = Burst::default();
+    let mut announced = || {
+        port.receive[0].receive(&mut burst);
+        let is_one = |frame: &[u8]| frame[12..14] == [8, 6] && frame[28..32] == [192, 0, 2, 1];
+        burst.drain().filter(|frame| is_one(frame.bytes())).count()
+    };
+    let change = |change: fn(&mut ringside_model::World)| near.model().unwrap().with(change);
+    change(|world| world.inject(2, Fault::LinkDown));
+    expect(&near, Event::PortDown);
+    near.serve_network().unwrap();
+    // Both announcements of the start are lost with the link.
+    std::thread::sleep(Duration::from_secs(3));
+
+    let call = near.neighbours().unwrap();
+    change(|world| world.clear_fault(2, Fault::LinkDown));
+    expect(&near, Event::PortUp);
+    // Several rounds.
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(announced(), 0);
+    drop(call);
+    let end = Instant::now() + LIMIT;
+    while announced() == 0 {
+        assert!(Instant::now() < end, "no announcement");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -51,7 +51,7 @@ impl Neighbours {
         *self = Self::default();
     }
 
-    /// Starts the stack for the program, unless the one of this period of service runs.
+    /// Starts the stack for the program, unless one of this period of service runs.
     ///
     /// Errors: [`NetworkError`]; the demand is then as before.
     pub(crate) fn require(
@@ -62,7 +62,8 @@ impl Neighbours {
         Ok(self.running().ok_or(StackError::Ended)?)
     }
 
-    /// Starts the stack, unless the one of this period of service runs.
+    /// Starts the stack, unless one of this period of service runs. A stack can end earlier than
+    /// its period of service, with a failure of the device.
     ///
     /// Errors: [`NetworkError`]; the demand is then as before.
     pub(super) fn start(
@@ -71,6 +72,7 @@ impl Neighbours {
         demand: Demand,
     ) -> Result<(), NetworkError> {
         self.drop_former(device.life());
+        self.drop_ended();
         if self.running.is_none() {
             self.running = Some(Network::start(device)?);
         }

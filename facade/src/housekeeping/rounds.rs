@@ -52,6 +52,8 @@ pub(super) struct Rounds {
     /// the life in which the link was looked at last
     link_life: u32,
     events: Vec<Event>,
+    /// true from a rise of the link until the addresses are announced again
+    announce: bool,
     /// readable while the host asks for the device; `None` if the backend has no request
     release: Option<OwnedFd>,
 }
@@ -72,6 +74,7 @@ impl Rounds {
             link_was_up: None,
             link_life: 0,
             events: Vec::new(),
+            announce: false,
         };
         // Changes are events from now on, also those before the thread's first round.
         rounds.look_at_link(&served.driver());
@@ -177,7 +180,11 @@ impl Rounds {
 
     fn hand_over(&mut self) {
         self.served.note_requests(&self.events);
-        self.served.announce_after_link_up(&self.events);
+        self.announce |= self.events.contains(&Event::PortUp);
+        if self.announce {
+            // Another thread may have the stack: the next round tries again.
+            self.announce = !self.served.announce_again();
+        }
         for event in self.events.drain(..) {
             self.served.handoff.put(event);
         }

@@ -3,8 +3,7 @@
 use super::neighbours::{Demand, Neighbours};
 use super::served::{Driver, Served};
 use ringside_pmd::lan::{OpenPort, PortError, PortSettings};
-use ringside_pmd::rdma::Event;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError, TryLockError};
 
 impl Served {
     /// The stack. Only in the process that opened the device: in a child by fork the lock may be
@@ -38,13 +37,20 @@ impl Served {
         }
     }
 
-    /// Announces the addresses again if the link came up in these events.
-    pub(crate) fn announce_after_link_up(&self, events: &[Event]) {
-        if events.contains(&Event::PortUp)
-            && let Some(running) = self.neighbours().running()
-        {
+    /// Announces the addresses of a running stack again, and returns true. False if another thread
+    /// has the stack: it may execute control commands meanwhile, so the housekeeping thread does
+    /// not wait for it.
+    #[must_use]
+    pub(crate) fn announce_again(&self) -> bool {
+        let neighbours = match self.neighbours.try_lock() {
+            Ok(neighbours) => neighbours,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        if let Some(running) = neighbours.running() {
             running.announce_again();
         }
+        true
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct End {
 /// Opens two functions and connects a queue pair of each.
 pub(crate) fn connected(first: u16) -> [End; 2] {
     let mut config = Config::default();
-    config.model.functions = 8;
+    config.model.functions = 16;
     let open = |index: u16| ringside::open(&format!("model:{index}"), &config).unwrap();
     let devices = [open(first), open(first + 1)];
     let made = devices.map(|device| {
