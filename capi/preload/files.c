@@ -258,7 +258,8 @@ static int read_of_gid(const char *kind, int index, char *into, int size)
 		return -1;
 	found = fgets(into, size, file) != NULL ? 0 : -1;
 	fclose(file);
-	into[strcspn(into, "\n")] = 0;
+	if (found == 0)
+		into[strcspn(into, "\n")] = 0;
 	return found;
 }
 

@@ -1,6 +1,6 @@
 //! Cancellation of threads (`pthread_cancel`). A thread is cancelled where a call of the library
-//! sleeps, and nowhere else in it: the sleep unwinds through frames that expect that, and gives up
-//! what they hold.
+//! sleeps, and nowhere else in it: the sleep unwinds through frames that expect that and release
+//! their resources.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

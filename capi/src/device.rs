@@ -169,6 +169,12 @@ impl Port {
         self.has_failed() || self.is_asked_for.load(Ordering::Acquire)
     }
 
+    /// True if the library recovers the failed device, and has not tried without success.
+    pub(crate) fn may_recover(&self) -> bool {
+        let machine = self.machine();
+        self.has_failed() && machine.housekeeping().recover && !machine.is_failing()
+    }
+
     /// Notes that the host wants the device back.
     pub(crate) fn note_request(&self) {
         self.is_asked_for.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! What programs and their users are told: the log, and the reason why there is no device.
+//! Diagnosis for programs and their users: the log, and the reason why there is no device.
 
 use crate::claim::Failure;
 use parking_lot::Mutex;

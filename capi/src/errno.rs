@@ -1,7 +1,9 @@
 //! Errors as verbs gives them.
 
+use ringside_bus::memory::MemoryError;
 use ringside_pmd::control::ControlError;
 use ringside_pmd::rdma::{PostError, RdmaError};
+use ringside_spec::rdma::control_completion::CommandFailure;
 use std::ffi::c_int;
 
 /// Sets `errno` of this thread.
@@ -49,9 +51,17 @@ pub(crate) fn of(error: &RdmaError) -> c_int {
         RdmaError::DeviceFailed { .. } | RdmaError::System { .. } | RdmaError::Failed { .. } => {
             libc::EIO
         }
-        // The device did not carry the request out, whatever the request was.
-        RdmaError::Control(ControlError::Refused { .. }) => libc::EINVAL,
+        // The device refused the values of the request, unless it says that it is broken.
+        RdmaError::Control(ControlError::Refused { failure, .. }) if !is_broken(failure) => {
+            libc::EINVAL
+        }
         RdmaError::Control(_) | RdmaError::Admin(_) | RdmaError::Function(_) => libc::EIO,
+        RdmaError::Memory(
+            MemoryError::NoHugePages { .. }
+            | MemoryError::NotEnough { .. }
+            | MemoryError::NoAddressSpace { .. },
+        )
+        | RdmaError::PageList(_) => libc::ENOMEM,
         RdmaError::Occupied { .. } | RdmaError::NotDrained { .. } | RdmaError::Draining { .. } => {
             libc::EBUSY
         }
@@ -60,6 +70,16 @@ pub(crate) fn of(error: &RdmaError) -> c_int {
         }
         _ => libc::EINVAL,
     }
+}
+
+/// True if only a reset of the device helps.
+fn is_broken(failure: &CommandFailure) -> bool {
+    matches!(
+        failure,
+        CommandFailure::Fatal
+            | CommandFailure::ObjectCache { .. }
+            | CommandFailure::ContextCache { .. }
+    )
 }
 
 /// The number for a request that was not posted.

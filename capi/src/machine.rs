@@ -22,6 +22,7 @@ pub(crate) struct Machine {
     /// as `RINGSIDE_DEVICE` names it
     name: String,
     is_model: bool,
+    housekeeping: HousekeepingSection,
     /// the last recovery did not succeed
     is_failing: AtomicBool,
     /// the model in this process, where there is one
@@ -44,6 +45,7 @@ impl Machine {
             device: RwLock::new(device),
             name: name.to_owned(),
             is_model: !matches!(address, DeviceAddress::Pci { .. }),
+            housekeeping: config.housekeeping,
             is_failing: AtomicBool::new(false),
             _model: model,
         })
@@ -69,9 +71,8 @@ impl Machine {
     }
 
     /// The settings of its supervision.
-    pub(crate) fn housekeeping(&self) -> HousekeepingSection {
-        let device = self.device.read();
-        device.config().housekeeping.clone()
+    pub(crate) const fn housekeeping(&self) -> &HousekeepingSection {
+        &self.housekeeping
     }
 
     /// True after a recovery that did not succeed, until one does.

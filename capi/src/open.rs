@@ -65,8 +65,7 @@ pub(crate) fn port_in_service() -> Result<Arc<Port>, c_int> {
         if !port.is_over() {
             return Ok(port);
         }
-        let may_come = port.has_failed() && port.machine().housekeeping().recover;
-        if !may_come || port.machine().is_failing() || Instant::now() >= end {
+        if !port.may_recover() || Instant::now() >= end {
             return Err(libc::ENODEV);
         }
         std::thread::sleep(STEP);

@@ -2,27 +2,15 @@
  * the peer hears it at once. "backlog": requests that were read do not count for the backlog, and outlive
  * their listener. Says "ok" and ends with 0. */
 #include "connect.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <rdma/rdma_cma.h>
+#include "ids.h"
 
 enum { PORT = 7101, CONSUMER = 28, LONGEST = 196, CALLERS = 5 };
 
 static struct rdma_event_channel *server, *client;
 
-static struct rdma_cm_event *expect(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
-{
-    struct pollfd one = { .fd = channel->fd, .events = POLLIN };
-    struct rdma_cm_event *event;
-    CHECK(poll(&one, 1, SECONDS * 1000) == 1);
-    CHECK(!rdma_get_cm_event(channel, &event) && event->event == kind);
-    return event;
-}
-
 static void pass(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
 {
-    CHECK(!rdma_ack_cm_event(expect(channel, kind)));
+    CHECK(!rdma_ack_cm_event(expect_of(channel, kind)));
 }
 
 static struct rdma_cm_id *listening(enum rdma_port_space space, int backlog)
@@ -50,20 +38,6 @@ static struct rdma_cm_id *asking(enum rdma_port_space space)
     return id;
 }
 
-static struct rdma_cm_id *asked(void)
-{
-    struct rdma_cm_event *event = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
-    struct rdma_cm_id *id = event->id;
-    CHECK(!rdma_ack_cm_event(event));
-    return id;
-}
-
-static void make_pair(struct rdma_cm_id *id)
-{
-    struct ibv_qp_init_attr wanted = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = id->qp_type };
-    CHECK(!rdma_create_qp(id, NULL, &wanted));
-}
-
 static int state_of(struct ibv_qp *qp)
 {
     struct ibv_qp_attr attr;
@@ -84,14 +58,14 @@ static void refused(int with_pair, int moved, uint8_t length)
 {
     static const char data[256];
     struct rdma_conn_param wanted = { .private_data = data, .private_data_len = length };
-    struct rdma_cm_id *caller = asking(RDMA_PS_TCP), *request = asked();
+    struct rdma_cm_id *caller = asking(RDMA_PS_TCP), *request = request_of(server);
     if (with_pair)
         make_pair(request);
     if (moved)
         CHECK(!ibv_modify_qp(request->qp, &(struct ibv_qp_attr) { .qp_state = IBV_QPS_ERR }, IBV_QP_STATE));
     errno = 0;
     CHECK(rdma_accept(request, &wanted) == -1 && errno == EINVAL);
-    struct rdma_cm_event *event = expect(client, RDMA_CM_EVENT_REJECTED);
+    struct rdma_cm_event *event = expect_of(client, RDMA_CM_EVENT_REJECTED);
     CHECK(event->id == caller && event->status == CONSUMER && !rdma_ack_cm_event(event));
     if (with_pair && !moved)
         CHECK(state_of(request->qp) == IBV_QPS_ERR);
@@ -105,12 +79,12 @@ static void accepted(void)
 {
     static const char data[256];
     struct rdma_conn_param wanted = { .private_data = data, .private_data_len = LONGEST };
-    struct rdma_cm_id *caller = asking(RDMA_PS_TCP), *request = asked();
+    struct rdma_cm_id *caller = asking(RDMA_PS_TCP), *request = request_of(server);
     make_pair(request);
     CHECK(!rdma_accept(request, &wanted));
     CHECK(rdma_accept(request, &wanted) == -1 && errno == EINVAL);
     CHECK(state_of(request->qp) == IBV_QPS_RTS);
-    struct rdma_cm_event *event = expect(client, RDMA_CM_EVENT_CONNECT_RESPONSE);
+    struct rdma_cm_event *event = expect_of(client, RDMA_CM_EVENT_CONNECT_RESPONSE);
     CHECK(event->param.conn.private_data_len == LONGEST && !rdma_ack_cm_event(event));
     CHECK(!rdma_establish(caller));
     pass(server, RDMA_CM_EVENT_ESTABLISHED);
@@ -122,10 +96,10 @@ static void refused_datagrams(void)
 {
     static const char data[256];
     struct rdma_conn_param wanted = { .private_data = data, .private_data_len = 137 };
-    struct rdma_cm_id *listener = listening(RDMA_PS_UDP, 4), *caller = asking(RDMA_PS_UDP), *request = asked();
+    struct rdma_cm_id *listener = listening(RDMA_PS_UDP, 4), *caller = asking(RDMA_PS_UDP), *request = request_of(server);
     make_pair(request);
     CHECK(rdma_accept(request, &wanted) == -1 && errno == EINVAL);
-    struct rdma_cm_event *event = expect(client, RDMA_CM_EVENT_UNREACHABLE);
+    struct rdma_cm_event *event = expect_of(client, RDMA_CM_EVENT_UNREACHABLE);
     CHECK(event->status > 0 && !rdma_ack_cm_event(event));
     end(caller, request);
     CHECK(!rdma_destroy_id(listener));
@@ -136,7 +110,7 @@ static void backlog(void)
     struct rdma_cm_id *listener = listening(RDMA_PS_TCP, 1), *callers[CALLERS], *requests[CALLERS];
     for (int i = 0; i < CALLERS; i++) {
         callers[i] = asking(RDMA_PS_TCP);
-        requests[i] = asked();
+        requests[i] = request_of(server);
     }
     CHECK(!rdma_destroy_id(listener));
     for (int i = 0; i < CALLERS; i++) {

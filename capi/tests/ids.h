@@ -37,4 +37,20 @@ static inline struct rdma_cm_event *expect_of(struct rdma_event_channel *channel
     return event;
 }
 
+/* The id of the next request of a channel. */
+static inline struct rdma_cm_id *request_of(struct rdma_event_channel *channel)
+{
+    struct rdma_cm_event *event = expect_of(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+    struct rdma_cm_id *id = event->id;
+    CHECK(!rdma_ack_cm_event(event));
+    return id;
+}
+
+/* Gives an id a queue pair with queues of the library's own. */
+static inline void make_pair(struct rdma_cm_id *id)
+{
+    struct ibv_qp_init_attr wanted = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = id->qp_type };
+    CHECK(!rdma_create_qp(id, NULL, &wanted));
+}
+
 #endif

@@ -43,25 +43,11 @@ static struct rdma_cm_id *asking(enum rdma_port_space space)
     return id;
 }
 
-static struct rdma_cm_id *asked(struct rdma_event_channel *channel)
-{
-    struct rdma_cm_event *event = expect_of(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
-    struct rdma_cm_id *id = event->id;
-    CHECK(!rdma_ack_cm_event(event));
-    return id;
-}
-
-static void make_pair(struct rdma_cm_id *id)
-{
-    struct ibv_qp_init_attr wanted = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = id->qp_type };
-    CHECK(!rdma_create_qp(id, NULL, &wanted));
-}
-
 /* The peer gives up before the program accepts: no event, and the accept fails. */
 static void ends_before_it_is_accepted(void)
 {
     struct rdma_cm_id *listener = listening(server, RDMA_PS_TCP), *caller = asking(RDMA_PS_TCP);
-    struct rdma_cm_id *request = asked(server);
+    struct rdma_cm_id *request = request_of(server);
     struct rdma_conn_param wanted = { .qp_num = 0x78 };
     CHECK(!rdma_destroy_id(caller));
     CHECK(!is_readable(server->fd, QUIET_MS));
@@ -73,7 +59,7 @@ static void ends_before_it_is_accepted(void)
 /* An id that was accepted has its events; what the device cannot do is refused before that, and can be asked again. */
 static void accepted(enum rdma_port_space space)
 {
-    struct rdma_cm_id *listener = listening(server, space), *caller = asking(space), *request = asked(server);
+    struct rdma_cm_id *listener = listening(server, space), *caller = asking(space), *request = request_of(server);
     struct rdma_conn_param wanted = { .responder_resources = BEYOND };
     struct ibv_ece ece;
     CHECK(!rdma_get_remote_ece(request, &ece) && !ece.vendor_id);
@@ -118,7 +104,7 @@ static void rights(void)
     attr.qp_access_flags = 0xFF;
     CHECK(!rdma_init_qp_attr(caller, &attr, &mask) && mask & IBV_QP_ACCESS_FLAGS && !attr.qp_access_flags);
     CHECK(!rdma_connect(caller, &wanted));
-    request = asked(server);
+    request = request_of(server);
     attr.qp_state = IBV_QPS_INIT;
     CHECK(!rdma_init_qp_attr(request, &attr, &mask) && attr.qp_access_flags == IBV_ACCESS_REMOTE_WRITE);
     make_pair(request);
@@ -140,7 +126,7 @@ static void without_a_channel(void)
 {
     struct rdma_cm_id *listener = listening(NULL, RDMA_PS_TCP), *caller = asking(RDMA_PS_TCP), *request;
     CHECK(rdma_migrate_id(listener, NULL) == -1 && errno == EINVAL);
-    request = asked(listener->channel);
+    request = request_of(listener->channel);
     CHECK(request->channel && request->channel != listener->channel);
     CHECK(rdma_migrate_id(request, NULL) == -1 && errno == EINVAL);
     CHECK(!rdma_reject(request, NULL, 0));

@@ -225,7 +225,7 @@ impl Service {
         let id = FIRST_SEND + place as u64;
         self.pair
             .post_send_to(id, &to, &[fragment], None, SendFlags::SIGNALLED)
-            .map_err(|_| "queue pair 1 accepts no further receive")?;
+            .map_err(|_| "queue pair 1 accepts no further send")?;
         self.pair.ring();
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Programs on models: their folder, their start and their end.
 
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -237,4 +238,34 @@ pub(crate) fn run_with(folder: &Path, flags: &[&str], program: &[&str]) -> Child
     command.env("XDG_RUNTIME_DIR", folder);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("ringside")
+}
+
+/// A process that is ended with the test.
+pub(crate) struct Ended(pub(crate) Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A model's server for sockets; its control socket lies beside the first one, with the extension
+/// `control`.
+pub(crate) fn serve(sockets: &[&Path]) -> Ended {
+    let control = sockets[0].with_extension("control");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringside"));
+    command.args(["model", "serve"]);
+    for socket in sockets {
+        command.arg("--socket").arg(socket);
+    }
+    command.arg("--control").arg(&control);
+    let served = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    let server = Ended(served.expect("the server"));
+    let limit = Instant::now() + Duration::from_secs(30);
+    while UnixStream::connect(&control).is_err() {
+        assert!(Instant::now() < limit, "the server does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server
 }

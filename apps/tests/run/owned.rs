@@ -2,40 +2,9 @@
 
 use super::harness::*;
 use std::io::{BufRead, BufReader};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::PoisonError;
-use std::time::{Duration, Instant};
-
-/// A process that is ended with the test.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn serve(socket: &Path) -> Ended {
-    let control = socket.with_extension("control");
-    let served = Command::new(env!("CARGO_BIN_EXE_ringside"))
-        .args(["model", "serve", "--socket"])
-        .arg(socket)
-        .arg("--control")
-        .arg(&control)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn();
-    let server = Ended(served.expect("the server"));
-    let limit = Instant::now() + Duration::from_secs(30);
-    while UnixStream::connect(&control).is_err() {
-        assert!(Instant::now() < limit, "the server does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    server
-}
 
 /// The program `owner` on a socket; with the folder of the files, as under `ringside run`, it waits
 /// for a device that is in use.
@@ -78,7 +47,7 @@ fn a_second_process_gets_ebusy_and_the_name_of_the_owner() {
         return;
     };
     let socket = folder.path().join("socket");
-    let _server = serve(&socket);
+    let _server = serve(&[&socket]);
     let mut first = Ended(owner(&program, &socket, None).spawn().expect("the owner"));
     let mut lines = BufReader::new(first.0.stdout.take().expect("a pipe")).lines();
     assert_eq!(lines.next().expect("a line").expect("a line"), "open");

@@ -3,19 +3,9 @@
 use crate::harness::*;
 use serde_json::Value;
 use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
-
-/// A model's server in a folder. It is killed with the test.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[test]
 fn a_program_opens_its_device_again_after_each_failure() {
@@ -24,24 +14,9 @@ fn a_program_opens_its_device_again_after_each_failure() {
     let Some(program) = compiled("recovered", folder.path()) else {
         return;
     };
-    let [socket, others, control] =
-        ["socket", "others", "control"].map(|name| folder.path().join(name));
-    let served = Command::new(env!("CARGO_BIN_EXE_ringside"))
-        .args(["model", "serve", "--socket"])
-        .arg(&socket)
-        .arg("--socket")
-        .arg(&others)
-        .arg("--control")
-        .arg(&control)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn();
-    let _server = Server(served.expect("the server"));
-    let limit = Instant::now() + Duration::from_secs(30);
-    while !(socket.exists() && control.exists()) {
-        assert!(Instant::now() < limit, "the server does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let [socket, others] = ["socket", "others"].map(|name| folder.path().join(name));
+    let control = socket.with_extension("control");
+    let _server = serve(&[&socket, &others]);
     let tell = format!(
         "{} model tell {}",
         env!("CARGO_BIN_EXE_ringside"),
@@ -113,4 +88,9 @@ fn a_program_that_ends_when_its_device_fails_tells_its_peer() {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+    // A peer that is not told ends later, when its requests have failed, or never.
+    let mut said = String::new();
+    let mut words = client.stderr.take().expect("a pipe");
+    words.read_to_string(&mut said).expect("text");
+    assert!(said.contains("DISCONNECT EVENT"), "{said}");
 }

@@ -331,17 +331,18 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
     }
     // SAFETY: the caller's promise.
     let reply = unsafe { reply(node, id, &wanted) }?;
-    let checked = node.with(|state, _| state.manager.check_accept(connection, &reply));
+    let (in_service, checked) = node.with(|state, _| {
+        // SAFETY: the caller's promise.
+        let in_service = unsafe { node.check_device(state, id) };
+        (in_service, state.manager.check_accept(connection, &reply))
+    });
     // A request that was answered before, or is gone, stays so.
     if let Err(error @ (RequestError::State { .. } | RequestError::Gone)) = checked {
-        // SAFETY: the caller's promise.
-        node.with(|state, _| unsafe { node.check_device(state, id) })?;
-        return Err(refused(&error));
+        return in_service.and(Err(refused(&error)));
     }
-    // SAFETY: the caller's promise.
-    let accepted = node
-        .with(|state, _| unsafe { node.check_device(state, id) })
+    let accepted = in_service
         .and_then(|()| checked.map_err(|error| refused(&error)))
+        // SAFETY: the caller's promise.
         .and_then(|()| unsafe { connect_pair(id) })
         .and_then(|()| {
             node.with(|state, now| {

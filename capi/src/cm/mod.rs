@@ -11,6 +11,7 @@ mod endpoint;
 mod events;
 mod farewells;
 mod id;
+mod leaving;
 mod lives;
 mod looked_up;
 mod multicast;

@@ -19,16 +19,9 @@ use ringside_connect::Service;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Longest time that the end of the process waits for its last messages to leave.
-const FAREWELL: Duration = Duration::from_millis(200);
-/// Longest wait at the end of the process for the recovery of the device, if peers have to be told.
-const RECOVERY: Duration = Duration::from_secs(3);
-/// Between two looks at that recovery.
-const PAUSE: Duration = Duration::from_millis(5);
 /// The longest sleep of the thread.
 const SLEEP: Duration = Duration::from_millis(100);
 /// Between two looks whether a neighbour has answered.
@@ -37,18 +30,18 @@ const ASKING: Duration = Duration::from_millis(1);
 /// The connection manager, once for all ids.
 pub(super) struct Node {
     pub(super) lives: Lives,
-    began: Instant,
-    state: Mutex<State>,
+    pub(super) began: Instant,
+    pub(super) state: Mutex<State>,
     pub(super) wake: Arc<Wakeup>,
-    /// the device has failed; while it recovers, the thread may hold the state for long
-    pub(super) is_recovering: AtomicBool,
+    /// the peers were told that the process ends
+    pub(super) left: Mutex<bool>,
 }
 
 /// State that calls and the thread change.
 pub(super) struct State {
     pub(super) manager: Manager,
     pub(super) service: Service,
-    farewells: Farewells,
+    pub(super) farewells: Farewells,
     pub(super) connections: HashMap<ConnectionId, usize>,
     pub(super) listeners: HashMap<ListenerId, usize>,
     pub(super) ports: Ports,
@@ -86,28 +79,12 @@ pub(super) fn node() -> Result<&'static Node, c_int> {
     .copied()
 }
 
-/// True once the peers were told that the process ends.
-static LEFT: Mutex<bool> = Mutex::new(false);
-
 /// Two threads may call `exit`, as those of rping do: the C library then runs this in one of them,
-/// and the other would end the process meanwhile. So it is a destructor of the library as well,
-/// which waits for the first call.
+/// and the other would end the process meanwhile. So it is a destructor of the library as well: the
+/// second call waits for the first.
 extern "C" fn at_exit() {
-    let Some(node) = NODE.get() else { return };
-    let limit = Instant::now() + RECOVERY + 2 * FAREWELL;
-    loop {
-        match LEFT.try_lock() {
-            Ok(mut left) => {
-                if !*left {
-                    node.take_leave();
-                    *left = true;
-                }
-                return;
-            }
-            Err(TryLockError::Poisoned(_)) => return,
-            Err(TryLockError::WouldBlock) if Instant::now() > limit => return,
-            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
-        }
+    if let Some(node) = NODE.get() {
+        node.leave();
     }
 }
 
@@ -167,7 +144,7 @@ impl Node {
                 addresses,
             }),
             wake,
-            is_recovering: AtomicBool::new(false),
+            left: Mutex::new(false),
         })
     }
 
@@ -182,54 +159,6 @@ impl Node {
         // SAFETY: the function needs nothing that may be gone when the process ends.
         unsafe { libc::atexit(at_exit) };
         Ok(())
-    }
-
-    /// Tells the peers of all connections that this process ends, as the kernel does for its
-    /// processes. Waits until the messages have left, not for answers.
-    fn take_leave(&self) {
-        let recovered = Instant::now() + RECOVERY;
-        let limit = match self.is_recovering.load(Ordering::Acquire) {
-            true => recovered,
-            false => Instant::now() + FAREWELL,
-        };
-        let Some(mut state) = self.state_until(limit) else {
-            return;
-        };
-        let now = self.began.elapsed();
-        let open: Vec<ConnectionId> = state.connections.drain().map(|(id, _)| id).collect();
-        for id in open {
-            state.manager.destroy(now, id);
-        }
-        state.act(self);
-        // The thread of this node, which still runs, sends what waits for the device's recovery.
-        while state.keeps_messages() && Instant::now() < recovered {
-            drop(state);
-            self.wake.set();
-            std::thread::sleep(PAUSE);
-            match self.state_until(recovered) {
-                Some(again) => state = again,
-                None => return,
-            }
-        }
-        let limit = Instant::now() + FAREWELL;
-        while state.service.is_sending() && Instant::now() < limit {
-            state.service.poll(|_| {});
-            std::thread::yield_now();
-        }
-        state.farewells.end();
-    }
-
-    /// The state, as soon as no other thread holds it; nothing if that takes longer, or after a
-    /// panic.
-    fn state_until(&self, limit: Instant) -> Option<MutexGuard<'_, State>> {
-        loop {
-            match self.state.try_lock() {
-                Ok(state) => return Some(state),
-                Err(TryLockError::Poisoned(_)) => return None,
-                Err(TryLockError::WouldBlock) if Instant::now() > limit => return None,
-                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-            }
-        }
     }
 
     /// Calls the manager, and performs its actions.
@@ -334,7 +263,7 @@ impl State {
         self.addresses = now;
     }
 
-    fn act(&mut self, node: &Node) {
+    pub(super) fn act(&mut self, node: &Node) {
         let port = node.port();
         self.farewells.follow(&mut self.manager, &port);
         while let Some(action) = self.manager.next_action() {

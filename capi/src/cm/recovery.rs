@@ -15,7 +15,6 @@ use ringside_cm::OutgoingMad;
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The longest wait until the connection manager uses a device that is in service again.
@@ -73,7 +72,6 @@ impl Node {
         let port = self.port();
         if state.lost.is_none() {
             if port.is_over() {
-                self.is_recovering.store(true, Ordering::Release);
                 state.remove_device(now);
             }
             return;
@@ -93,7 +91,6 @@ impl Node {
             .insert(service.queue_number(), Arc::clone(&self.wake));
         state.service = service;
         state.kept = state.lost.take().unwrap_or_default();
-        self.is_recovering.store(false, Ordering::Release);
         Ok(())
     }
 }
@@ -101,7 +98,7 @@ impl Node {
 impl State {
     /// The device is gone: tells the ids that use it. Messages to their peers wait for its
     /// recovery.
-    fn remove_device(&mut self, now: Duration) {
+    pub(super) fn remove_device(&mut self, now: Duration) {
         self.lost = Some(VecDeque::new());
         self.end_resolutions();
         let all: Vec<usize> = self.connections.values().copied().collect();

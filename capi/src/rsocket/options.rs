@@ -285,7 +285,7 @@ const TYPE_OF_SERVICE: c_int = 0;
 const REUSE_ADDRESS: c_int = 1;
 const FAMILY_ONLY: c_int = 2;
 
-/// What is known of a connection: the rest is zero.
+/// The known values of `struct tcp_info`; all others are zero.
 fn information(core: &Core) -> Value {
     let mut bytes = [0; TCP_INFORMATION];
     let state = match core.phase {
@@ -322,7 +322,7 @@ impl Socket {
         };
         let mut core = self.core();
         let phase = core.phase;
-        let before = core.options.clone();
+        let was_on = core.options.is_on((level, name));
         core.options.set(phase, level, name, number)?;
         drop(core);
         let class = number as u8;
@@ -338,7 +338,7 @@ impl Socket {
         let result = unsafe { ringside_rdma_set_option(self.id, 0, of_id, value, bytes) };
         // A port that the socket has stays as it is, and programs set that option late.
         if result != 0 && of_id == FAMILY_ONLY {
-            self.core().options.on = before.on;
+            self.core().options.switch((level, name), was_on);
             return Err(last_error());
         }
         Ok(())

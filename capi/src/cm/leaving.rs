@@ -1,0 +1,93 @@
+//! The end of the process: the peers of all connections are told, as the kernel tells those of its
+//! processes.
+
+use super::node::{Node, State};
+use crate::device::Port;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+/// Longest wait for the last messages to leave.
+const FAREWELL: Duration = Duration::from_millis(200);
+/// Longest wait for the recovery of the device, if messages wait for it.
+const RECOVERY: Duration = Duration::from_secs(3);
+/// Between two looks at either.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Locks, if no other thread holds the lock for longer than that, and none has panicked with it.
+fn lock_until<T>(mutex: &Mutex<T>, limit: Instant) -> Option<MutexGuard<'_, T>> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(_)) => return None,
+            Err(TryLockError::WouldBlock) if Instant::now() > limit => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+impl Node {
+    /// Ends all connections, unless another thread has done so or does so now; waits for it.
+    pub(super) fn leave(&self) {
+        let limit = Instant::now() + RECOVERY + 2 * FAREWELL;
+        if let Some(mut left) = lock_until(&self.left, limit)
+            && !*left
+        {
+            *left = self.take_leave();
+        }
+    }
+
+    /// Ends all connections. Waits until the messages have left, not for answers; those of a failed
+    /// device wait for its recovery. False if another thread kept the state for too long.
+    fn take_leave(&self) -> bool {
+        let recovered = Instant::now() + RECOVERY;
+        let mut limit = match self.port().is_over() {
+            true => recovered,
+            false => Instant::now() + FAREWELL,
+        };
+        let Some(mut state) = lock_until(&self.state, limit) else {
+            return false;
+        };
+        let now = self.began.elapsed();
+        if state.lost.is_none() && self.port().is_over() {
+            state.remove_device(now);
+        }
+        let open: Vec<_> = state.connections.drain().map(|(id, _)| id).collect();
+        for id in open {
+            state.manager.destroy(now, id);
+        }
+        state.act(self);
+        limit = Instant::now() + FAREWELL;
+        while state.has_more_to_say(&self.port()) && Instant::now() < limit {
+            if state.keeps_messages() && self.port().may_recover() {
+                // Another period for the messages, once the device works.
+                limit = recovered.min(Instant::now() + FAREWELL);
+            }
+            drop(state);
+            // The thread of the node, which still runs, takes up the recovered device.
+            self.wake.set();
+            std::thread::sleep(PAUSE);
+            match lock_until(&self.state, recovered) {
+                Some(again) => state = again,
+                None => return false,
+            }
+        }
+        if state.has_more_to_say(&self.port()) {
+            tracing::warn!("some peers were not told that this process ends");
+        }
+        state.farewells.end();
+        true
+    }
+}
+
+impl State {
+    /// Sends what can be sent; true if some messages have not left.
+    fn has_more_to_say(&mut self, port: &Port) -> bool {
+        if self.lost.is_some() {
+            return self.keeps_messages();
+        }
+        self.service.poll(|_| {});
+        self.send_kept(port);
+        let waits = self.service.retry(&|address| port.lookup(address));
+        waits || self.keeps_messages() || self.service.is_sending()
+    }
+}
