@@ -21,7 +21,10 @@ pub enum FunctionError {
     #[error(
         "{device}: the function is in use by {}; a function has one owner at a time: end that \
          process, or use another function's socket",
-        .owner.as_ref().map_or_else(|| "another process, which its server does not name".to_owned(), Holder::to_string)
+        .owner.as_ref().map_or_else(
+            || "another process, which its server does not name".to_owned(),
+            Holder::to_string
+        )
     )]
     InUse {
         /// Its address.
@@ -43,7 +46,8 @@ pub enum FunctionError {
     },
     /// The backend did not answer within the deadline.
     #[error(
-        "{device}: no answer to {request} within {waited_ms} ms; reset the device and claim it again"
+        "{device}: no answer to {request} within {waited_ms} ms; reset the device and claim it \
+         again"
     )]
     TimedOut {
         /// Its address.
@@ -55,7 +59,8 @@ pub enum FunctionError {
     },
     /// The region does not have this offset or width.
     #[error(
-        "{region}: {width} bytes at {offset:#x} are not in its {size:#x} bytes; this is a bug of the caller"
+        "{region}: {width} bytes at {offset:#x} are not in its {size:#x} bytes; this is a bug of \
+         the caller"
     )]
     OutOfRange {
         /// The region, such as `configuration space` or `BAR 0`.

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn one_core_for_both_sides_ends_at_the_limit_or_with_a_figure() {
+    fn one_core_for_both_sides_ends_at_the_limit() {
         let core = allowed_cores()[0];
         let limit = Duration::from_millis(50);
         let began = Instant::now();

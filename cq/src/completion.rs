@@ -460,6 +460,7 @@ impl Completion {
     /// True for a receive of a datagram queue pair. The operation that the device reports does not
     /// matter: no driver judges by it.
     /// Source: irdma `verbs.c`, irdma_process_cqe; rdma-core `uverbs.c`, irdma_process_cqe.
+    #[inline]
     const fn is_datagram(&self) -> bool {
         !self.is_send() && self.origin.is_datagram()
     }
@@ -494,7 +495,7 @@ impl Completion {
     #[inline]
     #[must_use]
     pub const fn invalidated_key(&self) -> Option<u32> {
-        if self.header.invalidated_or_ipv4() && !self.is_send() && !self.origin.is_datagram() {
+        if self.header.invalidated_or_ipv4() && !self.is_send() && !self.is_datagram() {
             Some(self.origin.key_or_source() as u32)
         } else {
             None

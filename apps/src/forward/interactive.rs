@@ -41,7 +41,7 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 /// The pause of that wait.
 const SETTLE_PAUSE: Duration = Duration::from_millis(1);
 /// Packets of a burst at most.
-const MAX_PACKETS: u8 = 64;
+const MAX_PACKETS: u8 = ringside_lan::MAX_BURST as u8;
 
 /// The step after a line of input.
 enum Next {

@@ -132,7 +132,8 @@ faults! { words;
     Fault::ControlCommandDelayed { opcode, by } => (" {opcode:#x} {}", by.as_micros()),
     Fault::ControlCommandDelayed { opcode: words.number()?, by: words.microseconds()? };
 
-    "control-late" " OPCODE MICROSECONDS", "completions of this CQP command come late, later commands do not wait (0xff: all are)",
+    "control-late" " OPCODE MICROSECONDS",
+    "completions of this CQP command come late, later commands do not wait (0xff: all are)",
     Fault::ControlCompletionLate { opcode, by } => (" {opcode:#x} {}", by.as_micros()),
     Fault::ControlCompletionLate { opcode: words.number()?, by: words.microseconds()? };
 

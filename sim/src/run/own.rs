@@ -8,8 +8,8 @@ use crate::random::Random;
 use crate::rule::{Problem, Rule};
 use ringside_config::LocalAddress;
 use ringside_pmd::rdma::{
-    Access, Completion, CompletionQueue, Connected, ConnectionChange, Flags, Gid, MemoryRegion,
-    QueuePair, QueuePairConfig, QueuePairReport, Status, timer_steps,
+    Access, Completion, CompletionQueue, Connected, ConnectionChange, Flags, Gid, Initialised,
+    MemoryRegion, QueuePair, QueuePairConfig, QueuePairReport, Status, timer_steps,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -104,15 +104,33 @@ impl Attributes {
     }
 }
 
-/// One end of the connection.
-struct End {
-    queue_pair: QueuePair<Connected>,
+/// One end of the connection, or of one that is to be made.
+struct End<S = Connected> {
+    queue_pair: QueuePair<S>,
     queue: CompletionQueue,
     region: MemoryRegion,
     /// the expected bytes of the region
     picture: Vec<u8>,
     attributes: Attributes,
     gid: Gid,
+}
+
+impl<S> End<S> {
+    /// The end with its queue pair in another state, if `change` succeeds.
+    fn with<T>(
+        self,
+        change: impl FnOnce(QueuePair<S>) -> Result<Option<QueuePair<T>>, Problem>,
+    ) -> Result<Option<End<T>>, Problem> {
+        let changed = change(self.queue_pair)?;
+        Ok(changed.map(|queue_pair| End {
+            queue_pair,
+            queue: self.queue,
+            region: self.region,
+            picture: self.picture,
+            attributes: self.attributes,
+            gid: self.gid,
+        }))
+    }
 }
 
 fn wrong(rule: Rule, what: String) -> Problem {
@@ -222,7 +240,7 @@ impl Run<'_> {
 
     /// Makes a queue pair and a region of the application's memory on each side, and connects them.
     fn own_ends(&mut self, gids: [Gid; 2]) -> Result<Option<[End; 2]>, Problem> {
-        let mut parts = Vec::new();
+        let mut ends = Vec::new();
         for (side, gid) in gids.into_iter().enumerate() {
             let attributes = Attributes::draw(&mut self.random);
             let picture = self.random.bytes(BYTES);
@@ -239,19 +257,7 @@ impl Run<'_> {
                 let pair = place.domain.queue_pair(attributes.apply(config));
                 Ok::<_, String>((pair.map_err(|error| text(&error))?, queue, region))
             })?;
-            let Some(made) = made else {
-                return Ok(None);
-            };
-            parts.push((made, picture, attributes, gid));
-        }
-        let Ok([one, other]) = <[_; 2]>::try_from(parts) else {
-            return Ok(None);
-        };
-        let peers = [other.0.0.endpoint(), one.0.0.endpoint()];
-        let mut ends = Vec::new();
-        for (part, peer) in [one, other].into_iter().zip(peers) {
-            let ((pair, queue, region), picture, attributes, gid) = part;
-            let Some(queue_pair) = self.must("connecting", |_| pair.connect(&peer))? else {
+            let Some((queue_pair, queue, region)) = made else {
                 return Ok(None);
             };
             ends.push(End {
@@ -263,7 +269,25 @@ impl Run<'_> {
                 gid,
             });
         }
-        Ok(<[End; 2]>::try_from(ends).ok())
+        self.connect_own(ends)
+    }
+
+    /// Connects two ends with each other.
+    fn connect_own(&mut self, ends: Vec<End<Initialised>>) -> Result<Option<[End; 2]>, Problem> {
+        let peers: Vec<_> = ends
+            .iter()
+            .rev()
+            .map(|end| end.queue_pair.endpoint())
+            .collect();
+        let mut connected = Vec::new();
+        for (end, peer) in ends.into_iter().zip(peers) {
+            let end = end.with(|pair| self.must("connecting", |_| pair.connect(&peer)))?;
+            let Some(end) = end else {
+                return Ok(None);
+            };
+            connected.push(end);
+        }
+        Ok(<[End; 2]>::try_from(connected).ok())
     }
 
     /// Uses a connection: writes, a read without its right, RESET, and a connection anew.
@@ -403,38 +427,15 @@ impl Run<'_> {
 
     /// Takes both ends to RESET and connects them anew.
     fn own_reset(&mut self, ends: [End; 2]) -> Result<Option<[End; 2]>, Problem> {
-        let mut parts = Vec::new();
+        let mut reset = Vec::new();
         for end in ends {
-            let End { queue_pair, .. } = end;
-            let Some(pair) = self.must("a reset", |_| queue_pair.reset())? else {
+            let end = end.with(|pair| self.must("a reset", |_| pair.reset()))?;
+            let Some(end) = end else {
                 return Ok(None);
             };
-            parts.push((
-                pair,
-                (end.queue, end.region, end.picture, end.attributes, end.gid),
-            ));
+            reset.push(end);
         }
-        let Ok([one, other]) = <[_; 2]>::try_from(parts) else {
-            return Ok(None);
-        };
-        let peers = [other.0.endpoint(), one.0.endpoint()];
-        let mut ends = Vec::new();
-        for ((pair, (queue, region, picture, attributes, gid)), peer) in
-            [one, other].into_iter().zip(peers)
-        {
-            let Some(queue_pair) = self.must("connecting anew", |_| pair.connect(&peer))? else {
-                return Ok(None);
-            };
-            ends.push(End {
-                queue_pair,
-                queue,
-                region,
-                picture,
-                attributes,
-                gid,
-            });
-        }
-        Ok(<[End; 2]>::try_from(ends).ok())
+        self.connect_own(reset)
     }
 }
 
