@@ -4,7 +4,7 @@ import re
 import shutil
 import subprocess
 
-from machine import Failed, Guest
+from machine import PATIENCE, Failed, Guest
 from . import ours as meeting
 from . import perftest
 from .ours import HOST, free_port, verified
@@ -23,13 +23,13 @@ def way_out(guest, device):
               "ip addr add 192.168.76.15/24 dev %s; ip link set %s up" % (device, device, device), 30)
 
 
-def vfio_and_irdma(stage, example="datagrams", **settings):
+def vfio_and_irdma(stage, example="datagrams", lifetime=600):
     """Two guests: our command and an example on one function behind an IOMMU, irdma on the other; returns both, with their ports on this machine."""
     ours_port, theirs_port = free_port(), free_port()
     program = built(stage, "example", example)
-    ours = own_guest(stage, files={f"usr/bin/{example}": program}.items(), used=1, host_port=ours_port, **settings)
+    ours = own_guest(stage, files={f"usr/bin/{example}": program}.items(), used=1, host_port=ours_port, lifetime=lifetime)
     way_out(ours, "eth0")
-    theirs = Guest(stage.rig, stage.folder, "guest1", sockets=[stage.server.sockets[1]], host_port=theirs_port)
+    theirs = Guest(stage.rig, stage.folder, "guest1", sockets=[stage.server.sockets[1]], host_port=theirs_port, lifetime=lifetime)
     stage.guests.append(theirs)
     theirs.booted()
     load(theirs)
@@ -50,9 +50,10 @@ def listening(guest, name):
 
 def both(server, serving, client, asking, seconds=120):
     """A command in one guest that listens, a command in the other that connects; returns the output of each."""
-    server.start("serving", f"timeout {seconds} {serving}")
+    limit = f"timeout {seconds * PATIENCE:.0f}"
+    server.start("serving", f"{limit} {serving}")
     listening(server, "serving")
-    status, asked = client.ask(f"timeout {seconds} {asking}", seconds + 10)
+    status, asked = client.ask(f"{limit} {asking}", seconds + 10)
     served, told = server.finish("serving", 20)
     if status != 0 or served != 0:
         raise Failed(f"`{asking}` ended with {status}, `{serving}` with {served}\n{asked[-2000:]}\n{told[-2000:]}")
