@@ -177,7 +177,7 @@ impl Target {
 struct Host {
     end: End,
     buffers: MemoryRegion,
-    /// what the disk should hold
+    /// expected contents of the disk
     copy: Vec<u8>,
     under_way: [Option<Command>; DEPTH],
     random: u64,

@@ -93,9 +93,14 @@ pub(crate) fn output_error<'e>(
     inner.downcast_ref::<OutputError>()
 }
 
+/// Microseconds with the digits of its nanoseconds and no others, for JSON.
+pub(crate) fn microseconds(duration: Duration) -> f64 {
+    duration.as_nanos() as f64 / 1e3
+}
+
 /// A span as a person reads it.
 pub(crate) fn span(duration: Duration) -> String {
-    let microseconds = duration.as_secs_f64() * 1e6;
+    let microseconds = microseconds(duration);
     if microseconds < 1000.0 {
         format!("{microseconds:.1} us")
     } else {

@@ -35,7 +35,7 @@ message! {
         remote_cm_response_timeout: u8 = [43 + 0, 5],
         /// 0 reliable, 1 unreliable connection, 2 reliable datagram, 3 see the extended type
         transport_service_type: u8 = [43 + 5, 2],
-        /// whether the sender implements end-to-end flow control
+        /// true if the sender implements end-to-end flow control
         end_to_end_flow_control: bool = [43 + 7, 1],
         /// PSN of the first packet that the sender will receive, 24 bits
         starting_psn: u32 = [44 + 0, 24],
@@ -47,13 +47,13 @@ message! {
         partition_key: u16 = [48 + 0, 16],
         /// path MTU: 1 = 256 to 5 = 4096 bytes
         path_mtu: u8 = [50 + 0, 4],
-        /// whether the reliable datagram channel exists
+        /// true if the reliable datagram channel exists
         rdc_exists: bool = [50 + 4, 1],
         /// receiver-not-ready retries of the receiver of this message; 7 = for ever
         rnr_retry_count: u8 = [50 + 5, 3],
         /// repeats of a message before the sender is given up
         max_cm_retries: u8 = [51 + 0, 4],
-        /// whether the sender's queue pair has a shared receive queue
+        /// true if the sender's queue pair has a shared receive queue
         srq: bool = [51 + 4, 1],
         /// 1 = extended reliable connection
         extended_transport_type: u8 = [51 + 5, 3],
@@ -75,7 +75,7 @@ message! {
         primary_hop_limit: u8 = [93 + 0, 8],
         /// service level
         primary_sl: u8 = [94 + 0, 4],
-        /// whether the path stays in the subnet
+        /// true if the path stays in the subnet
         primary_subnet_local: bool = [94 + 4, 1],
         /// local ACK timeout: 4.096 us times 2 to this power
         primary_local_ack_timeout: u8 = [95 + 0, 5],
@@ -97,11 +97,11 @@ message! {
         alternate_hop_limit: u8 = [137 + 0, 8],
         /// service level
         alternate_sl: u8 = [138 + 0, 4],
-        /// whether the path stays in the subnet
+        /// true if the path stays in the subnet
         alternate_subnet_local: bool = [138 + 4, 1],
         /// local ACK timeout: 4.096 us times 2 to this power
         alternate_local_ack_timeout: u8 = [139 + 0, 5],
-        /// whether suggested alternate paths are supported
+        /// true if suggested alternate paths are supported
         sap_supported: bool = [139 + 5, 1],
     }
     areas {
@@ -179,11 +179,11 @@ message! {
         target_ack_delay: u8 = [26 + 0, 5],
         /// answer to an alternate path, 0 = accepted or none requested
         failover_accepted: u8 = [26 + 5, 2],
-        /// whether the sender implements end-to-end flow control
+        /// true if the sender implements end-to-end flow control
         end_to_end_flow_control: bool = [26 + 7, 1],
         /// receiver-not-ready retries of the receiver of this message
         rnr_retry_count: u8 = [27 + 0, 3],
-        /// whether the sender's queue pair has a shared receive queue
+        /// true if the sender's queue pair has a shared receive queue
         srq: bool = [27 + 3, 1],
         /// GUID of the sender's node
         local_ca_guid: u64 = [28 + 0, 64],
@@ -311,7 +311,7 @@ message! {
         alternate_hop_limit: u8 = [60 + 0, 8],
         /// service level
         alternate_sl: u8 = [62 + 0, 4],
-        /// whether the path stays in the subnet
+        /// true if the path stays in the subnet
         alternate_subnet_local: bool = [62 + 4, 1],
         /// local ACK timeout: 4.096 us times 2 to this power
         alternate_local_ack_timeout: u8 = [63 + 0, 5],

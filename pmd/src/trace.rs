@@ -43,9 +43,9 @@ pub enum Exchange {
         offset: u64,
         /// the value read or written
         value: u32,
-        /// how often it was read
+        /// the number of reads
         reads: u32,
-        /// how long that took
+        /// the time that they took
         #[serde(rename = "took_ns", serialize_with = "nanoseconds")]
         took: Duration,
     },
@@ -70,7 +70,7 @@ pub enum Exchange {
         asked: String,
         /// the answer
         answered: String,
-        /// how often it was sent
+        /// the number of times that it was sent
         attempts: u32,
         /// from the first doorbell to the answer
         #[serde(rename = "took_ns", serialize_with = "nanoseconds")]

@@ -30,14 +30,14 @@ pub enum Operation {
     SendWithInvalidate(u32),
     /// Into the peer's memory.
     Write {
-        /// where, in the peer's address space
+        /// place in the peer's address space
         address: u64,
         /// the peer's key for it
         key: u32,
     },
     /// Into the peer's memory; takes one of its receive requests to announce it.
     WriteWithImmediate {
-        /// where, in the peer's address space
+        /// place in the peer's address space
         address: u64,
         /// the peer's key for it
         key: u32,
@@ -46,7 +46,7 @@ pub enum Operation {
     },
     /// From the peer's memory.
     Read {
-        /// where, in the peer's address space
+        /// place in the peer's address space
         address: u64,
         /// the peer's key for it
         key: u32,

@@ -101,8 +101,8 @@ impl Attachment for Control {
 }
 
 impl Client {
-    /// Reads, answers and writes what can be done at once. Gives whether the client stays, and
-    /// whether anything was done.
+    /// Reads, answers and writes without waiting. Returns true if the client stays, and
+    /// true if anything was done.
     fn turn(&mut self, mut answer: impl FnMut(&str) -> Value) -> (bool, bool) {
         let mut worked = false;
         // Unread answers are sent before the client's next line is processed.

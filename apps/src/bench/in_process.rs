@@ -13,7 +13,7 @@ use crate::cli::{Bench, Measure};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::open::Cores;
-use crate::output::span;
+use crate::output::{microseconds, span};
 use ringside_bus::DeviceAddress;
 use ringside_bus::pinning::pin_to;
 use ringside_config::Config;
@@ -54,7 +54,7 @@ pub(super) fn run(
     run.report.devices = [&client, &server]
         .map(|device| device.function().address().to_string())
         .to_vec();
-    run.report.bring_up_to_rts_milliseconds = ready.as_secs_f64() * 1e3;
+    run.report.bring_up_to_rts_milliseconds = microseconds(ready) / 1e3;
     let ready = span(ready);
     writeln!(
         run.out,

@@ -7,7 +7,7 @@ use crate::cli::Bench;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::outfile::{OutFile, check_distinct, check_writable, not_written};
-use crate::output::{span, stdout};
+use crate::output::{microseconds, span, stdout};
 use anyhow::anyhow;
 use hdrhistogram::Histogram;
 use ringside_bus::Function;
@@ -180,7 +180,7 @@ impl<'a> Run<'a> {
 fn stage_time(name: &str, stage: &StageReport) -> StageTime {
     StageTime {
         stage: format!("{name} {}", stage.stage),
-        microseconds: stage.took.as_secs_f64() * 1e6,
+        microseconds: microseconds(stage.took),
         summary: match &stage.outcome {
             StageOutcome::Done => "done".into(),
             StageOutcome::Skipped(reason) => format!("skipped: {reason}"),

@@ -208,9 +208,9 @@ pub struct Parameters {
     pub retry_count: u8,
     /// receiver-not-ready retries
     pub rnr_retry_count: u8,
-    /// whether the peer implements end-to-end flow control
+    /// true if the peer implements end-to-end flow control
     pub flow_control: bool,
-    /// whether the peer's queue pair has a shared receive queue
+    /// true if the peer's queue pair has a shared receive queue
     pub shared_receive_queue: bool,
     /// path MTU: 1 = 256 to 5 = 4096 bytes
     pub path_mtu: u8,
@@ -239,7 +239,7 @@ pub struct Connect {
     pub source_port: u16,
     /// own queue pair
     pub queue_pair: u32,
-    /// whether it has a shared receive queue
+    /// true if it has a shared receive queue
     pub shared_receive_queue: bool,
     /// reads and atomics that it answers at a time
     pub responder_resources: u8,
@@ -266,7 +266,7 @@ pub struct Connect {
 pub struct Accept {
     /// own queue pair, ready to receive
     pub queue_pair: u32,
-    /// whether it has a shared receive queue
+    /// true if it has a shared receive queue
     pub shared_receive_queue: bool,
     /// reads and atomics that it answers at a time
     pub responder_resources: u8,

@@ -304,7 +304,7 @@ pub(crate) fn post_run(
 pub(crate) struct Departures<'a> {
     /// two words to a descriptor
     pub(crate) words: &'a [AtomicU64],
-    /// where the buffers of the descriptors are kept
+    /// place of the buffers of the descriptors
     pub(crate) slots: &'a mut [u32],
     pub(crate) plain: &'a Outgoing,
 }

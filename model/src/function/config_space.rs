@@ -65,7 +65,7 @@ ringside_spec::words! {
     }
     /// Extended capability header. Source: section 7.6.3.
     struct ExtendedHeader: u32 {
-        /// which
+        /// number of the capability
         id: [15:0],
         /// version of the layout
         version: [19:16],

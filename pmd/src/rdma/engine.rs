@@ -175,7 +175,7 @@ pub(crate) struct Parts {
     pub(crate) arm_doorbell: Doorbell,
     pub(crate) admin: Arc<AdminQueue>,
     pub(crate) baseline: Option<Baseline>,
-    /// where no earlier period of service had others
+    /// used unless an earlier period of service left addresses
     pub(crate) gids: Gids,
     pub(crate) ports: Arc<PortRegistry>,
 }

@@ -46,7 +46,7 @@ pub enum ParseError {
     /// The frame ends inside a header.
     #[error("the frame ends inside its {header} header")]
     Truncated {
-        /// which header
+        /// the header
         header: &'static str,
     },
     /// Neither IPv4 nor IPv6 (ARP, LLDP, ...): not for this engine.
@@ -93,7 +93,7 @@ pub enum ParseError {
     /// A length field contradicts another or the frame.
     #[error("{header} length is {said} bytes, {available} are present")]
     BadLength {
-        /// which header
+        /// the header
         header: &'static str,
         /// value of the field
         said: usize,

@@ -21,7 +21,7 @@ pub enum Placement<G> {
     },
     /// Into a receive request.
     Receive {
-        /// which one
+        /// the request
         token: u32,
         /// from its start, across its fragments
         offset_bytes: u32,

@@ -42,7 +42,7 @@ struct Sent {
     flow: usize,
     /// content, once
     frame: Vec<u8>,
-    /// how often it was sent: clones of one packet
+    /// the number of times that it was sent: clones of one packet
     times: u32,
     came: u32,
     at: Moment,

@@ -88,7 +88,7 @@ wire! {
         signed_kind "seg_id": U32,
         /// see [`signature`]
         signature "sign_type": U32,
-        /// which segment is signed
+        /// the segment that is signed
         signed_segment "signed_seg_idx": U32,
         /// first buffer that is signed
         first_buffer "signed_buf_start": U32,
@@ -323,7 +323,7 @@ pub mod section {
     pub mod block {
         /// packet type to key
         pub const XLT0: u32 = 0;
-        /// how keys are built
+        /// the rule by which keys are built
         pub const KEY_BUILDER: u32 = 1;
         /// packet type groups
         pub const PACKET_GROUPS: u32 = 2;

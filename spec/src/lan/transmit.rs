@@ -204,7 +204,7 @@ crate::words! {
         completion_queue: [11],
         /// see [`filter_report`]
         report: [13:12],
-        /// which pool of entries
+        /// the pool of entries
         space: [15:14],
         /// counter
         counter: [28:16],

@@ -1,7 +1,7 @@
 //! The report of a chaos run.
 
 use crate::bench::bed::Placement;
-use crate::output::span;
+use crate::output::{microseconds, span};
 use crate::trouble::Kind;
 use ringside_config::Config;
 use serde::Serialize;
@@ -182,11 +182,7 @@ fn spreads(rows: &[&Row]) -> Vec<Spread> {
         .map(|(place, (part, _))| {
             let mut times: Vec<f64> = rows
                 .iter()
-                .filter_map(|row| {
-                    row.parts()
-                        .get(place)
-                        .map(|(_, time)| time.as_secs_f64() * 1e6)
-                })
+                .filter_map(|row| row.parts().get(place).map(|(_, time)| microseconds(*time)))
                 .collect();
             times.sort_by(f64::total_cmp);
             let at = |place: usize| times.get(place).copied().unwrap_or(0.0);

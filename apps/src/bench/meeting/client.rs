@@ -139,7 +139,7 @@ impl<'d> Work<'_, '_, 'd> {
         if self.ready.is_none() {
             let ready = self.began.elapsed();
             self.ready = Some(ready);
-            self.run.report.bring_up_to_rts_milliseconds = ready.as_secs_f64() * 1e3;
+            self.run.report.bring_up_to_rts_milliseconds = crate::output::microseconds(ready) / 1e3;
         }
         let verified = verify::verify(&mut end, link, test)?;
         Ok((end, plan, verified))

@@ -101,7 +101,8 @@ pub(crate) struct End<'d> {
     pub(crate) side: Side<'d>,
     /// the peer's target of each queue pair
     targets: Vec<RemoteRegion>,
-    /// where the client learns how many receives the server has posted, sends by bandwidth only
+    /// place from which the client learns the number of receives that the server has posted, sends
+    /// by bandwidth only
     pub(crate) counts: Option<MemoryRegion>,
     remote_counts: Vec<RemoteRegion>,
     stride: usize,

@@ -138,7 +138,7 @@ fn play(
     let began = Instant::now();
     let before = Arrived::at(&served.device)?;
     let (mut end, common, keys) = connect(served, link, run.options, wanted)?;
-    run.report.bring_up_to_rts_milliseconds = began.elapsed().as_secs_f64() * 1e3;
+    run.report.bring_up_to_rts_milliseconds = crate::output::microseconds(began.elapsed()) / 1e3;
     writeln!(
         run.out,
         "The peer uses perftest {}'s exchange; path MTU {}.\n",

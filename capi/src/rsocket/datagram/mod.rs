@@ -51,7 +51,7 @@ unsafe impl Send for Open {}
 struct Core {
     options: Options,
     open: Option<Open>,
-    /// what was received and not read
+    /// received and not read
     arrived: VecDeque<Arrived>,
     connected: Option<SocketAddr>,
     /// the device failed, with an errno value

@@ -19,7 +19,7 @@ const SLEEP: Duration = Duration::from_secs(3600);
 
 struct Job {
     socket: Weak<Datagram>,
-    /// who was asked for, and the answer; nothing to send what waits
+    /// the peer that was asked for, and the answer; `None`: waiting datagrams may be sent
     answer: Option<(SocketAddr, Answer)>,
 }
 

@@ -33,7 +33,7 @@ wire! {
         major_version "major_ver": u8,
         /// minor version of the record
         minor_version "minor_ver": u8,
-        /// how many, or a bitmap; see [`CapabilityId`]
+        /// the number of them, or a bitmap; see [`CapabilityId`]
         number "number": U32,
         /// first id, or more; see [`CapabilityId`]
         logical_id "logical_id": U32,

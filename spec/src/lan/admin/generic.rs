@@ -109,7 +109,7 @@ parameters! {
     pub struct DriverSharedParameters "ice_aqc_driver_shared_params" {
         /// 0 writes, 1 reads
         operation "set_or_get_op": u8,
-        /// which of the words
+        /// the words that count
         index "param_indx": u8,
         /// zero
         reserved "rsvd": [u8; 2],
@@ -199,7 +199,7 @@ parameters! {
 wire! {
     /// The log level of one part of the firmware.
     pub struct FirmwareLogModule "ice_aqc_fw_log_cfg_resp": 4 {
-        /// which part
+        /// the part
         module "module_identifier": U16,
         /// 0 nothing, 1 errors, 2 warnings, 3 normal, 4 verbose
         level "log_level": u8,

@@ -97,7 +97,7 @@ parameters! {
     }
     /// Parameters and answer of [`GetLinkTopology`](super::Opcode::GetLinkTopology).
     pub struct GetLinkTopology "ice_aqc_get_link_topo" {
-        /// which node
+        /// the node
         address "addr": TopologyAddress,
         /// answer: part number
         part_number "node_part_num": u8,
@@ -170,7 +170,7 @@ wire! {
     }
     /// The node of the board.
     pub struct TopologyAddress "ice_aqc_link_topo_addr": 6 {
-        /// which
+        /// kind and index of the node
         parameters "topo_params": TopologyParameters,
         /// handle
         handle "handle": U16,

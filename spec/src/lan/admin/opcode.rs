@@ -114,7 +114,7 @@ codes! {
         RestartAutonegotiation "restart_an" = 0x0605,
         /// state of the link; as an event: it changed
         GetLinkStatus "get_link_status" = 0x0607,
-        /// which link events are sent
+        /// the link events that are sent
         SetEventMask "set_event_mask" = 0x0613,
         /// loopback in the MAC
         SetMacLoopback "set_mac_lb" = 0x0620,
@@ -272,7 +272,7 @@ codes! {
         DriverSharedParameters "driver_shared_params" = 0x0C90,
         /// event: a queue overflowed
         LanOverflow "event_lan_overflow" = 0x1001,
-        /// which health events are sent
+        /// the health events that are sent
         SetHealthEvents "set_health_status_cfg" = 0xFF20,
         /// health events that the firmware supports
         GetHealthCodes "get_supported_health_status_codes" = 0xFF21,

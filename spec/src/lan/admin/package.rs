@@ -21,7 +21,7 @@ parameters! {
     }
     /// Answer to both.
     pub struct DownloadAnswer "ice_aqc_download_pkg_resp" {
-        /// where in the buffer the error is
+        /// place of the error in the buffer
         error_offset "error_offset": U32,
         /// the error
         error_info "error_info": U32,

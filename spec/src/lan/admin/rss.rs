@@ -79,7 +79,7 @@ crate::words! {
         kind: [1:0],
         /// see [`table`]
         size: [3:2],
-        /// which global table
+        /// the number of the global table
         global_index: [7:4],
     }
 }

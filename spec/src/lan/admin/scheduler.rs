@@ -276,7 +276,7 @@ codes! {
         TrafficClass "elem_type_tc" = 2,
         /// node between
         Generic "elem_type_se_generic" = 3,
-        /// where the driver's part begins
+        /// beginning of the driver's part
         EntryPoint "elem_type_entry_point" = 4,
         /// queue
         Leaf "elem_type_leaf" = 5,

@@ -188,7 +188,7 @@ wire! {
     pub struct LookupRule "ice_sw_rule_lkup_rx_tx": 16 {
         /// kind and status
         header "hdr": RuleHeader,
-        /// which fields count; see [`recipe`]
+        /// the fields that count; see [`recipe`]
         recipe "recipe_id": U16,
         /// receive: logical port; transmit: VSI
         source "src": U16,
@@ -357,7 +357,7 @@ crate::words! {
     }
     /// Source: ice `ICE_AQC_SET_P_PARAMS_LOCAL_FWD_MODE_VALID`.
     pub struct LocalForward: u8 {
-        /// how packets between functions of the port go
+        /// the way of packets between functions of the port
         mode: [1:0],
         /// the mode counts
         valid: [2],

@@ -312,7 +312,7 @@ crate::words! {
     pub struct QueueOptionRss: u8 {
         /// see [`rss`]
         table: [1:0],
-        /// which global table
+        /// the number of the global table
         global_table: [5:2],
         /// see [`rss`]
         hash: [7:6],

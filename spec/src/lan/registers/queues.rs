@@ -82,7 +82,7 @@ crate::words! {
     }
     /// Descriptor profile of a receive queue. Source: `QRXFLXP_CNTXT`.
     pub struct DescriptorProfile: u32 {
-        /// which write-back layout; see [`crate::lan::receive`]
+        /// the write-back layout; see [`crate::lan::receive`]
         profile: [5:0],
         /// priority against profiles that filters choose; Linux uses 3
         priority: [10:8],
@@ -106,7 +106,7 @@ crate::words! {
         protocol: [7:0],
         /// offset in the header
         offset: [17:8],
-        /// how the word is made
+        /// the rule by which the word is made
         operation: [31:30],
     }
     /// Receive queues of a function. Source: `PFLAN_RX_QALLOC`.
