@@ -207,13 +207,10 @@ impl Backing {
         self.kinds.len()
     }
 
-    /// Returns the current or planned kind of a segment; `None` before the function's first segment
-    /// and after the last object.
+    /// Returns the current or planned kind of a segment; `None` for one that holds no object.
     #[must_use]
     pub fn kind(&self, segment: u16) -> Option<SegmentKind> {
-        let first = self.layout.plan().limits().first_segment();
-        let kind = self.kinds.get(usize::from(segment)).copied();
-        kind.filter(|_| u32::from(segment) >= first)
+        self.kinds.get(usize::from(segment)).copied()
     }
 
     /// Returns the memory needed before the device may use its objects at all, in the order of

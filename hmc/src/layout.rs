@@ -62,22 +62,18 @@ pub enum CommitError {
         /// Its base.
         second_base: FpmAddress,
     },
-    /// An object begins before the first segment that may be mapped, or ends past the last one.
+    /// An object ends past the last segment that may be mapped.
     #[error(
-        "the device places {} at {base} to {end}, but segments {first_segment} to {} may be mapped",
-        .object.name(), .segments_end.saturating_sub(1)
+        "the device places {} up to {end}, but only {max_segments} segments may be mapped",
+        .object.name()
     )]
     OutOfSegments {
         /// The object.
         object: ObjectType,
-        /// Its base.
-        base: FpmAddress,
         /// Its end.
         end: FpmAddress,
-        /// The first segment that may be mapped.
-        first_segment: u32,
-        /// The end of the segments that may be mapped.
-        segments_end: u32,
+        /// Segments that may be mapped.
+        max_segments: u32,
     },
 }
 
@@ -159,10 +155,8 @@ impl Layout {
     }
 
     fn check_places(&self) -> Result<(), CommitError> {
-        let limits = self.plan.limits();
-        let (first_segment, segments_end) = (limits.first_segment(), limits.segments_end());
-        let start_of = |segment: u32| FpmAddress(u64::from(segment) * SEGMENT_BYTES);
-        let (least, limit) = (start_of(first_segment), start_of(segments_end));
+        let max_segments = self.plan.limits().max_segments();
+        let limit = FpmAddress(u64::from(self.plan.limits().segments_end()) * SEGMENT_BYTES);
         let mut used: Vec<_> = self
             .placements
             .iter()
@@ -170,14 +164,12 @@ impl Layout {
             .collect();
         used.sort_by_key(|(_, placement)| placement.base);
         for (object, placement) in &used {
-            let (base, end) = (placement.base, placement.end());
-            if base < least || end > limit {
+            let end = placement.end();
+            if end > limit {
                 return Err(CommitError::OutOfSegments {
                     object: *object,
-                    base,
                     end,
-                    first_segment,
-                    segments_end,
+                    max_segments,
                 });
             }
         }

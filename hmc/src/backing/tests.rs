@@ -4,8 +4,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::example::{commit, layout, limits, wanted};
-use crate::{Plan, Wanted};
+use crate::Wanted;
+use crate::example::{layout, wanted};
 
 /// Numbers whose page lists fill several segments of their own.
 fn with_many_pbles() -> Layout {
@@ -39,26 +39,6 @@ fn only_what_the_device_touches_itself_is_backed_at_start() {
         assert_eq!(backing.missing(object, all), Ok(Vec::new()), "{object:?}");
     }
     assert_eq!(backing.missing_at_start().count(), 0);
-}
-
-#[test]
-fn segments_before_the_functions_first_one_are_others() {
-    let limits = limits(|query| query.first_segment = 60);
-    let plan = Plan::new(&limits, &wanted()).expect("fits");
-    let mut answer = commit(&plan);
-    for object in ObjectType::ALL {
-        answer.0[object].base_by_512 += (60 * SEGMENT_BYTES / 512) as u32;
-    }
-    let layout = Layout::from_commit(plan, &answer).expect("sound");
-    for policy in [BackingPolicy::Sparse, BackingPolicy::Whole] {
-        let mut backing = Backing::new(&layout, policy);
-        assert_eq!([5, 59].map(|segment| backing.kind(segment)), [None, None]);
-        assert!((60..layout.segments()).all(|segment| backing.kind(segment as u16).is_some()));
-        let table = Missing::PageTable { segment: 5 };
-        assert_eq!(backing.note(table), Err(BackingError::NotMissing(table)));
-        let mut start = backing.missing_at_start();
-        assert_eq!(start.next(), Some(Missing::Segment { segment: 60 }));
-    }
 }
 
 #[test]
