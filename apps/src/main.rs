@@ -25,6 +25,7 @@ mod outfile;
 mod output;
 mod patience;
 mod port;
+mod release;
 mod rule;
 mod run;
 mod sim;

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::mac::Mac;
+use crate::release;
 use crate::rule::Rule;
 use anyhow::{Context, anyhow};
 use ringside_bus::{DeviceAddress, Function};
@@ -135,6 +136,7 @@ impl Brought {
     ) -> Result<(Self, Vec<Queues>), Failure> {
         let device = Device::bring_up(function, config, BringUpOptions::default())
             .map_err(|error| Failure::claim(anyhow!("{error}")))?;
+        release::watch(&device)?;
         let (mut controls, mut queues) = Controls::open(&device, &wanted)
             .map_err(|error| Failure::claim(anyhow!("{address}: {error}")))?;
         let added = controls.add_vsis(&wanted, &mut queues);

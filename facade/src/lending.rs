@@ -289,8 +289,12 @@ impl Lender {
     }
 
     /// Gives back the slice of a request that has completed, with any status; `None` if it has none
-    /// here.
+    /// here, as for a receive that outlives its queue pair.
     pub fn take(&mut self, done: &Completion) -> Option<OwnedSlice> {
+        // Another queue pair may have the number.
+        if done.outlives_queue_pair() {
+            return None;
+        }
         self.lent
             .remove(&(done.queue_pair(), done.is_send(), done.id))
     }

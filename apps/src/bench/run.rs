@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::outfile::{OutFile, check_distinct, check_writable, not_written};
 use crate::output::{microseconds, span, stdout};
+use crate::release;
 use anyhow::anyhow;
 use hdrhistogram::Histogram;
 use ringside_bus::Function;
@@ -85,6 +86,7 @@ impl<'a> Run<'a> {
                 self.warned.push(text.to_owned());
             }
         }
+        release::watch(&device)?;
         Ok(device)
     }
 

@@ -16,6 +16,7 @@ use crate::cli::Bench;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::open::Cores;
+use crate::release;
 use crate::trouble::Kind;
 use anyhow::anyhow;
 use fault::Raiser;
@@ -80,8 +81,10 @@ pub(crate) fn run(
 }
 
 fn bring_up(function: &Arc<dyn Function>, config: &Config) -> Result<Device, Failure> {
-    Device::bring_up(Arc::clone(function), config, BringUpOptions::default())
-        .map_err(|error| Failure::claim(anyhow!("{error}")))
+    let device = Device::bring_up(Arc::clone(function), config, BringUpOptions::default())
+        .map_err(|error| Failure::claim(anyhow!("{error}")))?;
+    release::watch(&device)?;
+    Ok(device)
 }
 
 /// Every event, in an order that follows from the seed.
