@@ -201,6 +201,19 @@ impl Port {
         self.has_failed() && machine.housekeeping().recover && !machine.is_failing()
     }
 
+    /// Has the device recovered: queue pair 1 is lost, and without it no connection is made or
+    /// ended any more. Does nothing if the library does not recover devices.
+    pub(crate) fn give_up(&self) {
+        let Ok(device) = self.device() else { return };
+        if !self.machine().housekeeping().recover {
+            return;
+        }
+        match device.give_up() {
+            Ok(()) => tracing::error!("queue pair 1 is lost: the device is recovered"),
+            Err(error) => tracing::debug!(%error, "queue pair 1 is lost"),
+        }
+    }
+
     /// Notes that the host wants the device back.
     pub(crate) fn note_request(&self) {
         self.is_asked_for.store(true, Ordering::Release);

@@ -60,6 +60,8 @@ pub struct Service {
     pair: Option<QueuePair<DatagramReady>>,
     /// no attempt before that
     next_attempt: Instant,
+    /// the device did not confirm the end of the failed one
+    is_lost: bool,
     queue: CompletionQueue,
     region: MemoryRegion,
     handles: HashMap<Way, (MacAddress, AddressHandle)>,
@@ -97,6 +99,7 @@ impl Service {
         let mut service = Self {
             pair: Some(pair),
             next_attempt: Instant::now(),
+            is_lost: false,
             queue,
             region,
             handles: HashMap::new(),
@@ -136,8 +139,19 @@ impl Service {
                 self.idle = (0..SENDS).collect();
                 self.post_receives();
             }
-            Err(error) => tracing::warn!(%error, "queue pair 1 has failed"),
+            Err(error) => {
+                let is_kept = matches!(error, RdmaError::FixedInUse { .. });
+                self.is_lost = self.pair.is_none() && is_kept;
+                tracing::warn!(%error, "queue pair 1 has failed");
+            }
         }
+    }
+
+    /// True if queue pair 1 has failed, and cannot be made again before the device is recovered:
+    /// the device did not confirm that the failed one is gone.
+    #[must_use]
+    pub const fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     fn made_again(&mut self) -> Result<QueuePair<DatagramReady>, RdmaError> {

@@ -3,7 +3,8 @@
 use ringside_bus::{Direction, Refusal};
 use ringside_config::Config;
 use ringside_connect::{
-    ConnectError, Connection, ConnectionManager, End, Listener, Lookup, Settings, StartError,
+    ConnectError, Connection, ConnectionManager, End, Listener, Lookup, Service, Settings,
+    StartError,
 };
 use ringside_model::function::ResetKind;
 use ringside_model::{Fault, Threaded};
@@ -114,6 +115,11 @@ fn end(connection: &mut Connection) -> End {
     connection.end().expect("a reason")
 }
 
+/// The command that changes the state of a queue pair.
+const MODIFY_QUEUE_PAIR: u8 = 1;
+/// Source of an event: a send queue.
+const SEND_QUEUE: u8 = 5;
+
 /// The next read, wherever it is.
 const ONE_READ: Refusal = Refusal {
     direction: Some(Direction::Read),
@@ -199,6 +205,46 @@ fn queue_pair_1_that_has_failed_alone_is_made_again() {
     let [ours, mut theirs] = made.map(|made| made.unwrap_or_else(|error| panic!("{error}")));
     assert!(ours.disconnect(WAIT));
     assert_eq!(end(&mut theirs), End::Disconnected);
+}
+
+/// It cannot be made again if commands fail while the device is to let go of the failed one. A
+/// recovery helps.
+#[test]
+fn queue_pair_1_whose_end_is_not_confirmed_is_lost() {
+    let model = threaded();
+    let [mut device] = bring_up_all(|index| model.function(index), &config());
+    let mut service = Service::open(&device).unwrap();
+    service.poll(|_| {});
+    assert!(!service.is_lost());
+    model.with(|world| {
+        let (opcode, major, minor) = (MODIFY_QUEUE_PAIR, 1, 1);
+        let fails = Fault::ControlCommandFails {
+            opcode,
+            major,
+            minor,
+        };
+        let catastrophe = Fault::EngineEvent {
+            code: 0x0700,
+            source: SEND_QUEUE,
+            queue_number: 1,
+        };
+        world.inject(0, fails);
+        world.inject(0, catastrophe);
+    });
+    let limit = Instant::now() + WAIT;
+    while !service.is_lost() {
+        assert!(Instant::now() < limit, "it is made again");
+        let _ = device.poll_events(&mut Vec::new());
+        service.poll(|_| {});
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    model.with(|world| world.clear_faults(0));
+    drop(service);
+    device.give_up().unwrap();
+    device.recover().unwrap();
+    let mut service = Service::open(&device).unwrap();
+    service.poll(|_| {});
+    assert!(!service.is_lost());
 }
 
 #[test]
