@@ -82,7 +82,7 @@ pub(crate) struct Port {
     /// the GID table; an index stays with its address as long as that is there
     gids: Mutex<Vec<Option<IpAddr>>>,
     /// nothing if the stack did not start: then only own addresses are reached
-    pub(crate) network: Option<Network>,
+    network: Mutex<Option<Arc<Network>>>,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) vectors: Vectors,
     /// registered memory, by local key
@@ -126,7 +126,7 @@ impl Port {
             mac,
             is_model,
             gids: Mutex::new(gids.into_iter().map(Some).collect()),
-            network: network.ok(),
+            network: Mutex::new(network.ok().map(Arc::new)),
             registry: Mutex::default(),
             vectors,
             reaches: Reaches::default(),
@@ -134,6 +134,32 @@ impl Port {
             has_failed: AtomicBool::new(false),
             is_asked_for: AtomicBool::new(false),
         }))
+    }
+
+    /// The IP stack, if it runs.
+    pub(crate) fn network(&self) -> Option<Arc<Network>> {
+        lock(&self.network).clone()
+    }
+
+    /// Starts the IP stack again if it did not start, or has ended, although the device is in
+    /// service: a command of the firmware may have failed, for instance.
+    pub(crate) fn renew_network(&self) {
+        let former = self.network();
+        if former.as_ref().is_some_and(|network| !network.has_ended()) {
+            return;
+        }
+        let Ok(device) = self.device() else { return };
+        // The port's queues are free before the next stack takes them.
+        if let Some(network) = former {
+            network.end();
+        }
+        match Network::start(&device) {
+            Ok(network) => {
+                tracing::warn!("the IP stack runs again");
+                *lock(&self.network) = Some(Arc::new(network));
+            }
+            Err(error) => tracing::warn!(%error, "the IP stack does not start"),
+        }
     }
 
     /// The device through all its failures.
@@ -173,6 +199,19 @@ impl Port {
     pub(crate) fn may_recover(&self) -> bool {
         let machine = self.machine();
         self.has_failed() && machine.housekeeping().recover && !machine.is_failing()
+    }
+
+    /// Has the device recovered: queue pair 1 is lost, and without it no connection is made or
+    /// ended any more. Does nothing if the library does not recover devices.
+    pub(crate) fn give_up(&self) {
+        let Ok(device) = self.device() else { return };
+        if !self.machine().housekeeping().recover {
+            return;
+        }
+        match device.give_up() {
+            Ok(()) => tracing::error!("queue pair 1 is lost: the device is recovered"),
+            Err(error) => tracing::debug!(%error, "queue pair 1 is lost"),
+        }
     }
 
     /// Notes that the host wants the device back.
@@ -246,7 +285,7 @@ impl Port {
         if self.gid_index(address).is_some() {
             return Lookup::Found(self.mac);
         }
-        let network = self.network.as_ref();
+        let network = self.network();
         network.map_or(Lookup::Unknown, |network| network.lookup(address))
     }
 
@@ -261,14 +300,14 @@ impl Port {
         if self.gid_index(address).is_some() {
             return Ok((self.mac, None));
         }
-        let network = self.network.as_ref().ok_or(libc::EHOSTUNREACH)?;
+        let network = self.network().ok_or(libc::EHOSTUNREACH)?;
         let found = network.resolve(address)?;
         Ok((found.mac, found.vlan_tag))
     }
 
     /// The reason why [`Self::lookup`] knows no way to an address, an errno value.
     pub(crate) fn why_unknown(&self, address: IpAddr) -> c_int {
-        let network = self.network.as_ref();
+        let network = self.network();
         network.map_or(libc::EHOSTUNREACH, |network| network.why_unknown(address))
     }
 }

@@ -143,6 +143,8 @@ struct Supervisor {
     supervision: Supervision,
     recovers: bool,
     retry_after: Duration,
+    /// the last look at the IP stack
+    looked: Instant,
 }
 
 impl Supervisor {
@@ -154,6 +156,15 @@ impl Supervisor {
             supervision: Supervision::new(probe_every, retry_after),
             recovers: section.recover,
             retry_after,
+            looked: Instant::now(),
+        }
+    }
+
+    /// Starts an IP stack again that does not run; looks as often as it tries recoveries.
+    fn look_after_network(&mut self, port: &Port) {
+        if self.looked.elapsed() >= self.retry_after {
+            self.looked = Instant::now();
+            port.renew_network();
         }
     }
 
@@ -215,20 +226,22 @@ fn watch(port: &Weak<Port>, interrupts: &Interrupts, mut link: Link, mut supervi
                 report_end(&port, true);
             }
             if supervisor.recovers {
-                if let Some(network) = &port.network {
+                if let Some(network) = port.network() {
                     network.end();
                 }
                 let machine = Arc::clone(port.machine());
                 drop(port);
                 return supervisor.recover(&machine);
             }
+        } else {
+            supervisor.look_after_network(&port);
         }
     }
 }
 
 /// Follows the address of a DHCP server.
 fn follow_lease(port: &Port) {
-    if let Some(network) = &port.network
+    if let Some(network) = port.network()
         && let Ok(device) = port.device()
         && device.config().network.dhcp
     {
@@ -274,7 +287,7 @@ fn report(port: &Port, event: &Event) {
             return report_end(port, matches!(event, Event::DeviceFailed { .. }));
         }
         Event::PortUp => {
-            if let Some(network) = &port.network {
+            if let Some(network) = port.network() {
                 network.announce_again();
             }
             (std::ptr::null_mut(), event::PORT_ACTIVE)

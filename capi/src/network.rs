@@ -56,6 +56,16 @@ impl Network {
         drop(thread);
     }
 
+    /// True if the stack resolves nothing more: its thread or its queues have ended. Does not wait
+    /// for a neighbour: no host has the address.
+    pub(crate) fn has_ended(&self) -> bool {
+        let unspecified = IpAddr::from([0, 0, 0, 0]);
+        matches!(
+            self.resolver.lookup(unspecified, &self.clock),
+            Err(ResolveError::OutOfService | ResolveError::Ended)
+        )
+    }
+
     /// The way to a peer; asks by ARP or neighbour discovery, and waits for the answer, 3 s at
     /// most.
     ///

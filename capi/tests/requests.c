@@ -98,6 +98,9 @@ static void rights(void)
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
     struct ibv_qp_init_attr init;
     int mask = 0;
+    struct rdma_cm_id *bare;
+    CHECK(!rdma_create_id(client, &bare, NULL, RDMA_PS_TCP));
+    CHECK(rdma_init_qp_attr(bare, &attr, &mask) == -1 && errno == EINVAL && !rdma_destroy_id(bare));
     make_pair(caller);
     CHECK(!ibv_query_qp(caller->qp, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS, &init));
     CHECK(attr.qp_state == IBV_QPS_INIT && !attr.qp_access_flags);

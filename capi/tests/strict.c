@@ -2,6 +2,7 @@
  * of ids in a state that does not allow them. And shared receive queues of ids. Says "ok" and ends with 0. */
 #include "connect.h"
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
@@ -161,6 +162,19 @@ static void names(void)
     hints = (struct rdma_addrinfo) { .ai_port_space = RDMA_PS_TCP, .ai_flags = RAI_NUMERICHOST | RAI_PASSIVE };
     CHECK(!rdma_getaddrinfo("10.0.0.1", "7471", &hints, &found));
     CHECK(found->ai_qp_type == IBV_QPT_RC && found->ai_flags == RAI_PASSIVE && found->ai_src_len);
+    rdma_freeaddrinfo(found);
+    CHECK(!rdma_getaddrinfo("10.0.0.1", "7471", NULL, &found));
+    CHECK(found->ai_qp_type == IBV_QPT_RC && found->ai_port_space == RDMA_PS_TCP && found->ai_dst_len);
+    rdma_freeaddrinfo(found);
+    /* A kind of queue pairs that the port space does not have. */
+    hints = (struct rdma_addrinfo) { .ai_port_space = RDMA_PS_TCP, .ai_qp_type = IBV_QPT_UD };
+    CHECK(rdma_getaddrinfo("10.0.0.1", "7471", &hints, &found) == EAI_SOCKTYPE);
+    hints = (struct rdma_addrinfo) { .ai_port_space = RDMA_PS_UDP, .ai_qp_type = IBV_QPT_RC };
+    CHECK(rdma_getaddrinfo("10.0.0.1", "7471", &hints, &found) == EAI_SOCKTYPE);
+    /* Without a name, the result is what the hints say, and no more. */
+    hints = (struct rdma_addrinfo) { .ai_family = AF_INET };
+    CHECK(!rdma_getaddrinfo(NULL, NULL, &hints, &found));
+    CHECK(found->ai_family == AF_INET && !found->ai_qp_type && !found->ai_port_space && !found->ai_dst_addr);
     rdma_freeaddrinfo(found);
 }
 

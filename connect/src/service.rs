@@ -28,6 +28,8 @@ const FIRST_SEND: u64 = RECEIVES as u64;
 
 /// Messages that wait for the MAC addresses of their peers.
 const MAX_WAITING: usize = 64;
+/// Between two attempts to make queue pair 1 again.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 /// The longest wait of a message for that: longer than a neighbour is asked for.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
@@ -54,7 +56,12 @@ type Way = (Gid, Option<u16>, Gid, u8);
 /// Queue pair 1 and its memory.
 #[derive(Debug)]
 pub struct Service {
-    pair: QueuePair<DatagramReady>,
+    /// `None` after an attempt to make it again that failed
+    pair: Option<QueuePair<DatagramReady>>,
+    /// no attempt before that
+    next_attempt: Instant,
+    /// the device did not confirm the end of the failed one
+    is_lost: bool,
     queue: CompletionQueue,
     region: MemoryRegion,
     handles: HashMap<Way, (MacAddress, AddressHandle)>,
@@ -68,16 +75,20 @@ pub struct Service {
     watch: Watch,
 }
 
+/// The configuration of queue pair 1.
+fn config(queue: &CompletionQueue) -> QueuePairConfig {
+    QueuePairConfig::datagram(queue)
+        .send_requests(SENDS as u32)
+        .receive_requests(RECEIVES as u32)
+}
+
 impl Service {
     /// Takes queue pair 1 of a device. Errors: another owner has it, or no objects are left.
     pub fn open(device: &Device) -> Result<Self, RdmaError> {
         let watch = device.watch()?;
         let domain = device.protection_domain()?;
         let queue = device.completion_queue((RECEIVES + SENDS) as u32)?;
-        let config = QueuePairConfig::datagram(&queue)
-            .send_requests(SENDS as u32)
-            .receive_requests(RECEIVES as u32);
-        let pair = domain.service_queue_pair(config)?;
+        let pair = domain.service_queue_pair(config(&queue))?;
         let bytes = RECEIVES * RECEIVE_BYTES + SENDS * MAD_BYTES;
         let memory = device.allocate(bytes)?;
         let region = domain.register(memory, Access::LOCAL_READ | Access::LOCAL_WRITE);
@@ -86,7 +97,9 @@ impl Service {
             .ready(gsi::QUEUE_KEY)
             .map_err(|refused| refused.error)?;
         let mut service = Self {
-            pair,
+            pair: Some(pair),
+            next_attempt: Instant::now(),
+            is_lost: false,
             queue,
             region,
             handles: HashMap::new(),
@@ -96,10 +109,61 @@ impl Service {
             domain,
             watch,
         };
-        for place in 0..RECEIVES {
-            service.receive(place);
-        }
+        service.post_receives();
         Ok(service)
+    }
+
+    fn post_receives(&mut self) {
+        for place in 0..RECEIVES {
+            self.receive(place);
+        }
+    }
+
+    /// Makes queue pair 1 again if it alone has failed, such as by an access to memory that the
+    /// host refused. Messages that were lost are repeated by the connection managers.
+    fn make_again(&mut self) {
+        let has_failed = self.pair.as_ref().is_none_or(QueuePair::has_failed);
+        if !has_failed || self.watch.has_failed() {
+            return;
+        }
+        let now = Instant::now();
+        if now < self.next_attempt {
+            return;
+        }
+        self.next_attempt = now + BETWEEN_ATTEMPTS;
+        match self.made_again() {
+            Ok(pair) => {
+                tracing::warn!("queue pair 1 had failed, and was made again");
+                self.pair = Some(pair);
+                // A reset drops what was outstanding, with its completions.
+                self.idle = (0..SENDS).collect();
+                self.post_receives();
+            }
+            Err(error) => {
+                let is_kept = matches!(error, RdmaError::FixedInUse { .. });
+                self.is_lost = self.pair.is_none() && is_kept;
+                tracing::warn!(%error, "queue pair 1 has failed");
+            }
+        }
+    }
+
+    /// True if queue pair 1 has failed, and cannot be made again before the device is recovered:
+    /// the device did not confirm that the failed one is gone.
+    #[must_use]
+    pub const fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    fn made_again(&mut self) -> Result<QueuePair<DatagramReady>, RdmaError> {
+        let pair = match self.pair.take() {
+            Some(pair) => pair.reset().map_err(|refused| {
+                let error = refused.error.clone();
+                self.pair = refused.into_queue_pair();
+                error
+            })?,
+            None => self.domain.service_queue_pair(config(&self.queue))?,
+        };
+        pair.ready(gsi::QUEUE_KEY).map_err(|refused| refused.error)
     }
 
     /// Number of its completion queue.
@@ -152,7 +216,10 @@ impl Service {
     fn receive(&mut self, place: usize) {
         let begin = place * RECEIVE_BYTES;
         let posted = match self.region.slice(begin..begin + RECEIVE_BYTES) {
-            Ok(fragment) => self.pair.receive(place as u64, &[fragment]).is_ok(),
+            Ok(fragment) => {
+                let pair = self.pair.as_mut();
+                pair.is_some_and(|pair| pair.receive(place as u64, &[fragment]).is_ok())
+            }
             Err(_) => false,
         };
         if !posted {
@@ -223,10 +290,10 @@ impl Service {
             queue_key: gsi::QUEUE_KEY,
         };
         let id = FIRST_SEND + place as u64;
-        self.pair
-            .post_send_to(id, &to, &[fragment], None, SendFlags::SIGNALLED)
+        let pair = self.pair.as_mut().ok_or("queue pair 1 has failed")?;
+        pair.post_send_to(id, &to, &[fragment], None, SendFlags::SIGNALLED)
             .map_err(|_| "queue pair 1 accepts no further send")?;
-        self.pair.ring();
+        pair.ring();
         Ok(())
     }
 
@@ -268,8 +335,9 @@ impl Service {
         Ok(())
     }
 
-    /// Delivers the datagrams that arrived.
+    /// Delivers the datagrams that arrived. Makes queue pair 1 again if it has failed.
     pub fn poll(&mut self, mut arrived: impl FnMut(&Arrived<'_>)) {
+        self.make_again();
         let mut batch = [Completion::EMPTY; 16];
         loop {
             let taken = self.queue.poll(&mut batch).len();

@@ -1,8 +1,10 @@
 //! A connection manager across failures and recoveries of its device.
 
+use ringside_bus::{Direction, Refusal};
 use ringside_config::Config;
 use ringside_connect::{
-    ConnectError, Connection, ConnectionManager, End, Listener, Lookup, Settings, StartError,
+    ConnectError, Connection, ConnectionManager, End, Listener, Lookup, Service, Settings,
+    StartError,
 };
 use ringside_model::function::ResetKind;
 use ringside_model::{Fault, Threaded};
@@ -113,6 +115,18 @@ fn end(connection: &mut Connection) -> End {
     connection.end().expect("a reason")
 }
 
+/// The command that changes the state of a queue pair.
+const MODIFY_QUEUE_PAIR: u8 = 1;
+/// Source of an event: a send queue.
+const SEND_QUEUE: u8 = 5;
+
+/// The next read, wherever it is.
+const ONE_READ: Refusal = Refusal {
+    direction: Some(Direction::Read),
+    accesses: Some(1),
+    ..Refusal::EVERYTHING
+};
+
 const LOST: End = End::DeviceFailed(FailureCause::Requested);
 
 #[test]
@@ -160,6 +174,77 @@ fn a_listener_accepts_again_after_a_recovery_and_its_connections_are_lost_once()
     assert!(!two.wait_for_end(Duration::from_millis(100)));
     assert!(one.disconnect(AT_ONCE), "confirmed");
     assert_eq!(end(&mut two), End::Disconnected);
+}
+
+/// The host refuses the device one read, which is that of the next message on queue pair 1: the
+/// queue pair fails, and the device goes on.
+#[test]
+fn queue_pair_1_that_has_failed_alone_is_made_again() {
+    let (model, client, server) = sides();
+    let listener = server.listen();
+    // Both have an address handle to their peer from now on.
+    let [ours, _theirs] = both(&client, &server, &listener);
+    assert!(ours.disconnect(WAIT));
+    let (pair, _queue) = client.queue_pair();
+    model.with(|world| world.inject(0, Fault::DmaRefused(ONE_READ)));
+    let (mut events, to) = (Vec::new(), server.address());
+    let made = std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| server.accept(&listener));
+        let connecting = scope.spawn(|| {
+            let settings = Settings::default();
+            client.manager.connect(pair, to, &settings, WAIT)
+        });
+        while !connecting.is_finished() {
+            client.device.poll_events(&mut events).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        [connecting, accepting].map(|made| made.join().unwrap())
+    });
+    assert!(!events.is_empty(), "the message was sent all the same");
+    assert!(client.device.check().is_none(), "the device has failed");
+    let [ours, mut theirs] = made.map(|made| made.unwrap_or_else(|error| panic!("{error}")));
+    assert!(ours.disconnect(WAIT));
+    assert_eq!(end(&mut theirs), End::Disconnected);
+}
+
+/// It cannot be made again if commands fail while the device is to let go of the failed one. A
+/// recovery helps.
+#[test]
+fn queue_pair_1_whose_end_is_not_confirmed_is_lost() {
+    let model = threaded();
+    let [mut device] = bring_up_all(|index| model.function(index), &config());
+    let mut service = Service::open(&device).unwrap();
+    service.poll(|_| {});
+    assert!(!service.is_lost());
+    model.with(|world| {
+        let (opcode, major, minor) = (MODIFY_QUEUE_PAIR, 1, 1);
+        let fails = Fault::ControlCommandFails {
+            opcode,
+            major,
+            minor,
+        };
+        let catastrophe = Fault::EngineEvent {
+            code: 0x0700,
+            source: SEND_QUEUE,
+            queue_number: 1,
+        };
+        world.inject(0, fails);
+        world.inject(0, catastrophe);
+    });
+    let limit = Instant::now() + WAIT;
+    while !service.is_lost() {
+        assert!(Instant::now() < limit, "it is made again");
+        let _ = device.poll_events(&mut Vec::new());
+        service.poll(|_| {});
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    model.with(|world| world.clear_faults(0));
+    drop(service);
+    device.give_up().unwrap();
+    device.recover().unwrap();
+    let mut service = Service::open(&device).unwrap();
+    service.poll(|_| {});
+    assert!(!service.is_lost());
 }
 
 #[test]

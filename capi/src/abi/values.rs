@@ -15,7 +15,10 @@ pub mod state {
 pub mod kind {
     use std::ffi::c_int;
     pub const RC: c_int = 2;
+    pub const UC: c_int = 3;
     pub const UD: c_int = 4;
+    pub const XRC_SEND: c_int = 9;
+    pub const XRC_RECEIVE: c_int = 10;
 }
 
 /// `ibv_qp_attr_mask`.

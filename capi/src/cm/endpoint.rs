@@ -95,21 +95,38 @@ pub unsafe extern "C-unwind" fn ringside_rdma_getaddrinfo(
         made.ai_src_addr = unsafe { copied(hints.ai_src_addr, hints.ai_src_len) };
         made.ai_src_len = hints.ai_src_len;
     }
-    let is_datagram =
-        made.ai_qp_type == kind::UD || [space::UDP, space::IPOIB].contains(&made.ai_port_space);
-    let (pair, port_space) = match is_datagram {
-        true => (kind::UD, space::UDP),
-        false => (kind::RC, space::TCP),
-    };
-    if made.ai_qp_type == 0 {
-        made.ai_qp_type = pair;
-    }
-    if made.ai_port_space == 0 {
-        made.ai_port_space = port_space;
-    }
     // SAFETY: the caller's place.
     unsafe { *into = Box::into_raw(Box::new(made)) };
     0
+}
+
+/// The hints of the C library: the kind of queue pairs is one of sockets, and the port space a
+/// protocol. The C library refuses two that do not fit.
+fn wanted(hints: &rdma_addrinfo) -> libc::addrinfo {
+    let flags = hints.ai_flags;
+    // SAFETY: numbers and pointers: all zero is a value.
+    let mut asked: libc::addrinfo = unsafe { std::mem::zeroed() };
+    asked.ai_family = match hints.ai_family {
+        // rdma-core reads a GID if both flags are set, and otherwise takes it for any family.
+        AF_IB if flags & (FAMILY | NUMERIC) != FAMILY | NUMERIC => libc::AF_UNSPEC,
+        family => family,
+    };
+    asked.ai_socktype = match hints.ai_qp_type {
+        kind::RC | kind::UC | kind::XRC_SEND | kind::XRC_RECEIVE => libc::SOCK_STREAM,
+        kind::UD => libc::SOCK_DGRAM,
+        _ => 0,
+    };
+    asked.ai_protocol = match (hints.ai_port_space, asked.ai_socktype) {
+        (space::TCP, _) | (space::IB, libc::SOCK_STREAM) => libc::IPPROTO_TCP,
+        (space::UDP | space::IPOIB, _) | (space::IB, libc::SOCK_DGRAM) => libc::IPPROTO_UDP,
+        _ => 0,
+    };
+    for (ours, theirs) in [(PASSIVE, libc::AI_PASSIVE), (NUMERIC, libc::AI_NUMERICHOST)] {
+        if flags & ours != 0 {
+            asked.ai_flags |= theirs;
+        }
+    }
+    asked
 }
 
 /// # Safety
@@ -120,26 +137,14 @@ unsafe fn look_up(
     hints: Option<&rdma_addrinfo>,
     made: &mut rdma_addrinfo,
 ) -> c_int {
-    // SAFETY: numbers and pointers: all zero is a value.
-    let mut asked: libc::addrinfo = unsafe { std::mem::zeroed() };
     let flags = hints.map_or(0, |hints| hints.ai_flags);
-    asked.ai_family = match hints.map_or(0, |hints| hints.ai_family) {
-        // rdma-core reads a GID if both flags are set, and otherwise takes it for any family.
-        AF_IB if flags & (FAMILY | NUMERIC) != FAMILY | NUMERIC => libc::AF_UNSPEC,
-        family => family,
-    };
-    asked.ai_socktype = match hints.map_or(0, |hints| hints.ai_qp_type) {
-        kind::UD => libc::SOCK_DGRAM,
-        _ => libc::SOCK_STREAM,
-    };
-    for (ours, theirs) in [(PASSIVE, libc::AI_PASSIVE), (NUMERIC, libc::AI_NUMERICHOST)] {
-        if flags & ours != 0 {
-            asked.ai_flags |= theirs;
-        }
-    }
+    let asked = hints.map(wanted);
+    let asked = asked
+        .as_ref()
+        .map_or(std::ptr::null(), std::ptr::from_ref::<libc::addrinfo>);
     let mut found: *mut libc::addrinfo = std::ptr::null_mut();
     // SAFETY: the caller's promise; live places.
-    let result = unsafe { libc::getaddrinfo(name, service, &raw const asked, &raw mut found) };
+    let result = unsafe { libc::getaddrinfo(name, service, asked, &raw mut found) };
     if result != 0 {
         return result;
     }
@@ -147,6 +152,20 @@ unsafe fn look_up(
     unsafe {
         let first = &*found;
         made.ai_family = first.ai_family;
+        if made.ai_qp_type == 0 {
+            made.ai_qp_type = match first.ai_socktype {
+                libc::SOCK_STREAM => kind::RC,
+                libc::SOCK_DGRAM => kind::UD,
+                _ => 0,
+            };
+        }
+        if made.ai_port_space == 0 {
+            made.ai_port_space = match first.ai_protocol {
+                libc::IPPROTO_TCP => space::TCP,
+                libc::IPPROTO_UDP => space::UDP,
+                _ => 0,
+            };
+        }
         let copy = copied(first.ai_addr, first.ai_addrlen);
         if flags & PASSIVE != 0 {
             (made.ai_src_addr, made.ai_src_len) = (copy, first.ai_addrlen);

@@ -9,6 +9,7 @@ use crate::errno;
 use crate::memory::ibv_alloc_pd;
 use crate::open::{context_on, ibv_close_device, port_in_service};
 use ringside_connect::Service;
+use ringside_pmd::rdma::RdmaError;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -79,7 +80,13 @@ impl Lives {
 
 /// Opens queue pair 1 of a device, a context and a protection domain.
 fn open(port: Arc<Port>) -> Result<(Present, Service), c_int> {
-    let service = Service::open(&*port.device()?).map_err(|error| errno::of(&error))?;
+    let service = Service::open(&*port.device()?).map_err(|error| {
+        // A former attempt has left it, and the device did not confirm that it is gone.
+        if matches!(error, RdmaError::FixedInUse { .. }) {
+            port.give_up();
+        }
+        errno::of(&error)
+    })?;
     let context = context_on(Arc::clone(&port), object())?;
     // SAFETY: just opened.
     let domain = unsafe { ibv_alloc_pd(context) };

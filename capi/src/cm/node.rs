@@ -178,6 +178,9 @@ impl Node {
         let now = self.began.elapsed();
         self.follow_device(&mut state, now);
         let mut is_asking = state.lost.is_none() && state.receive(&self.port(), now);
+        if state.lost.is_none() && state.service.is_lost() {
+            self.port().give_up();
+        }
         state.resolve(self, now);
         is_asking |= !state.resolving.is_empty();
         state.manager.tick(now);

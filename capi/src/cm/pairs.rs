@@ -190,13 +190,17 @@ fn empty(to: c_int) -> ibv_qp_attr {
     attributes
 }
 
-/// Returns the attributes of a queue pair in a step, and their mask.
+/// Returns the attributes of a queue pair in a step, and their mask; `EINVAL` for an id without a
+/// device, as from Linux.
 ///
 /// # Safety
 /// `id` is an id of this library.
 unsafe fn attributes(id: *mut rdma_cm_id, to: c_int) -> Result<(ibv_qp_attr, c_int), c_int> {
     // SAFETY: the caller's promise.
     let (public, object) = unsafe { (&*id, IdObject::of(id)) };
+    if public.verbs.is_null() {
+        return Err(libc::EINVAL);
+    }
     let mut wanted = empty(to);
     let is_datagram = public.qp_type == kind::UD;
     let given = match to {

@@ -16,6 +16,7 @@ use std::mem::zeroed;
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::null_mut;
 use std::sync::Once;
+use std::time::{Duration, Instant};
 
 /// A context of the model that the tests of this program share.
 fn open_model() -> *mut ibv_context {
@@ -135,6 +136,12 @@ unsafe fn the_device_fails(context: *mut ibv_context) {
         let critical = Fault::CriticalError { code: 1 };
         let failing = port().unwrap().unwrap();
         let model = failing.model().unwrap();
+        // The recovered device has no queues for packets at first: ENOMEM.
+        let no_queues = Fault::AdminCommandFails {
+            opcode: 0x0C30,
+            code: 9,
+        };
+        model.with(move |world| world.inject(0, no_queues));
         assert!(model.with(move |world| world.inject(0, critical)).is_some());
 
         let mut told: ibv_async_event = zeroed();
@@ -168,6 +175,14 @@ unsafe fn the_device_fails(context: *mut ibv_context) {
         ringside_rdma_destroy_event_channel(channel);
         assert_eq!(ibv_dealloc_pd(domain), 0);
         assert_eq!(ibv_close_device(again), 0);
+        let recovered = port().unwrap().unwrap();
+        assert!(recovered.network().is_none(), "an IP stack without queues");
+        model.with(|world| world.clear_faults(0));
+        let limit = Instant::now() + Duration::from_secs(20);
+        while recovered.network().is_none() {
+            assert!(Instant::now() < limit, "no IP stack any more");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
