@@ -440,12 +440,18 @@ impl RdmaEngine {
             Command::WorkSchedulerNode(command) => self.scheduler_node(command, context),
             Command::GatherStatistics(command) => self.gather_statistics(command, context),
             Command::ManageStatistics(_) | Command::UserPriorityMap(_) | Command::Nop(_) => DONE,
+            Command::ManageQuadHash(_) => {
+                let kind = "hash entry of iWARP, which the model does not have";
+                context
+                    .ledger
+                    .remark(kind, || format!("{:?}", command.opcode()));
+                Err(REFUSED)
+            }
             Command::ManageLocalMacTable(_)
             | Command::AllocateLocalMacTableEntry(_)
             | Command::ManagePushPage(_)
             | Command::ManageHmcFunctionTable(_)
-            | Command::ManageAcceleratedPort(_)
-            | Command::ManageQuadHash(_) => {
+            | Command::ManageAcceleratedPort(_) => {
                 context
                     .ledger
                     .breach("a command that this card does not carry out", || {

@@ -323,6 +323,11 @@ impl RdmaEngine {
         if !command.flush_sq && !command.flush_rq {
             return DONE;
         }
+        if state == QueuePairState::Closing {
+            // Linux's irdma asks for it after each change to SQD and goes on with either answer
+            // (`verbs.c`, irdma_modify_qp_roce). What waits in the queues is for RTS.
+            return Err(CommandFailure::InvalidState);
+        }
         if state != QueuePairState::Error {
             return Self::refuse(
                 context,

@@ -4,8 +4,9 @@
 //! (which state follows which; ERROR follows any and is left only by destroying; SQD is reached
 //! from RTS and left to RTS), read through the E810 reference 3.5 and 4.5: IDLE stands for reset
 //! and initialised, CLOSING for SQD, "no state" takes the context anew and changes nothing,
-//! TERMINATE is iWARP's. A flush is for queue pairs in error. IDLE follows only IDLE: a driver
-//! resets by ERROR and destroys. A pair that is missing does not compile.
+//! TERMINATE is iWARP's. A flush is for queue pairs in error; Linux asks for one after a change to
+//! SQD too. IDLE follows only IDLE: a driver resets by ERROR and destroys. A pair that is missing
+//! does not compile.
 
 use super::rig::{Cq, Qp, Rig};
 use ringside_spec::rdma::commands::*;
@@ -280,4 +281,21 @@ fn every_command_in_every_state_does_what_the_specification_says() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_flush_after_a_change_to_sqd_is_refused_without_blame() {
+    let mut bench = QueuePairRig::new();
+    for step in way_to(State::Draining) {
+        assert!(bench.ask(*step));
+    }
+    assert!(!bench.ask(Asked::Flush));
+    assert_eq!(bench.state(), State::Draining);
+    bench.rig.assert_no_breach();
+    assert!(bench.ask(Asked::ToReadyToSend));
+    assert!(!bench.ask(Asked::Flush));
+    assert_eq!(
+        bench.rig.kinds(0),
+        ["flush of a queue pair that is not in error"]
+    );
 }

@@ -462,11 +462,13 @@ fn nothing_that_registers_commands_and_rings_hold_makes_the_engine_panic() {
 }
 
 #[test]
-fn a_queue_pair_of_iwarp_is_refused_without_blame() {
+fn what_iwarp_needs_is_refused_without_blame() {
     let mut rig = Rig::new();
     let (_, command) = rig.describe_qp(0, 3, 3);
     let qp_type = QueuePairType::Iwarp;
     assert!(rig.command(0, CreateQueuePair { qp_type, ..command }).error);
+    // A listener of irdma in its mode for iWARP asks for one.
+    assert!(rig.command(0, ManageQuadHash::ZERO).error);
     assert_eq!(rig.kinds(0), [""; 0]);
 }
 
