@@ -214,8 +214,7 @@ fn rules_for_thousands_of_vlans_fit() {
     let vsi = add_vsi(&mut client);
     for number in 1..=2100u16 {
         let [high, low] = number.to_be_bytes();
-        let rule = add_mac_rule(&mut client, vsi, [2, 0, 0, 0, high, low]);
-        assert_eq!(rule, number);
+        add_mac_rule(&mut client, vsi, [2, 0, 0, 0, high, low]);
     }
 }
 
