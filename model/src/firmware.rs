@@ -23,7 +23,6 @@ mod scheduler;
 mod switch;
 mod vsi;
 
-pub(crate) use bridging::status as bridging_status;
 pub use rules::Rule;
 pub(crate) use switch::FilterEntries;
 
@@ -33,6 +32,7 @@ use crate::lan::switching::Tables;
 use crate::record::Tap;
 use crate::reset_kind::ResetKind;
 use access_control::AccessControl;
+use bridging::Agent;
 use command::{Answer, Command, needs_data};
 use generic::{Locks, SharedWords};
 use link::Link;
@@ -85,6 +85,7 @@ pub(crate) struct Firmware {
     rss: Rss,
     access_control: AccessControl,
     link: Link,
+    agent: Agent,
     package: Package,
     logging: FirmwareLogging,
     phy: Phy,
@@ -149,6 +150,7 @@ impl Firmware {
             rss: Rss::default(),
             access_control: AccessControl::default(),
             link: Link::new(),
+            agent: Agent::default(),
             package: Package::default(),
             logging: FirmwareLogging::default(),
             phy: Phy::new(settings.timer),
@@ -180,6 +182,11 @@ impl Firmware {
             access_control: self.access_control.list(),
             link: self.link.differences(),
         }
+    }
+
+    /// State of the exchange of bridging, as the register reports it.
+    pub(crate) fn bridging_status(&self, faults: &[Fault]) -> u32 {
+        self.agent.status(faults)
     }
 
     /// A register of the MAC's pause timers.
@@ -250,6 +257,7 @@ impl Firmware {
             self.version_asked = false;
             self.shutdown_said = false;
             self.mac = self.settings.mac;
+            self.agent.reset();
             self.logging = FirmwareLogging::default();
         }
     }
@@ -354,6 +362,7 @@ impl Firmware {
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
         self.link.check
+            || self.link.training_until().is_some()
             || self.rings.waiting(Which::AdminSend)
             || self.rings.waiting(Which::MailboxSend)
             || self.rings.waiting(Which::SidebandSend)
@@ -379,7 +388,7 @@ impl Firmware {
                 worked |= self.refuse_message(ring, context);
             }
         }
-        if self.link.check {
+        if self.link.end_training(context.now) || self.link.check {
             self.report_link(context);
             worked = true;
         }
@@ -400,8 +409,9 @@ impl Firmware {
     }
 
     /// The moment of the next action that needs no request.
-    pub(crate) const fn next_timer(&self) -> Option<Instant> {
-        self.delayed_until
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
+        let timers = [self.delayed_until, self.link.training_until()];
+        timers.into_iter().flatten().min()
     }
 
     /// There are no virtual functions to talk to, and no sideband on this part.

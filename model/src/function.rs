@@ -272,8 +272,13 @@ impl FunctionModel {
     fn begin_reset(&mut self, kind: ResetKind, now: Instant) {
         self.record_reset(&format!("{kind:?}"), now);
         self.end_stall_of_firmware();
+        if kind == ResetKind::Function {
+            self.interrupts.reset();
+        } else {
+            let cause = OtherCauses::ZERO.with_global_reset(true);
+            self.interrupts.reset_announced(cause, &mut self.registers);
+        }
         self.registers.reset(kind);
-        self.interrupts.reset();
         self.firmware.rings_reset(kind);
         self.firmware.reset(kind);
         self.rdma.reset();
@@ -284,8 +289,6 @@ impl FunctionModel {
         } else {
             self.resets.begin_device(kind, now.plus(DEVICE_RESET_TAKES));
             self.reset_clock();
-            let cause = OtherCauses::ZERO.with_global_reset(true);
-            self.interrupts.raise_other(cause.0, &mut self.registers);
         }
         self.refresh();
     }

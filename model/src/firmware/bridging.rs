@@ -1,10 +1,13 @@
-//! Data centre bridging: the configuration that the firmware's LLDP agent has agreed on with the
-//! switch, if the agent runs.
+//! The firmware's LLDP agent, and the configuration of data centre bridging that it has agreed on
+//! with the switch, if it runs.
 
 use super::command::{Command, Outcome};
 use crate::faults::Fault;
 use ringside_spec::lan::admin::ReturnCode;
-use ringside_spec::lan::admin::lldp::{LldpGetMib, MIB_HEADER_BYTES, MibType, TlvHead, mib, tlv};
+use ringside_spec::lan::admin::lldp::{
+    AgentCommand, LldpDcbAgent, LldpGetMib, LldpStart, LldpStop, MIB_HEADER_BYTES, MibType,
+    TlvHead, mib, tlv,
+};
 use ringside_spec::lan::registers::reset::{DcbStatus, dcb_exchange};
 
 /// Ethernet header of LLDP: multicast address, no source, type.
@@ -19,26 +22,88 @@ const CLASSES: [u8; 21] = [
 /// Eight priorities can have flow control; priority 3 has.
 const FLOW_CONTROL: [u8; 2] = [0x08, 1 << 3];
 
-/// State of the exchange, as the register reports it.
-pub(crate) fn status(faults: &[Fault]) -> u32 {
-    let exchange = if faults.contains(&Fault::LldpAgent) {
-        dcb_exchange::DONE
-    } else {
-        dcb_exchange::DISABLED
-    };
-    DcbStatus::ZERO.with_exchange(exchange).0
+/// Without a switch that wants more, all priorities are in class 0, which has all bandwidth.
+const ONE_CLASS: [u8; 21] = [
+    0x00, 0x00, 0x00, 0x00, 0x00, 100, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0,
+];
+const NO_FLOW_CONTROL: [u8; 2] = [0x08, 0];
+
+/// The LLDP agent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Agent {
+    /// What a driver has last asked of it; without that it runs if the fault says so.
+    asked: Option<bool>,
+    /// That is valid after a reset of the firmware, too.
+    persists: bool,
+}
+
+impl Agent {
+    fn runs(self, faults: &[Fault]) -> bool {
+        self.asked
+            .unwrap_or_else(|| faults.contains(&Fault::LldpAgent))
+    }
+
+    pub(super) fn start(&mut self, command: &Command) -> Outcome {
+        let asked: LldpStart = command.parameters();
+        let asked = AgentCommand(asked.command);
+        if asked.act() {
+            (self.asked, self.persists) = (Some(true), asked.persist());
+        }
+        command.done()
+    }
+
+    /// Stops it, whether it is to be shut down as well or not.
+    pub(super) fn stop(&mut self, command: &Command) -> Outcome {
+        let asked: LldpStop = command.parameters();
+        self.asked = Some(false);
+        self.persists = AgentCommand(asked.command).persist();
+        command.done()
+    }
+
+    /// A reset of the firmware.
+    pub(super) fn reset(&mut self) {
+        if !self.persists {
+            self.asked = None;
+        }
+    }
+
+    /// Starts or stops the exchange of bridging alone, and tells whether it runs, which it does
+    /// only if the agent does.
+    pub(super) fn exchange(self, command: &Command, faults: &[Fault]) -> Outcome {
+        let asked: LldpDcbAgent = command.parameters();
+        let runs = AgentCommand(asked.command).act() && self.runs(faults);
+        command.answer(&LldpDcbAgent {
+            command: AgentCommand(asked.command).with_act(runs).0,
+            ..asked
+        })
+    }
+
+    /// State of the exchange, as the register reports it.
+    pub(super) fn status(self, faults: &[Fault]) -> u32 {
+        let exchange = if self.runs(faults) {
+            dcb_exchange::DONE
+        } else {
+            dcb_exchange::DISABLED
+        };
+        DcbStatus::ZERO.with_exchange(exchange).0
+    }
 }
 
 /// The port's own configuration in the form of the newer standard; none without the agent.
-pub(super) fn configuration(command: &mut Command, faults: &[Fault]) -> Outcome {
+pub(super) fn configuration(agent: Agent, command: &mut Command, faults: &[Fault]) -> Outcome {
     let asked: LldpGetMib = command.parameters();
-    if !faults.contains(&Fault::LldpAgent) || MibType(asked.kind).kind() != mib::LOCAL {
+    if !agent.runs(faults) || MibType(asked.kind).kind() != mib::LOCAL {
         return Err(ReturnCode::NoEntry);
     }
+    let (classes, flow_control) = if faults.contains(&Fault::LldpAgent) {
+        (CLASSES, FLOW_CONTROL)
+    } else {
+        (ONE_CLASS, NO_FLOW_CONTROL)
+    };
     let mut data = HEADER.to_vec();
     for (owner, content) in [
-        (tlv::CLASSES, CLASSES.as_slice()),
-        (tlv::FLOW_CONTROL, FLOW_CONTROL.as_slice()),
+        (tlv::CLASSES, classes.as_slice()),
+        (tlv::FLOW_CONTROL, flow_control.as_slice()),
     ] {
         let length = owner.len() + content.len();
         let head = TlvHead::ZERO

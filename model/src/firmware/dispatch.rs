@@ -240,22 +240,22 @@ impl Firmware {
     ) -> Outcome {
         match opcode {
             Opcode::GetPhyCapabilities => self.link.phy_capabilities(command, context.faults),
-            Opcode::SetPhyConfig => self.link.set_phy_config(command, context.faults),
+            Opcode::SetPhyConfig => self.link.set_phy_config(command, context),
             Opcode::SetMacConfig => self.link.set_mac_config(command),
-            Opcode::RestartAutonegotiation => self.link.restart(command),
+            Opcode::RestartAutonegotiation => self.link.restart(command, context),
             Opcode::GetLinkStatus => self.link.get_status(command, context.faults),
             Opcode::SetEventMask => self.link.set_event_mask(command),
             Opcode::GetPortOptions => self.link.port_options(command),
             Opcode::SetPortLed => self.link.set_led(command, context),
             Opcode::ModuleEeprom => media::read(command, context),
             Opcode::GetLinkTopology => Err(ReturnCode::NoEntry),
-            Opcode::LldpGetMib => bridging::configuration(command, context.faults),
+            Opcode::LldpGetMib => bridging::configuration(self.agent, command, context.faults),
+            Opcode::LldpStop => self.agent.stop(command),
+            Opcode::LldpStart => self.agent.start(command),
+            Opcode::LldpDcbAgent => self.agent.exchange(command, context.faults),
             Opcode::GetCeeDcbConfig => Err(ReturnCode::NoEntry),
             Opcode::LldpSetLocalMib => self.scheduler.set_local_mib(command),
             Opcode::LldpMibChange
-            | Opcode::LldpStop
-            | Opcode::LldpStart
-            | Opcode::LldpDcbAgent
             | Opcode::LldpFilterControl
             | Opcode::LldpExecutePendingMib
             | Opcode::QueryFlowControlMode

@@ -3,6 +3,7 @@
 use super::command::{Command, Outcome};
 use crate::chip::Context;
 use crate::faults::Fault;
+use ringside_bus::Instant;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::link::{
     AutonegotiationInfo, ForwardErrorCorrection, GetLinkStatus, GetPhyCapabilities, GetPortOptions,
@@ -12,6 +13,7 @@ use ringside_spec::lan::admin::link::{
     phy_type, report_mode, speed,
 };
 use ringside_spec::lan::registers::reset::{PAUSE_QUANTA, PAUSE_REFRESH, PauseTimer};
+use std::time::Duration;
 use zerocopy::IntoBytes;
 
 /// Link types that the board supports with other modules.
@@ -28,6 +30,11 @@ const COMPLIANCE_SR4: u8 = 2;
 
 /// Bit of [`SetMacLoopback::mode`] that turns the loopback on.
 const LOOPBACK_ON: u8 = 1;
+
+/// The time that a link needs to come up again. Source: the order of magnitude of real ports; long
+/// enough that a slow driver sees the link down. Linux's ice misses a shorter time, and then never
+/// announces the link again (`ice_main.c`, `ice_link_event`).
+const TRAINING_TAKES: Duration = Duration::from_millis(500);
 
 /// Code of 100 Gb/s in a port option.
 const LANE_SPEED_100G: u8 = 7;
@@ -49,6 +56,8 @@ struct Reported {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Link {
     enabled: bool,
+    /// the link is trained anew, and is down until then
+    training_until: Option<Instant>,
     config: PhyConfig,
     pause: PauseTimers,
     /// The next change is an event. The event ends it: a driver asks anew each time.
@@ -72,6 +81,7 @@ impl Link {
     pub(super) fn new() -> Self {
         Self {
             enabled: true,
+            training_until: None,
             config: default_config(),
             pause: DEFAULT_PAUSE,
             events_enabled: false,
@@ -127,24 +137,59 @@ impl Link {
         command.done()
     }
 
-    /// True unless the driver switched the link off.
+    /// True unless the driver switched the link off, or it is trained.
     pub(super) const fn wanted(&self) -> bool {
-        self.enabled
+        self.enabled && self.training_until.is_none()
+    }
+
+    /// The end of the training under way.
+    pub(super) const fn training_until(&self) -> Option<Instant> {
+        self.training_until
+    }
+
+    /// Ends a training whose time has come; true if it did.
+    pub(super) fn end_training(&mut self, now: Instant) -> bool {
+        let over = self.training_until.is_some_and(|until| until <= now);
+        if over {
+            self.training_until = None;
+            self.check = true;
+        }
+        over
+    }
+
+    /// A link that is up goes down and is trained anew. Source: ice `ice_ethtool.c`,
+    /// `ice_set_link_ksettings`, which takes the carrier away and waits for the event, and
+    /// `ice_main.c`, `ice_configure_phy`, which sends no configuration that is in force already.
+    fn train(&mut self, context: &Context<'_>) {
+        if self.up(context.faults) {
+            self.training_until = Some(context.now.plus(TRAINING_TAKES));
+        }
     }
 
     fn up(&self, faults: &[Fault]) -> bool {
-        self.enabled && has_media(faults) && !faults.contains(&Fault::LinkDown)
+        self.wanted() && has_media(faults) && !faults.contains(&Fault::LinkDown)
     }
 
     /// The new state if the link changed since the last call.
     pub(super) fn changed(&mut self, faults: &[Fault]) -> Option<LinkStatus> {
         self.check = false;
+        let media = has_media(faults);
+        if media && !self.reported.media {
+            self.module_inserted();
+        }
         let now = Reported {
             up: self.up(faults),
-            media: has_media(faults),
+            media,
         };
         let changed = std::mem::replace(&mut self.reported, now) != now;
         changed.then(|| self.status(faults))
+    }
+
+    /// A module brings the link up with the settings after power on. Source: ice `ice_main.c`,
+    /// `ice_check_media_subtask`: "PHY settings are reset on media insertion".
+    fn module_inserted(&mut self) {
+        self.enabled = true;
+        self.config = default_config();
     }
 
     /// True if a driver has requested an event for the next change of the link; the request is met
@@ -227,7 +272,7 @@ impl Link {
         let abilities = PhyAbilities::ZERO
             .with_transmit_pause(enable.transmit_pause())
             .with_receive_pause(enable.receive_pause())
-            .with_link(enable.link())
+            .with_link(self.enabled_in(mode))
             .with_automatic_correction(enable.automatic_correction());
         let types = match mode {
             report_mode::TOPOLOGY => BOARD_PHY_TYPES,
@@ -246,11 +291,17 @@ impl Link {
         command.answer_with(&asked, PhyCapabilities::SIZE)
     }
 
+    /// The active settings tell of a link that a restart switched off as well: a driver sets the
+    /// PHY up again only if it is off there. Source: ice `ice_main.c`, `ice_configure_phy`.
+    fn enabled_in(&self, mode: u16) -> bool {
+        mode != report_mode::ACTIVE || self.enabled
+    }
+
     /// Without a module the PHY is busy. Source: ice `ice_ethtool.c` and `ice_main.c`, which set up
     /// the PHY once there is a module.
-    pub(super) fn set_phy_config(&mut self, command: &Command, faults: &[Fault]) -> Outcome {
+    pub(super) fn set_phy_config(&mut self, command: &Command, context: &Context<'_>) -> Outcome {
         let config: PhyConfig = command.item(0)?;
-        if !has_media(faults) {
+        if !has_media(context.faults) {
             return Err(ReturnCode::Busy);
         }
         // A code that the module does not have cannot be enabled. Drivers request both codes of a
@@ -262,9 +313,13 @@ impl Link {
         if config.error_correction & codes.0 & !default_config().error_correction != 0 {
             return Err(ReturnCode::Invalid);
         }
-        self.enabled = PhyEnable(config.enable).link();
+        let enable = PhyEnable(config.enable);
+        if enable.automatic_update() {
+            self.train(context);
+        }
+        self.enabled = enable.link();
         // "apply at once" is a command, not a setting
-        let enable = PhyEnable(config.enable).with_automatic_update(false);
+        let enable = enable.with_automatic_update(false);
         self.config = PhyConfig {
             enable: enable.0,
             ..config
@@ -284,8 +339,9 @@ impl Link {
         command.done()
     }
 
-    pub(super) fn restart(&mut self, command: &Command) -> Outcome {
+    pub(super) fn restart(&mut self, command: &Command, context: &Context<'_>) -> Outcome {
         let asked: RestartAutonegotiation = command.parameters();
+        self.train(context);
         self.enabled = RestartFlags(asked.flags).enable();
         self.check = true;
         command.done()

@@ -12,8 +12,8 @@ use ringside_spec::lan::admin::switch::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rules that fit.
-const MAX_RULES: u16 = 2048;
+/// Rules that fit: more than one for each VLAN of several VSIs. The number is the model's choice.
+const MAX_RULES: u16 = 32768;
 
 /// One lookup rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

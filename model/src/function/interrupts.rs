@@ -96,6 +96,16 @@ impl Interrupts {
         self.other_control_written = false;
     }
 
+    /// A reset that announces itself by a cause: the cause goes to the vector that the driver has
+    /// set up, before the registers lose that, and stays in the register of causes.
+    pub(super) fn reset_announced(&mut self, cause: OtherCauses, registers: &mut RegisterFile) {
+        let written = self.other_control_written;
+        self.reset();
+        self.other_control_written = written;
+        self.raise_other(cause.0, registers);
+        self.other_control_written = false;
+    }
+
     /// Interrupts are lost from now on, so many of a million.
     pub(super) fn lose(&mut self, per_million: u32, seed: u64) {
         self.lost = Choice::new(per_million, seed);

@@ -6,7 +6,6 @@ use super::statistics::Statistics;
 use super::{Context, FunctionModel, bar_bytes, lend};
 use crate::device::Reply;
 use crate::faults::Fault;
-use crate::firmware::bridging_status;
 use crate::record::{Event, RegisterWrite};
 use crate::reset_kind::ResetKind;
 use ringside_bus::{DmaSpace, Instant};
@@ -109,7 +108,7 @@ impl FunctionModel {
             reset::RESET_STATUS => self.reset_status(now),
             reset::FLASH_LOAD_DONE if self.is_loaded(now) => reset::FLASH_LOAD_DONE_RDMA,
             reset::FLASH_LOAD_DONE => 0,
-            reset::DCB_STATUS => bridging_status(&self.faults),
+            reset::DCB_STATUS => self.firmware.bridging_status(&self.faults),
             interrupts::OTHER_CAUSES => self.interrupts.take_other_causes(),
             _ => self.read_plain(offset),
         }

@@ -7,6 +7,7 @@ mod steering;
 
 use crate::faults::Fault;
 use crate::firmware::tests::client::{Client, none};
+use crate::reset_kind::ResetKind;
 use crate::{Stepped, WorldSettings};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -14,8 +15,8 @@ use ringside_bus::config_space::{ConfigSpace, SNAPSHOT_BYTES};
 use ringside_bus::function::DmaAccess;
 use ringside_bus::{Function, Iova, Memory, PageSize};
 use ringside_spec::lan::registers::interrupts::{
-    CauseControl, OTHER_CAUSES, OTHER_CAUSES_CONTROL, OTHER_CAUSES_ENABLE, VECTOR_CONTROL,
-    VectorControl,
+    CauseControl, OTHER_CAUSES, OTHER_CAUSES_CONTROL, OTHER_CAUSES_ENABLE, OtherCauses,
+    VECTOR_CONTROL, VectorControl,
 };
 use ringside_spec::lan::registers::queues::{
     RECEIVE_QUEUE_CONTROL, RECEIVE_QUEUE_PROFILE, ReceiveQueueControl,
@@ -332,6 +333,36 @@ fn a_software_trigger_is_a_cause_of_the_vector_of_other_causes_only() {
         world.with(|world| world.function(0).unwrap().interrupts_fired(vector))
     };
     assert_eq!((fired(2), fired(3)), (1, 1));
+}
+
+/// Source: ice `ice_main.c`, `ice_misc_intr` and `ice_do_reset`: after a reset of more than the
+/// function a driver rebuilds when it gets this interrupt, whoever triggered the reset.
+#[test]
+fn a_reset_of_the_device_announces_itself_to_the_vector_that_the_driver_has_set_up() {
+    for by_another in [true, false] {
+        let client = Client::ready();
+        let cause = OtherCauses::ZERO.with_global_reset(true).0;
+        let control = CauseControl::ZERO.with_vector(3).with_enable(true);
+        client.write(OTHER_CAUSES_CONTROL, control.0);
+        client.write(OTHER_CAUSES_ENABLE, cause);
+        client.write(
+            VECTOR_CONTROL.at(3),
+            VectorControl::ZERO.with_enable(true).0,
+        );
+        if by_another {
+            client.inject(Fault::Reset(ResetKind::Core));
+            client.pass(Duration::from_micros(10));
+        } else {
+            let trigger = ResetTrigger::ZERO.with_core(true).0;
+            client.write(reset::RESET_TRIGGER, trigger);
+        }
+        let world = &client.world;
+        let fired = world.with(|world| world.function(0).unwrap().interrupts_fired(3));
+        assert_eq!(fired, 1);
+        assert_eq!(client.read(OTHER_CAUSES) & cause, cause);
+        let status = ResetStatus(client.read(reset::RESET_STATUS));
+        assert_eq!(status.reset_type(), 1);
+    }
 }
 
 #[test]

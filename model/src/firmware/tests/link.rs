@@ -3,11 +3,18 @@
 use super::client::{Client, none};
 use crate::faults::Fault;
 use ringside_spec::lan::admin::link::{
-    ForwardErrorCorrection, GetLinkStatus, GetPhyCapabilities, LinkInfo, LinkStatus,
-    PhyCapabilities, PhyConfig, PhyEnable, SetMacConfig, link_events, phy_type, speed,
+    ForwardErrorCorrection, GetLinkStatus, GetPhyCapabilities, LinkInfo, LinkStatus, PhyAbilities,
+    PhyCapabilities, PhyConfig, PhyEnable, PhyReport, RestartAutonegotiation, RestartFlags,
+    SetMacConfig, link_events, phy_type, report_mode, speed,
+};
+use ringside_spec::lan::admin::lldp::{
+    AgentCommand, LldpDcbAgent, LldpGetMib, LldpStart, LldpStop,
 };
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
-use ringside_spec::lan::registers::reset::{PAUSE_QUANTA, PAUSE_REFRESH};
+use ringside_spec::lan::registers::reset::{
+    DCB_STATUS, DcbStatus, PAUSE_QUANTA, PAUSE_REFRESH, dcb_exchange,
+};
+use std::time::Duration;
 use zerocopy::IntoBytes;
 
 fn link_status(client: &mut Client, flags: u16) -> LinkStatus {
@@ -122,4 +129,111 @@ fn phy_capabilities_fill_their_560_bytes() {
         100,
     );
     assert_eq!(small.descriptor.return_code(), ReturnCode::NoMemory);
+}
+
+fn is_up(client: &mut Client) -> bool {
+    LinkInfo(link_status(client, link_events::ENABLE).link_info).up()
+}
+
+/// True if the active settings have the link on.
+fn is_on(client: &mut Client) -> bool {
+    let asked = GetPhyCapabilities {
+        report: PhyReport::ZERO.with_mode(report_mode::ACTIVE).0.into(),
+        ..GetPhyCapabilities::zeroed()
+    };
+    let answer = client.ask(Opcode::GetPhyCapabilities, &asked, 560).ok();
+    let active: PhyCapabilities = answer.item(0);
+    PhyAbilities(active.abilities).link()
+}
+
+#[test]
+fn a_link_that_is_set_up_anew_goes_down_and_comes_back_with_an_event_each() {
+    let mut client = Client::ready();
+    let config = PhyConfig {
+        phy_type_low: phy_type::BASE_100G_SR4.into(),
+        enable: PhyEnable::ZERO
+            .with_link(true)
+            .with_automatic_update(true)
+            .0,
+        ..PhyConfig::zeroed()
+    };
+    let restart = RestartAutonegotiation {
+        flags: RestartFlags::ZERO.with_enable(true).0,
+        ..RestartAutonegotiation::zeroed()
+    };
+    for restarts in [false, true] {
+        assert!(is_up(&mut client));
+        if restarts {
+            client.direct(Opcode::RestartAutonegotiation, &restart).ok();
+        } else {
+            client
+                .give(Opcode::SetPhyConfig, &none(), config.as_bytes())
+                .ok();
+        }
+        let (_, body) = client.event().expect("it goes down");
+        assert!(!LinkInfo(body[2]).up());
+        assert!(!is_up(&mut client));
+        client.pass(Duration::from_secs(1));
+        let (_, body) = client.event().expect("it comes back");
+        assert!(LinkInfo(body[2]).up());
+    }
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn a_link_switched_off_without_a_module_is_reported_and_comes_up_with_the_next_module() {
+    let mut client = Client::ready();
+    let off = RestartAutonegotiation::zeroed();
+    client.inject(Fault::ModuleAbsent);
+    client.direct(Opcode::RestartAutonegotiation, &off).ok();
+    assert!(!is_on(&mut client));
+    client.end(Fault::ModuleAbsent);
+    client.pass(Duration::from_millis(1));
+    assert!(is_on(&mut client));
+    assert!(is_up(&mut client));
+    client.direct(Opcode::RestartAutonegotiation, &off).ok();
+    assert!(!is_on(&mut client), "switched off by a restart");
+    assert!(!is_up(&mut client));
+}
+
+#[test]
+fn the_firmware_agent_of_bridging_runs_once_a_driver_has_started_it() {
+    let mut client = Client::ready();
+    let exchange = |client: &Client| DcbStatus(client.read(DCB_STATUS)).exchange();
+    let local = |client: &mut Client| {
+        let answer = client.ask(Opcode::LldpGetMib, &LldpGetMib::zeroed(), 1500);
+        answer.descriptor.return_code()
+    };
+    let act = AgentCommand::ZERO.with_act(true).0;
+    let (start, stop) = (
+        LldpStart {
+            command: act,
+            ..LldpStart::zeroed()
+        },
+        LldpStop {
+            command: act,
+            ..LldpStop::zeroed()
+        },
+    );
+    let ask = LldpDcbAgent {
+        command: act,
+        ..LldpDcbAgent::zeroed()
+    };
+    let runs = |client: &mut Client| {
+        let answer = client.direct(Opcode::LldpDcbAgent, &ask).ok();
+        let answer: LldpDcbAgent = answer.descriptor.parameters();
+        AgentCommand(answer.command).act()
+    };
+    assert_eq!(exchange(&client), dcb_exchange::DISABLED);
+    assert!(!runs(&mut client));
+    assert_eq!(local(&mut client), ReturnCode::NoEntry);
+    client.direct(Opcode::LldpStart, &start).ok();
+    assert_eq!(exchange(&client), dcb_exchange::DONE);
+    assert!(runs(&mut client));
+    assert_eq!(local(&mut client), ReturnCode::Ok);
+    client.direct(Opcode::LldpStop, &stop).ok();
+    assert_eq!(exchange(&client), dcb_exchange::DISABLED);
+    assert_eq!(local(&mut client), ReturnCode::NoEntry);
+    client.inject(Fault::LldpAgent);
+    assert_eq!(exchange(&client), dcb_exchange::DISABLED, "it was stopped");
 }

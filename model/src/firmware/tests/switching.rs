@@ -207,6 +207,17 @@ fn address_rules_of_the_transmit_kind_decide_what_is_received() {
     assert_eq!(client.breach_names(), expected);
 }
 
+/// A host that filters by VLAN adds a rule for each number. Linux: 4094 VLANs on one interface.
+#[test]
+fn rules_for_thousands_of_vlans_fit() {
+    let mut client = Client::ready();
+    let vsi = add_vsi(&mut client);
+    for number in 1..=2100u16 {
+        let [high, low] = number.to_be_bytes();
+        add_mac_rule(&mut client, vsi, [2, 0, 0, 0, high, low]);
+    }
+}
+
 #[test]
 fn rules_outlive_their_vsi_but_let_nothing_in() {
     let mut client = Client::ready();
