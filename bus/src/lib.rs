@@ -23,6 +23,7 @@ mod mapping;
 pub mod memory;
 mod one_process;
 pub mod pinning;
+mod prefetch;
 pub mod process;
 pub mod ranges;
 mod refusal;
@@ -47,6 +48,7 @@ pub use memory::{
     survive_vanished_pages,
 };
 pub use one_process::OneProcess;
+pub use prefetch::prefetch;
 pub use refusal::{Direction, DmaFault, Refusal, RefusedAccess};
 pub use ring::{NotARing, PostRing, ReadRing, Records, Ring, SharedWord, Table, ZeroedRing};
 pub use vfio::VfioFunction;

@@ -321,6 +321,7 @@ impl FunctionModel {
     }
 
     /// Works for a bounded time; true if anything was done. `spaces` are those of the world.
+    #[inline(always)]
     pub fn step(&mut self, spaces: &[DmaSpace], now: Instant) -> bool {
         let Some(memory) = spaces.get(self.index) else {
             return false;

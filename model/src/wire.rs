@@ -108,6 +108,8 @@ pub struct Switch {
     frame: Option<Box<Frame>>,
     /// Frames that were handed on without the wire's looking at them.
     passed_on: u64,
+    /// The function that got the last packets of each without a frame.
+    last_ports: Vec<Option<usize>>,
 }
 
 /// The functions, the memory that each can reach, and the time.
@@ -134,6 +136,7 @@ impl Switch {
             scratch: Vec::new(),
             frame: None,
             passed_on: 0,
+            last_ports: vec![None; functions],
         }
     }
 

@@ -54,6 +54,8 @@ pub struct World {
     /// `spaces[n]` is the memory that function `n` can reach.
     spaces: Vec<DmaSpace>,
     switch: Switch,
+    /// A function had more queue pairs after the last request than the cache may hold.
+    has_many: bool,
 }
 
 impl World {
@@ -69,6 +71,7 @@ impl World {
             spaces: functions.iter().map(|_| DmaSpace::new()).collect(),
             switch: Switch::new(functions.len(), settings.frames_as_bytes),
             functions,
+            has_many: false,
         }
     }
 
@@ -87,6 +90,8 @@ impl World {
         };
         let reply = function.handle(request, space, self.now);
         self.deliver_sent(index);
+        let mut functions = self.functions.iter();
+        self.has_many = functions.any(FunctionModel::has_many_queue_pairs);
         reply
     }
 
@@ -117,6 +122,9 @@ impl World {
             .switch
             .step(&mut self.functions, &self.spaces, self.now);
         for index in 0..self.functions.len() {
+            if self.has_many {
+                self.prefetch(index);
+            }
             let function = &mut self.functions[index];
             worked |= function.step(&self.spaces, self.now);
             if function.may_send() {
@@ -126,6 +134,22 @@ impl World {
             }
         }
         worked
+    }
+
+    /// Has the queue pair that was rung at function `index` brought into the cache, with the queue
+    /// pair that it is connected to. Of thousands the cache does not hold all, and the misses would
+    /// come one after the other.
+    fn prefetch(&self, index: usize) {
+        let rung = self
+            .functions
+            .get(index)
+            .and_then(FunctionModel::prefetch_rung);
+        let Some((peer, port)) = rung.zip(self.switch.last_port(index)) else {
+            return;
+        };
+        if let Some(function) = self.functions.get(port) {
+            function.prefetch_peer(peer);
+        }
     }
 
     /// The moment of the next timer, if there is one.

@@ -194,6 +194,32 @@ impl Requester {
         self.done == self.tail
     }
 
+    /// True if there is no work request, not even one whose completion was not taken.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// Starts with the first place of the empty ring. Of many connections with one request each,
+    /// the cache then holds one place, not the whole ring.
+    #[inline]
+    fn start_again(&mut self) {
+        self.head = 0;
+        self.done = 0;
+        self.cursor = 0;
+        self.tail = 0;
+    }
+
+    /// The place that the next request is written to: a carrier may have it brought into the cache
+    /// before. Its content is of no use.
+    #[inline]
+    #[must_use]
+    pub fn next_place(&self) -> &WorkRequest {
+        let index = if self.is_empty() { 0 } else { self.tail };
+        &self.slot(index).request
+    }
+
     /// Reads posted and not complete; a read fence waits for zero.
     #[inline]
     #[must_use]
@@ -285,6 +311,9 @@ impl Requester {
             }
             _ => self.settings.mtu.packets(request.length_bytes),
         };
+        if self.is_empty() {
+            self.start_again();
+        }
         let index = (self.tail & self.mask) as usize;
         self.slots[index] = Slot {
             request,

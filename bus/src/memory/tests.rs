@@ -61,6 +61,41 @@ fn a_view_outlives_the_value_it_was_taken_from() {
 }
 
 #[test]
+fn copies_of_every_length_and_alignment_move_their_bytes_and_no_others() {
+    let (from, to) = (ordinary(4096), ordinary(4096));
+    let pattern: Vec<u8> = (0..256).map(|index| index as u8 ^ 0x5A).collect();
+    assert!(from.write(0, &pattern));
+    for (length, at, onto) in
+        (0..=140).flat_map(|length| (0..64).map(move |both| (length, both / 8, 32 + both % 8)))
+    {
+        let context = format!("{length} bytes from {at} to {onto}");
+        let expected = pattern.get(at..at + length).unwrap();
+        // From one memory to the other, and through bytes of the program.
+        let mut bytes = vec![0; length + 1];
+        assert!(from.read(at, &mut bytes[..length]), "{context}");
+        assert_eq!(
+            (&bytes[..length], bytes[length]),
+            (expected, 0),
+            "{context}"
+        );
+        for direct in [true, false] {
+            assert!(to.write(0, &[0xEE; 256]));
+            let copied = match direct {
+                true => Memory::copy(&from, at, &to, onto, length),
+                false => to.write(onto, expected),
+            };
+            let mut all = [0; 256];
+            assert!(copied && to.read(0, &mut all), "{context}");
+            let (before, rest) = all.split_at(onto);
+            let (middle, after) = rest.split_at(length);
+            assert_eq!(middle, expected, "{context}");
+            let mut others = before.iter().chain(after);
+            assert!(others.all(|byte| *byte == 0xEE), "{context}");
+        }
+    }
+}
+
+#[test]
 fn a_second_mapping_of_the_descriptor_is_the_same_memory() {
     let memory = ordinary(4096);
     let descriptor = memory.descriptor().unwrap().try_clone_to_owned().unwrap();

@@ -7,6 +7,25 @@ use crate::rdma::deliver;
 use ringside_bus::{DmaSpace, Instant};
 
 impl FunctionModel {
+    /// True if the cache may not hold all its queue pairs.
+    #[inline]
+    pub(crate) fn has_many_queue_pairs(&self) -> bool {
+        self.rdma.has_many()
+    }
+
+    /// Has the queue pair that was rung brought into the cache; see
+    /// [`crate::rdma::RdmaEngine::prefetch_rung`].
+    #[inline]
+    pub(crate) fn prefetch_rung(&self) -> Option<u32> {
+        self.rdma.prefetch_rung()
+    }
+
+    /// Has a queue pair that is about to receive brought into the cache.
+    #[inline]
+    pub(crate) fn prefetch_peer(&self, number: u32) {
+        self.rdma.prefetch_peer(number);
+    }
+
     /// The lower layers of the packet that the RDMA engine sends next, if another function may get
     /// it by [`FunctionModel::deliver_to`].
     #[inline]

@@ -91,6 +91,9 @@ impl FunctionModel {
     /// Performs the reset that another owner requested.
     #[inline]
     pub(super) fn reset_by_another(&mut self, now: Instant) -> bool {
+        if self.foreign_reset.is_none() {
+            return false;
+        }
         let Some(kind) = self.foreign_reset.take() else {
             return false;
         };

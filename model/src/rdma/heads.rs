@@ -2,7 +2,7 @@
 //! element whose doorbell was overwritten is found by its valid bit.
 
 use super::objects::queue_pair::QueuePair;
-use ringside_bus::Words;
+use ringside_bus::{Words, prefetch};
 use ringside_spec::verbs::SendHeader;
 use std::sync::atomic::Ordering;
 
@@ -24,18 +24,36 @@ impl Head {
             SendHeader(u64::from_le(word.load(Ordering::Acquire))).valid() == self.polarity
         })
     }
+
+    /// Has the header word brought into the cache.
+    #[inline(always)]
+    fn prefetch(&self) {
+        if let Some(word) = self.words.as_slice().get(self.index as usize) {
+            prefetch(word);
+        }
+    }
 }
 
 /// A queue pair that exists.
 struct Entry {
     number: u32,
+    /// The peer's queue pair, as far as known: a hint.
+    peer: u32,
     /// Unknown until the queue pair has rested since the last change of a mapping.
     head: Option<Head>,
 }
 
+/// No entry.
+const NOWHERE: u32 = u32::MAX;
+
+/// Queue pairs from which on the cache may not hold all of them.
+const MANY: usize = 256;
+
 /// All queue pairs of a function, in the order in which they were made.
 pub(super) struct Heads {
     entries: Vec<Entry>,
+    /// The entry of each queue pair, by number.
+    places: Vec<u32>,
     /// The entry that is read next.
     next: usize,
     /// The mappings that the heads were taken under.
@@ -46,6 +64,7 @@ impl Default for Heads {
     fn default() -> Self {
         Self {
             entries: Vec::with_capacity(64),
+            places: Vec::new(),
             next: 0,
             stamp: (u64::MAX, u64::MAX),
         }
@@ -54,24 +73,63 @@ impl Default for Heads {
 
 impl Heads {
     /// A queue pair was made.
-    pub(super) fn add(&mut self, qp: &mut QueuePair) {
-        qp.place = self.entries.len();
+    pub(super) fn add(&mut self, number: u32) {
+        if self.places.len() <= number as usize {
+            self.places.resize(number as usize + 1, NOWHERE);
+        }
+        self.set_place(number, self.entries.len());
         self.entries.push(Entry {
-            number: qp.number,
+            number,
+            peer: 0,
             head: None,
         });
     }
 
-    /// Removes a destroyed queue pair. Returns the queue pairs that moved up, with their new
-    /// places.
-    pub(super) fn remove(&mut self, number: u32) -> impl Iterator<Item = (u32, usize)> + '_ {
-        let found = self.entries.iter().position(|entry| entry.number == number);
-        let from = found.unwrap_or(self.entries.len());
-        if from < self.entries.len() {
-            self.entries.remove(from);
+    /// Removes a destroyed queue pair.
+    pub(super) fn remove(&mut self, number: u32) {
+        let Some(from) = self.place(number) else {
+            return;
+        };
+        self.entries.remove(from);
+        self.set_place(number, NOWHERE as usize);
+        for place in from..self.entries.len() {
+            if let Some(moved) = self.entries.get(place).map(|entry| entry.number) {
+                self.set_place(moved, place);
+            }
         }
-        let moved = self.entries.iter().enumerate().skip(from);
-        moved.map(|(place, entry)| (entry.number, place))
+    }
+
+    /// The entry of a queue pair.
+    #[inline(always)]
+    pub(super) fn place(&self, number: u32) -> Option<usize> {
+        let place = *self.places.get(number as usize)?;
+        (place != NOWHERE).then_some(place as usize)
+    }
+
+    fn set_place(&mut self, number: u32, place: usize) {
+        if let Some(known) = self.places.get_mut(number as usize) {
+            *known = place as u32;
+        }
+    }
+
+    /// True if the cache may not hold all queue pairs.
+    #[inline(always)]
+    pub(super) fn are_many(&self) -> bool {
+        self.count() >= MANY
+    }
+
+    /// Has the next element of a queue pair brought into the cache. Returns the number of its
+    /// peer's queue pair, 0 if unknown. `None` if there are so few that the cache holds all.
+    #[inline]
+    pub(super) fn prefetch(&self, number: u32) -> Option<u32> {
+        if !self.are_many() {
+            return None;
+        }
+        let entry = self.entries.get(self.place(number)?)?;
+        if let Some(head) = &entry.head {
+            head.prefetch();
+        }
+        Some(entry.peer)
     }
 
     /// Forgets heads that were taken under other mappings.
@@ -94,9 +152,11 @@ impl Heads {
     #[inline]
     pub(super) fn rest(&mut self, qp: &QueuePair) {
         let current = qp.is_resolved(self.stamp);
-        let Some(entry) = self.entries.get_mut(qp.place) else {
+        let place = self.place(qp.number);
+        let Some(entry) = place.and_then(|place| self.entries.get_mut(place)) else {
             return;
         };
+        entry.peer = qp.context.destination_qp;
         if !current {
             entry.head = None;
             return;
@@ -151,7 +211,24 @@ impl Heads {
                 return false;
             }
         }
+        self.prefetch_next(looks);
         true
+    }
+
+    /// Has the elements of the next `looks` looks brought into the cache.
+    #[inline(always)]
+    pub(super) fn prefetch_next(&self, looks: usize) {
+        if !self.are_many() {
+            return;
+        }
+        let next = self.entries.get(self.next..).unwrap_or_default();
+        for head in next
+            .iter()
+            .take(looks)
+            .filter_map(|entry| entry.head.as_ref())
+        {
+            head.prefetch();
+        }
     }
 
     /// The queue pair made so many before the one at `place`, if it may have work.
@@ -171,5 +248,38 @@ impl Heads {
             Some(head) if !head.is_valid() => None,
             _ => Some(entry.number),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_follow_the_queue_pairs_that_are_left() {
+        let mut heads = Heads::default();
+        for number in [9, 3, 70, 4] {
+            heads.add(number);
+        }
+        heads.remove(3);
+        heads.remove(5);
+        heads.add(5);
+        let places = [9, 3, 70, 4, 5, 1000].map(|number| heads.place(number));
+        assert_eq!(places, [Some(0), None, Some(1), Some(2), Some(3), None]);
+        // Unknown elements count as work.
+        assert_eq!(heads.look_before(0, 1), Some(5));
+        assert_eq!(heads.look_before(2, 1), Some(70));
+    }
+
+    #[test]
+    fn only_of_many_queue_pairs_one_is_brought_into_the_cache() {
+        let mut heads = Heads::default();
+        for number in 1..MANY as u32 {
+            heads.add(number);
+        }
+        assert_eq!(heads.prefetch(1), None);
+        heads.add(MANY as u32);
+        assert_eq!(heads.prefetch(1), Some(0));
+        assert_eq!(heads.prefetch(MANY as u32 + 1), None);
     }
 }

@@ -80,6 +80,17 @@ impl DoorbellPage {
         }
     }
 
+    /// The send doorbell that was rung since the last call of [`Self::take`].
+    #[inline(always)]
+    pub(super) fn rung_send(&self) -> Option<u32> {
+        let word = self
+            .words
+            .as_slice()
+            .get(SEND_WORD)?
+            .load(Ordering::Relaxed);
+        (word != NOT_RUNG.to_le()).then(|| DoorbellWord(u64::from_le(word)).value() as u32)
+    }
+
     /// True if a doorbell was rung since the last call of [`Self::take`].
     #[inline(always)]
     pub(super) fn is_rung(&self) -> bool {

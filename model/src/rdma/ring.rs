@@ -24,6 +24,9 @@ pub(super) struct Ring {
     /// the device's use of it
     direction: Direction,
     count: usize,
+    /// All of it, if it lies in one piece of memory.
+    whole: Option<Words>,
+    /// Else its pieces.
     chunks: Vec<Words>,
     chunk_words: usize,
     stamp: (u64, u64),
@@ -36,6 +39,7 @@ impl Ring {
             place,
             direction,
             count,
+            whole: None,
             chunks: Vec::new(),
             chunk_words: count.max(1),
             stamp: (u64::MAX, u64::MAX),
@@ -59,6 +63,7 @@ impl Ring {
 
     #[cold]
     fn resolve_anew(&mut self, hmc: &mut Hmc, memory: &DmaSpace) -> Result<(), HmcFault> {
+        self.whole = None;
         self.chunks.clear();
         self.stamp = (u64::MAX, u64::MAX);
         let bytes = self.count * 8;
@@ -74,7 +79,7 @@ impl Ring {
         };
         if let Some(words) = whole {
             self.chunk_words = self.count.max(1);
-            self.chunks.push(words);
+            self.whole = Some(words);
         } else {
             self.chunk_words = PAGE_WORDS;
             for page in 0..bytes.div_ceil(PAGE_BYTES) {
@@ -87,6 +92,9 @@ impl Ring {
                 let length = (bytes - page * PAGE_BYTES).min(PAGE_BYTES);
                 self.chunks.push(memory.view(at, length, direction)?);
             }
+            if self.chunks.len() == 1 {
+                self.whole = self.chunks.pop();
+            }
         }
         self.stamp = (memory.generation(), hmc.generation());
         Ok(())
@@ -95,7 +103,7 @@ impl Ring {
     /// First word of the piece of memory that holds word `index`; `None` outside the ring.
     #[inline]
     pub(super) fn chunk_start(&self, index: usize) -> Option<usize> {
-        if self.chunks.len() == 1 {
+        if self.whole.is_some() {
             return (index < self.count).then_some(0);
         }
         let chunk = index / self.chunk_words;
@@ -104,13 +112,16 @@ impl Ring {
 
     /// The piece of memory that begins with word `start`.
     pub(super) fn chunk(&self, start: usize) -> Option<Words> {
-        self.chunks.get(start / self.chunk_words).cloned()
+        match &self.whole {
+            Some(words) => Some(words.clone()),
+            None => self.chunks.get(start / self.chunk_words).cloned(),
+        }
     }
 
     #[inline(always)]
     fn word(&self, index: usize) -> Option<&std::sync::atomic::AtomicU64> {
-        if self.chunks.len() == 1 {
-            return self.chunks.first()?.as_slice().get(index);
+        if let Some(words) = &self.whole {
+            return words.as_slice().get(index);
         }
         let chunk = self.chunks.get(index / self.chunk_words)?;
         chunk.as_slice().get(index % self.chunk_words)
@@ -154,9 +165,9 @@ impl Ring {
     /// Four words that lie in one piece of memory: a piece of several holds a multiple of four.
     #[inline(always)]
     fn four(&self, index: usize) -> Option<&[std::sync::atomic::AtomicU64; 4]> {
-        let (chunk, at) = match self.chunks.len() {
-            1 => (self.chunks.first()?, index),
-            _ => {
+        let (chunk, at) = match &self.whole {
+            Some(words) => (words, index),
+            None => {
                 let chunk = self.chunks.get(index / self.chunk_words)?;
                 (chunk, index % self.chunk_words)
             }

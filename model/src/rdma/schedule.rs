@@ -102,9 +102,45 @@ impl RdmaEngine {
 
     /// A queue pair was made.
     pub(super) fn schedule_new(&mut self, number: u32) {
-        let found = self.queue_pairs.get_mut(number as usize);
-        if let Some(qp) = found.and_then(Option::as_deref_mut) {
-            self.schedule.heads.add(qp);
+        self.schedule.heads.add(number);
+    }
+
+    /// True if the cache may not hold all queue pairs.
+    #[inline]
+    pub(crate) fn has_many(&self) -> bool {
+        self.schedule.heads.are_many()
+    }
+
+    /// Has a queue pair whose doorbell was rung brought into the cache, before it is worked on.
+    /// Returns the number of its peer's queue pair, for which [`Self::prefetch_peer`] does the
+    /// same. `None` if there is none, or if the cache holds all of them anyway.
+    #[inline(always)]
+    pub(crate) fn prefetch_rung(&self) -> Option<u32> {
+        let number = SendDoorbell(self.page.as_ref()?.rung_send()?).qp_number();
+        let peer = self.schedule.heads.prefetch(number)?;
+        if let Some(Some(qp)) = self.queue_pairs.get(number as usize) {
+            qp.prefetch();
+        }
+        Some(peer)
+    }
+
+    /// Has the places that the next request of a queue pair takes brought into the cache, once the
+    /// queue pair itself is.
+    #[inline]
+    fn prefetch_places(&self, number: u32) {
+        if self.has_many()
+            && let Some(Some(qp)) = self.queue_pairs.get(number as usize)
+        {
+            qp.prefetch_places();
+        }
+    }
+
+    /// Has a queue pair that is about to receive brought into the cache, with its next element.
+    #[inline]
+    pub(crate) fn prefetch_peer(&self, number: u32) {
+        let _ = self.schedule.heads.prefetch(number);
+        if let Some(Some(qp)) = self.queue_pairs.get(number as usize) {
+            qp.prefetch();
         }
     }
 
@@ -114,12 +150,7 @@ impl RdmaEngine {
         schedule.ready.retain(|&other| other != number);
         schedule.told.retain(|&other| other != number);
         schedule.timed.retain(|&other| other != number);
-        for (moved, place) in schedule.heads.remove(number) {
-            let found = self.queue_pairs.get_mut(moved as usize);
-            if let Some(qp) = found.and_then(Option::as_deref_mut) {
-                qp.place = place;
-            }
-        }
+        schedule.heads.remove(number);
     }
 
     /// True if [`Self::step`] would find nothing to do.
@@ -249,6 +280,7 @@ impl RdmaEngine {
         };
         let rung = page.take();
         if let Some(value) = rung.send {
+            self.prefetch_places(SendDoorbell(value).qp_number());
             self.look_before(SendDoorbell(value).qp_number(), context);
             self.ring_send(value, context);
         }
@@ -269,6 +301,7 @@ impl RdmaEngine {
                 self.look_at(number, context);
             }
         }
+        self.schedule.heads.prefetch_next(LOOKS);
     }
 
     /// The same at queue pairs that were made just before the one that rang: those of one core are
@@ -282,7 +315,7 @@ impl RdmaEngine {
         if self.schedule.heads.count() <= LOOKS {
             return;
         }
-        let Some(place) = self.queue_pair(number).map(|qp| qp.place) else {
+        let Some(place) = self.schedule.heads.place(number) else {
             return;
         };
         for by in (1..LOOKS).rev() {

@@ -48,7 +48,16 @@ impl Switch {
         let [sender, receiver] = functions.get_disjoint_mut([from, port]).ok()?;
         let packets = sender.deliver_to(receiver, &path, world, most)?;
         self.counters.delivered += u64::from(packets);
+        if let Some(last) = self.last_ports.get_mut(from) {
+            *last = Some(port);
+        }
         Some((packets, port))
+    }
+
+    /// The function that got the last packets of function `from` without a frame.
+    #[inline]
+    pub(crate) fn last_port(&self, from: usize) -> Option<usize> {
+        *self.last_ports.get(from)?
     }
 
     /// Lets function `from` send a burst of frames of the host's network stack; true if it sent

@@ -137,6 +137,19 @@ const READ: Operation = Operation::Read {
 const IGNORED: fn(IgnoredResponse) -> ResponseOutcome = ResponseOutcome::Ignored;
 
 #[test]
+fn one_request_at_a_time_takes_one_place_of_the_ring() {
+    let mut timed = TimedRequester::new(&config());
+    for token in 0..20 {
+        timed.post(token, WRITE, 8);
+        assert_eq!(timed.sent(), [token]);
+        assert_eq!(timed.acknowledge(token), ResponseOutcome::Acknowledged);
+        assert_eq!(timed.completed(), [token]);
+    }
+    let slots = timed.requester.slots.iter();
+    assert_eq!(slots.filter(|slot| slot.packets > 0).count(), 1);
+}
+
+#[test]
 fn messages_are_cut_at_the_mtu_with_the_opcodes_of_their_places() {
     use Opcode as O;
     let write_immediate = Operation::WriteWithImmediate {

@@ -390,7 +390,7 @@ impl RdmaEngine {
         let Some(qp) = found.and_then(Option::as_deref) else {
             return Err(Self::no_queue_pair(context, number));
         };
-        let mut current = *qp.context;
+        let mut current = qp.context;
         if let Some(requester) = &qp.requester {
             let (next, unacknowledged) = requester.sequence_numbers();
             current.psn_next = next.value();
@@ -449,8 +449,8 @@ fn take_context(
     next: QueuePairState,
 ) -> Result<(), ContextFault> {
     let before = qp.state;
-    let kept = *qp.context;
-    *qp.context = *settings;
+    let kept = qp.context;
+    qp.context = *settings;
     // Addresses and completion queues are those of the creation.
     qp.context.sq_address = kept.sq_address;
     qp.context.rq_address = kept.rq_address;
@@ -458,6 +458,7 @@ fn take_context(
     qp.context.rq_size_code = kept.rq_size_code;
     qp.context.rq_wqe_size_code = kept.rq_wqe_size_code;
     qp.context.completion_context = kept.completion_context;
+    qp.take_path();
     if qp.kind != QueuePairType::RoceReliableConnected {
         return Ok(());
     }

@@ -5,7 +5,7 @@ use crate::packet::{Ipv4, Ipv6, MacAddress, Network, Path, Psn, QpNumber, UdpChe
 use crate::rdma::hmc::{Hmc, HmcFault};
 use crate::rdma::ring::{Place, Ring};
 use crate::roce::{PathMtu, Requester, RequesterConfig, Responder, ResponderConfig, WorkRequest};
-use ringside_bus::{Direction, DmaSpace, Instant, Iova};
+use ringside_bus::{Direction, DmaSpace, Instant, Iova, prefetch};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{QueuePairState, QueuePairType};
 use ringside_spec::rdma::fpm::ObjectType;
@@ -59,30 +59,13 @@ pub(in crate::rdma) struct SendFault {
     pub(in crate::rdma) index: u16,
 }
 
-/// A queue pair.
+/// A queue pair. Its fields are in the order of their use: what a short message needs comes first,
+/// so that it is in few cache lines; see [`QueuePair::prefetch`].
+#[repr(C, align(64))]
 pub(in crate::rdma) struct QueuePair {
     pub(in crate::rdma) number: u32,
     pub(in crate::rdma) kind: QueuePairType,
     pub(in crate::rdma) state: QueuePairState,
-    pub(in crate::rdma) context: Box<RoceQueuePairContext>,
-    pub(in crate::rdma) send_cq: u32,
-    pub(in crate::rdma) receive_cq: u32,
-    pub(in crate::rdma) send: WorkQueue,
-    pub(in crate::rdma) receive: WorkQueue,
-    /// Quanta of each receive element.
-    pub(in crate::rdma) receive_quanta: u32,
-    pub(in crate::rdma) shadow: Ring,
-    pub(in crate::rdma) shadow_address: u64,
-    pub(in crate::rdma) requester: Option<Requester>,
-    pub(in crate::rdma) responder: Option<Responder<u32>>,
-    /// Datagrams, and work in order with them, that have not left yet.
-    pub(in crate::rdma) datagrams: VecDeque<WorkRequest>,
-    pub(in crate::rdma) datagram_psn: Psn,
-    works: Box<[Work]>,
-    next_token: u32,
-    /// The receive element that was taken last: the one that a message is arriving in.
-    pub(in crate::rdma) open_receive: ElementWords,
-    pub(in crate::rdma) fault: Option<SendFault>,
     /// An error was raised; nothing moves until the queue pair is modified to ERROR.
     pub(in crate::rdma) stopped: bool,
     /// Closing or suspended: an event is due once the requests under way are done.
@@ -90,12 +73,8 @@ pub(in crate::rdma) struct QueuePair {
     pub(in crate::rdma) suspended: bool,
     /// It has bound windows of type 2, which go with it.
     pub(in crate::rdma) has_bound: bool,
-    /// The time from which the peer may be notified of congestion again.
-    pub(in crate::rdma) next_notification: Instant,
     /// The queue pair is in the list of those with work.
     pub(in crate::rdma) listed: bool,
-    /// Place among the function's queue pairs.
-    pub(in crate::rdma) place: usize,
     /// The tail was published since the queue pair rested last.
     pub(in crate::rdma) told: bool,
     /// Among the queue pairs that have a timer.
@@ -105,7 +84,30 @@ pub(in crate::rdma) struct QueuePair {
     pub(in crate::rdma) more: bool,
     /// The send queue's tail in the shadow area.
     pub(in crate::rdma) told_tail: u32,
+    pub(in crate::rdma) send_cq: u32,
+    next_token: u32,
     stamp: (u64, u64),
+    /// The lower layers of its packets by its context, without the peer's MAC address.
+    path: Path,
+    works: Box<[Work]>,
+    pub(in crate::rdma) fault: Option<SendFault>,
+    pub(in crate::rdma) send: WorkQueue,
+    pub(in crate::rdma) shadow: Ring,
+    pub(in crate::rdma) requester: Option<Requester>,
+    pub(in crate::rdma) responder: Option<Responder<u32>>,
+    pub(in crate::rdma) context: RoceQueuePairContext,
+    /// Datagrams, and work in order with them, that have not left yet.
+    pub(in crate::rdma) datagrams: VecDeque<WorkRequest>,
+    pub(in crate::rdma) datagram_psn: Psn,
+    pub(in crate::rdma) receive_cq: u32,
+    pub(in crate::rdma) receive: WorkQueue,
+    /// Quanta of each receive element.
+    pub(in crate::rdma) receive_quanta: u32,
+    pub(in crate::rdma) shadow_address: u64,
+    /// The time from which the peer may be notified of congestion again.
+    pub(in crate::rdma) next_notification: Instant,
+    /// The receive element that was taken last: the one that a message is arriving in.
+    pub(in crate::rdma) open_receive: ElementWords,
 }
 
 /// The wait that a sender without a receive request is asked for: code 20, 10.24 ms. The source of
@@ -140,6 +142,7 @@ impl QueuePair {
         let send_quanta = size("send", context.sq_size_code)?;
         let receive_quanta = size("receive", context.rq_size_code)?;
         let in_flight = (send_quanta as usize).min(REQUESTS_IN_FLIGHT);
+        let path = path_of(&context);
         Ok(Self {
             number,
             kind,
@@ -169,14 +172,29 @@ impl QueuePair {
             has_bound: false,
             next_notification: Instant(0),
             listed: false,
-            place: usize::MAX,
             told: false,
             timed: false,
             more: false,
             told_tail: u32::MAX,
             stamp: (u64::MAX, u64::MAX),
-            context: Box::new(context),
+            context,
+            path,
         })
+    }
+
+    /// Has the part that a message needs brought into the cache.
+    #[inline]
+    pub(in crate::rdma) fn prefetch(&self) {
+        prefetch(self);
+    }
+
+    /// Has the places that the next request takes brought into the cache.
+    #[inline]
+    pub(in crate::rdma) fn prefetch_places(&self) {
+        if let (Some(requester), Some(first)) = (&self.requester, self.works.first()) {
+            prefetch(first);
+            prefetch(requester.next_place());
+        }
     }
 
     /// Keeps a context in the host memory cache.
@@ -366,6 +384,10 @@ impl QueuePair {
     /// Remembers an element under a token.
     #[inline]
     pub(in crate::rdma) fn remember(&mut self, work: Work) -> u32 {
+        // As the requester does with its places: see `Requester::post`.
+        if self.requester.as_ref().is_some_and(Requester::is_empty) {
+            self.next_token = 0;
+        }
         let token = self.next_token;
         self.next_token = token.wrapping_add(1);
         let mask = self.works.len().wrapping_sub(1);
@@ -418,33 +440,15 @@ impl QueuePair {
     /// The lower layers of its packets, towards the peer's MAC address.
     #[inline]
     pub(in crate::rdma) fn path(&self, destination: [u8; 6]) -> Path {
-        let context = &self.context;
-        let network = if context.ipv4 {
-            Network::V4(Ipv4 {
-                source: Ipv4Addr::from_bits(context.local_ip as u32),
-                destination: Ipv4Addr::from_bits(context.destination_ip as u32),
-                type_of_service: context.tos,
-                time_to_live: context.ttl,
-                identification: 0,
-                do_not_fragment: true,
-            })
-        } else {
-            Network::V6(Ipv6 {
-                source: Ipv6Addr::from_bits(context.local_ip),
-                destination: Ipv6Addr::from_bits(context.destination_ip),
-                traffic_class: context.tos,
-                flow_label: context.flow_label,
-                hop_limit: context.ttl,
-            })
-        };
         Path {
             destination: MacAddress(destination),
-            source: MacAddress(context.source_mac),
-            vlan: context.insert_vlan.then_some(context.vlan_tag),
-            network,
-            source_port: context.source_port,
-            udp_checksum: UdpChecksum::Absent,
+            ..self.path
         }
+    }
+
+    /// Takes the addresses of a changed context over.
+    pub(in crate::rdma) fn take_path(&mut self) {
+        self.path = path_of(&self.context);
     }
 
     /// True if a packet comes from the peer that it is connected to.
@@ -458,5 +462,35 @@ impl QueuePair {
                 !self.context.ipv4 && ip.source.to_bits() == self.context.destination_ip
             }
         }
+    }
+}
+
+/// The lower layers of packets by a context, without the peer's MAC address.
+fn path_of(context: &RoceQueuePairContext) -> Path {
+    let network = if context.ipv4 {
+        Network::V4(Ipv4 {
+            source: Ipv4Addr::from_bits(context.local_ip as u32),
+            destination: Ipv4Addr::from_bits(context.destination_ip as u32),
+            type_of_service: context.tos,
+            time_to_live: context.ttl,
+            identification: 0,
+            do_not_fragment: true,
+        })
+    } else {
+        Network::V6(Ipv6 {
+            source: Ipv6Addr::from_bits(context.local_ip),
+            destination: Ipv6Addr::from_bits(context.destination_ip),
+            traffic_class: context.tos,
+            flow_label: context.flow_label,
+            hop_limit: context.ttl,
+        })
+    };
+    Path {
+        destination: MacAddress([0; 6]),
+        source: MacAddress(context.source_mac),
+        vlan: context.insert_vlan.then_some(context.vlan_tag),
+        network,
+        source_port: context.source_port,
+        udp_checksum: UdpChecksum::Absent,
     }
 }

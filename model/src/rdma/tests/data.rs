@@ -1,4 +1,5 @@
 use super::rig::{ALL, BASE, CQ_CONTEXT, Cq, DOMAIN, QUANTA, Qp, Rig};
+use crate::rdma::objects::queue_pair::Work;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::*;
 use ringside_spec::rdma::registers as reg;
@@ -28,6 +29,7 @@ fn packets_over_either_network_carry_no_udp_checksum() {
         let path = rig.with(0, |engine, _| {
             let qp = engine.queue_pairs[3].as_mut().expect("connected");
             qp.context.ipv4 = ipv4;
+            qp.take_path();
             qp.path([2; 6])
         });
         assert_eq!(matches!(path.network, Network::V4(_)), ipv4);
@@ -317,6 +319,22 @@ fn the_device_says_where_it_stopped_looking() {
         assert_eq!(tail, u64::from(round % QUANTA));
     }
     rig.assert_no_breach();
+}
+
+#[test]
+fn a_queue_pair_with_one_request_at_a_time_keeps_it_in_one_place() {
+    let mut rig = Rig::new();
+    let (qps, _) = rig.pair();
+    let number = qps[0].number as usize;
+    let qp = rig.sides[0].engine.queue_pairs[number].as_mut().unwrap();
+    for index in 0..3 {
+        let work = Work {
+            index,
+            ..Work::default()
+        };
+        assert_eq!(qp.remember(work), 0);
+        assert_eq!(qp.work(0).index, index);
+    }
 }
 
 #[test]
