@@ -25,9 +25,13 @@ struct Address {
     loopback: bool,
 }
 
+/// So few addresses are compared one after the other.
+const FEW: usize = 8;
+
 /// See the module. Built when rules change, consulted for each frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReceiveFilter {
+    /// in order
     addresses: Vec<Address>,
     unicast: Option<bool>,
     multicast: Option<bool>,
@@ -38,17 +42,19 @@ pub(crate) struct ReceiveFilter {
 impl ReceiveFilter {
     /// Frames to `address` get in, of the function itself only with `loopback`.
     pub(crate) fn add_address(&mut self, address: MacAddress, rdma: bool, loopback: bool) {
-        let mut all = self.addresses.iter_mut();
-        match all.find(|known| known.address == address) {
-            Some(known) => {
-                known.rdma |= rdma;
-                known.loopback |= loopback;
+        let new = Address {
+            address,
+            rdma,
+            loopback,
+        };
+        match self.search(address) {
+            Ok(place) => {
+                if let Some(known) = self.addresses.get_mut(place) {
+                    known.rdma |= rdma;
+                    known.loopback |= loopback;
+                }
             }
-            None => self.addresses.push(Address {
-                address,
-                rdma,
-                loopback,
-            }),
+            Err(place) => self.addresses.insert(place, new),
         }
     }
 
@@ -81,7 +87,15 @@ impl ReceiveFilter {
 
     #[inline]
     fn rule(&self, address: MacAddress) -> Option<&Address> {
-        self.addresses.iter().find(|known| known.address == address)
+        if self.addresses.len() <= FEW {
+            return self.addresses.iter().find(|known| known.address == address);
+        }
+        self.addresses.get(self.search(address).ok()?)
+    }
+
+    fn search(&self, address: MacAddress) -> Result<usize, usize> {
+        let key = |known: &Address| known.address.0;
+        self.addresses.binary_search_by_key(&address.0, key)
     }
 
     /// True if a rule names the address, that of a single station, and lets packets loop back to

@@ -12,8 +12,8 @@ use ringside_spec::lan::admin::switch::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rules that fit: more than one for each VLAN of several VSIs. The number is the model's choice.
-const MAX_RULES: u16 = 32768;
+/// Rules that fit: two for each VLAN. The number is the model's choice.
+const MAX_RULES: u16 = 8192;
 
 /// One lookup rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +53,10 @@ impl ListKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rules {
     rules: BTreeMap<u16, Rule>,
+    /// the rules of each recipe and header
+    alike: BTreeMap<(u16, [u8; LOOKUP_HEADER_BYTES]), Vec<u16>>,
+    /// no number below it is free
+    least_free: u16,
     /// by kind and number: each kind counts its lists by itself
     lists: BTreeMap<(ListKind, u16), BTreeSet<u16>>,
     /// an answer of the firmware was lost or garbled: the driver cannot know which rules exist
@@ -62,6 +66,8 @@ pub(super) struct Rules {
 impl Rules {
     pub(super) fn clear(&mut self) {
         self.rules.clear();
+        self.alike.clear();
+        self.least_free = 0;
         self.lists.clear();
         self.answer_is_lost = false;
     }
@@ -163,7 +169,7 @@ impl Rules {
             match RuleType::from_code(header.kind.get()) {
                 RuleType::LookupReceive | RuleType::LookupTransmit => {
                     let rule: LookupRule = command.item(at)?;
-                    if rules.rules.remove(&rule.index.get()).is_none() {
+                    if !rules.remove_lookup(rule.index.get()) {
                         if rules.answer_is_lost {
                             return Err(ReturnCode::NoEntry);
                         }
@@ -245,8 +251,10 @@ impl Rules {
         }
         let header: [u8; LOOKUP_HEADER_BYTES] = command.item(at + LookupRule::SIZE)?;
         self.check_new(&new, header, context)?;
-        let free = (1..MAX_RULES).find(|index| !self.rules.contains_key(index));
-        let index = free.ok_or(ReturnCode::NoSpace)?;
+        let mut free = self.least_free.max(1)..MAX_RULES;
+        let index = free.find(|index| !self.rules.contains_key(index));
+        let index = index.ok_or(ReturnCode::NoSpace)?;
+        self.least_free = index;
         let rule = Rule {
             index,
             kind: new.header.kind.get(),
@@ -255,6 +263,8 @@ impl Rules {
             action: action.0,
             header,
         };
+        let alike = self.alike.entry((rule.recipe, header)).or_default();
+        alike.push(index);
         self.rules.insert(index, rule);
         command.put(
             at,
@@ -266,6 +276,22 @@ impl Rules {
         Ok(LookupRule::SIZE + bytes)
     }
 
+    /// Removes a rule; false if there is none of that number.
+    fn remove_lookup(&mut self, index: u16) -> bool {
+        let Some(rule) = self.rules.remove(&index) else {
+            return false;
+        };
+        self.least_free = self.least_free.min(index);
+        let key = (rule.recipe, rule.header);
+        if let Some(alike) = self.alike.get_mut(&key) {
+            alike.retain(|other| *other != index);
+            if alike.is_empty() {
+                self.alike.remove(&key);
+            }
+        }
+        true
+    }
+
     /// Refuses a rule for the packets of another one.
     fn check_new(
         &self,
@@ -273,8 +299,9 @@ impl Rules {
         header: [u8; LOOKUP_HEADER_BYTES],
         context: &mut Context<'_>,
     ) -> Result<(), ReturnCode> {
-        let looks_up = |rule: &&Rule| rule.recipe == new.recipe.get() && rule.header == header;
-        let others = || self.rules.values().filter(looks_up);
+        let alike = self.alike.get(&(new.recipe.get(), header));
+        let alike = alike.map_or(&[][..], Vec::as_slice);
+        let others = || alike.iter().filter_map(|index| self.rules.get(index));
         if others().any(|rule| rule.source == new.source.get()) {
             return Err(ReturnCode::Exists);
         }
@@ -339,20 +366,15 @@ impl Rules {
                 continue;
             }
             let number = action.vsi() as u16;
-            let single = BTreeSet::from([number]);
-            let none = BTreeSet::new();
-            let targets = if action.is_list() {
-                self.lists
-                    .get(&(ListKind::Replication, number))
-                    .unwrap_or(&none)
+            let rdma = if action.is_list() {
+                let members = self.lists.get(&(ListKind::Replication, number));
+                let mut members = members.into_iter().flatten();
+                let exist = members.clone().any(|vsi| vsis.exists(*vsi));
+                exist.then(|| members.any(|vsi| vsis.exists(*vsi) && vsis.lets_rdma_in(*vsi)))
             } else {
-                &single
+                vsis.exists(number).then(|| vsis.lets_rdma_in(number))
             };
-            let mut targets = targets.iter().filter(|vsi| vsis.exists(**vsi)).peekable();
-            if targets.peek().is_none() {
-                continue;
-            }
-            let rdma = targets.any(|vsi| vsis.lets_rdma_in(*vsi));
+            let Some(rdma) = rdma else { continue };
             let [a, b, c, d, e, f, ..] = rule.header;
             let address = MacAddress([a, b, c, d, e, f]);
             match rule.recipe {
