@@ -7,6 +7,7 @@ use ringside_pmd::lan::port::{
     FlowKind, FlowMatch, FlowRule, FlowTarget, HashField, RuleKind, Vsi,
 };
 use ringside_spec::lan::admin::Opcode;
+use std::sync::Barrier;
 
 const ROUNDS: usize = 150;
 const ENDS: [&[HashField]; 2] = [&[HashField::SourcePort], &[HashField::DestinationPort]];
@@ -37,13 +38,20 @@ fn change_fields(vsi: &Vsi, kind: FlowKind, round: usize) {
         .unwrap_or_else(|error| panic!("round {round}: {error}"));
 }
 
-/// Runs both on threads of their own, `ROUNDS` times each.
+/// Runs both at the same time, on threads of their own, in each of `ROUNDS` rounds.
 fn together(rig: &Rig, one: impl Fn(&Vsi, usize) + Sync, other: impl Fn(&Vsi, usize) + Sync) {
     let port = &*rig.b.open.port;
-    std::thread::scope(|scope| {
-        scope.spawn(|| (0..ROUNDS).for_each(|round| one(port, round)));
-        scope.spawn(|| (0..ROUNDS).for_each(|round| other(port, round)));
-    });
+    for round in 0..ROUNDS {
+        let both_are_there = Barrier::new(2);
+        let begin = |call: &dyn Fn(&Vsi, usize)| {
+            both_are_there.wait();
+            call(port, round);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| begin(&one));
+            scope.spawn(|| begin(&other));
+        });
+    }
 }
 
 #[test]
