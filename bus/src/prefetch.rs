@@ -11,18 +11,23 @@ const MOST_LINES: usize = 24;
 /// effect on results. Of a value of more than 1,536 bytes only the first are brought in.
 #[inline(always)]
 pub fn prefetch<T>(value: &T) {
+    let first = std::ptr::from_ref(value).cast::<u8>();
+    for line in 0..size_of::<T>().div_ceil(LINE).min(MOST_LINES) {
+        prefetch_line(first.wrapping_add(line * LINE));
+    }
+}
+
+/// The same for the cache line of an address, which need not be that of a value.
+#[inline(always)]
+pub(crate) fn prefetch_line(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let first = std::ptr::from_ref(value).cast::<i8>();
-        for line in 0..size_of::<T>().div_ceil(LINE).min(MOST_LINES) {
-            let place = first.wrapping_add(line * LINE);
-            // SAFETY: a prefetch reads nothing as far as the program can tell, at any address.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(place);
-            }
+        // SAFETY: a prefetch reads nothing as far as the program can tell, at any address.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(place.cast());
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
+    let _ = place;
 }

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)] // reads and writes places without a bounds check
 
 use crate::memory::{Memory, Words};
+use crate::prefetch::prefetch_line;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::ptr::NonNull;
@@ -486,19 +487,12 @@ impl<B> PostRing<B> {
     /// Prefetches the next place and its record; a hint without effect on results.
     #[inline(always)]
     pub fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let next = self.next;
-            let place = self.places.as_ptr();
-            let place = place.wrapping_byte_add(next * PLACE_TO_RECORD);
-            let record = self.records.as_ptr().wrapping_byte_add(next);
-            // SAFETY: a prefetch reads nothing as far as the program can tell, at any address.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(place.cast());
-                _mm_prefetch::<_MM_HINT_T0>(record.cast());
-            }
-        }
+        let next = self.next;
+        let place = self.places.as_ptr();
+        let place = place.wrapping_byte_add(next * PLACE_TO_RECORD);
+        let record = self.records.as_ptr().wrapping_byte_add(next);
+        prefetch_line(place.cast::<u8>());
+        prefetch_line(record.cast::<u8>());
     }
 
     /// Takes `count` places from the cursor on; `None` if the limit is closer.

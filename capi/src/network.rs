@@ -56,14 +56,9 @@ impl Network {
         drop(thread);
     }
 
-    /// True if the stack resolves nothing more: its thread or its queues have ended. Does not wait
-    /// for a neighbour: no host has the address.
+    /// True if the stack resolves nothing more: its thread or its queues have ended.
     pub(crate) fn has_ended(&self) -> bool {
-        let unspecified = IpAddr::from([0, 0, 0, 0]);
-        matches!(
-            self.resolver.lookup(unspecified, &self.clock),
-            Err(ResolveError::OutOfService | ResolveError::Ended)
-        )
+        self.resolver.has_ended(&self.clock)
     }
 
     /// The way to a peer; asks by ARP or neighbour discovery, and waits for the answer, 3 s at

@@ -139,6 +139,8 @@ impl Service {
                 self.idle = (0..SENDS).collect();
                 self.post_receives();
             }
+            // The failure of the device itself: its recovery makes another one.
+            Err(RdmaError::DeviceFailed { .. }) => {}
             Err(error) => {
                 let is_kept = matches!(error, RdmaError::FixedInUse { .. });
                 self.is_lost = self.pair.is_none() && is_kept;

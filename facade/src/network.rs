@@ -77,14 +77,9 @@ impl Network {
         }
     }
 
-    /// True if the stack resolves nothing more: its thread or its queues have ended. Does not wait
-    /// for a neighbour: no host has the address.
+    /// True if the stack resolves nothing more: its thread or its queues have ended.
     pub(crate) fn has_ended(&self) -> bool {
-        let unspecified = IpAddr::from([0, 0, 0, 0]);
-        matches!(
-            self.thread.resolver().lookup(unspecified, &self.clock),
-            Err(ResolveError::OutOfService | ResolveError::Ended)
-        )
+        self.thread.resolver().has_ended(&self.clock)
     }
 
     /// Returns a lookup of next hops for the connection manager. It works from any thread while

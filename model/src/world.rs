@@ -54,7 +54,7 @@ pub struct World {
     /// `spaces[n]` is the memory that function `n` can reach.
     spaces: Vec<DmaSpace>,
     switch: Switch,
-    /// A function had more queue pairs after the last request than the cache may hold.
+    /// A function has had more queue pairs than the cache may hold.
     has_many: bool,
 }
 
@@ -89,9 +89,8 @@ impl World {
             return Reply::Refused(format!("the model has no function {index}"));
         };
         let reply = function.handle(request, space, self.now);
+        self.has_many |= function.has_many_queue_pairs();
         self.deliver_sent(index);
-        let mut functions = self.functions.iter();
-        self.has_many = functions.any(FunctionModel::has_many_queue_pairs);
         reply
     }
 

@@ -190,4 +190,17 @@ impl Resolver {
         let found = self.with(move |stack| stack.lookup(address, on_its_thread.now()));
         found.map_err(|_| ResolveError::Ended)?
     }
+
+    /// True if the stack resolves nothing more: its thread or its queues have ended. Does not wait
+    /// for a neighbour: no host has the address that it looks up.
+    ///
+    /// Control path.
+    #[must_use]
+    pub fn has_ended(&self, clock: &Arc<dyn Clock>) -> bool {
+        let unspecified = IpAddr::from([0, 0, 0, 0]);
+        matches!(
+            self.lookup(unspecified, clock),
+            Err(ResolveError::OutOfService | ResolveError::Ended)
+        )
+    }
 }

@@ -31,7 +31,7 @@ const NO_FLOW_CONTROL: [u8; 2] = [0x08, 0];
 /// The LLDP agent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Agent {
-    /// What a driver has last asked of it; without that it runs if the fault says so.
+    /// The last request of a driver, true to run; without one it runs if the fault says so.
     asked: Option<bool>,
     /// That is valid after a reset of the firmware, too.
     persists: bool,

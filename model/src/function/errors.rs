@@ -91,12 +91,10 @@ impl FunctionModel {
     /// Performs the reset that another owner requested.
     #[inline]
     pub(super) fn reset_by_another(&mut self, now: Instant) -> bool {
-        if self.foreign_reset.is_none() {
-            return false;
-        }
-        let Some(kind) = self.foreign_reset.take() else {
+        let Some(kind) = self.foreign_reset else {
             return false;
         };
+        self.foreign_reset = None;
         let package = self.firmware.package();
         self.begin_reset(kind, now);
         // An owner that resets a shared card downloads its package again.

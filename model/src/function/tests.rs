@@ -336,7 +336,7 @@ fn a_software_trigger_is_a_cause_of_the_vector_of_other_causes_only() {
 }
 
 /// Source: ice `ice_main.c`, `ice_misc_intr` and `ice_do_reset`: after a reset of more than the
-/// function a driver rebuilds when it gets this interrupt, whoever triggered the reset.
+/// function a driver rebuilds when it gets this interrupt, whether it triggered the reset or not.
 #[test]
 fn a_reset_of_the_device_announces_itself_to_the_vector_that_the_driver_has_set_up() {
     for by_another in [true, false] {

@@ -154,7 +154,7 @@ fn switch_link_off(world: &Stepped) {
 }
 
 #[test]
-fn a_phy_that_is_busy_is_a_warning_and_is_configured_when_the_module_is_there() {
+fn a_phy_that_is_busy_is_a_warning_and_a_module_brings_the_link() {
     let world = world();
     switch_link_off(&world);
     let before = snapshot(&world);
@@ -178,7 +178,7 @@ fn a_phy_that_is_busy_is_a_warning_and_is_configured_when_the_module_is_there() 
 }
 
 #[test]
-fn a_module_that_comes_in_service_is_configured_and_one_that_is_gone_is_no_failure() {
+fn a_module_that_comes_in_service_brings_its_link_and_one_that_is_gone_is_no_failure() {
     for goes in [false, true] {
         let world = world();
         switch_link_off(&world);
