@@ -162,6 +162,7 @@ impl FunctionModel {
 
     /// Performs one request.
     pub fn handle(&mut self, request: Request, space: &mut DmaSpace, now: Instant) -> Reply {
+        debug_assert!(!self.lan.holds(), "received frames were not written back");
         let request = match self.answer_of_the_dead(request) {
             Ok(reply) => return reply,
             Err(request) => request,
@@ -346,9 +347,12 @@ impl FunctionModel {
         worked
     }
 
-    /// Raises the interrupts of the causes that wait.
+    /// Raises the interrupts of the causes that wait, once what they tell of is in memory.
     #[inline]
     pub(crate) fn deliver_causes(&mut self) {
+        if self.lan.holds() {
+            self.lan.write_back();
+        }
         let causes = &self.causes;
         let raised = causes.asynchronous_event | causes.admin_event | (causes.other != 0);
         let queues = !causes.completion_event_queues.is_empty() || !causes.queues.is_empty();

@@ -35,7 +35,7 @@ use flow_director::FlowDirector;
 use frame::{Headers, Spares};
 use headers::{ETHERNET_BYTES, Parsed};
 use numbered::Numbered;
-use receive::{Arrival, NotTaken, ReceiveQueue};
+use receive::{Arrival, NotTaken, ReceiveQueue, Receivers};
 use ringside_spec::lan::receive::ReceiveContext;
 use ringside_spec::lan::registers::queues::DescriptorProfile;
 use ringside_spec::lan::transmit::TransmitContext;
@@ -60,7 +60,7 @@ pub(crate) struct LanEngine {
     transmit: Numbered<TransmitQueue>,
     /// Queues whose doorbell rang and whose descriptors have not been read since, in order.
     ready: VecDeque<u16>,
-    receive: Numbered<ReceiveQueue>,
+    receive: Receivers,
     /// Frames on their way to the wire.
     outgoing: VecDeque<Box<SentFrame>>,
     answers: Answers,
@@ -111,7 +111,8 @@ impl LanEngine {
         let others = self.tables.vsis.iter().filter(|vsi| vsi.number != number);
         // A class has a power of two queues: the last of them may be another VSI's.
         let others: Vec<u16> = others.flat_map(queues).collect();
-        let enabled = |queue: &&u16| self.receive.contains(**queue) && !others.contains(queue);
+        let enabled =
+            |queue: &&u16| self.receive.queues.contains(**queue) && !others.contains(queue);
         if let Some(queue) = own.iter().find(enabled) {
             ledger.breach("VSI freed while its receive queues are enabled", || {
                 format!("VSI {number}, queue {queue}")
@@ -186,22 +187,22 @@ impl LanEngine {
             return;
         }
         let queue = ReceiveQueue::new(number, queue, layout, tail, context);
-        self.receive.insert(number as u16, queue);
+        self.receive.queues.insert(number as u16, queue);
     }
 
     /// A receive queue is disabled.
     pub(crate) fn disable_receive(&mut self, number: u32) {
-        self.receive.remove(number as u16);
+        self.receive.queues.remove(number as u16);
     }
 
     /// True while a receive queue is enabled.
     pub(crate) fn receives(&self, number: u32) -> bool {
-        self.receive.contains(number as u16)
+        self.receive.queues.contains(number as u16)
     }
 
     /// The tail of a receive queue was written; nothing happens before it is enabled.
     pub(crate) fn receive_tail(&mut self, number: u32, tail: u32, context: &mut Context<'_>) {
-        if let Some(queue) = self.receive.get_mut(number as u16) {
+        if let Some(queue) = self.receive.queues.get_mut(number as u16) {
             queue.set_tail(tail, context);
         }
     }
@@ -309,7 +310,7 @@ impl LanEngine {
             .program(programming, sender, frame, tables, context);
         let Some(status) = status else { return };
         let number = sender.queues.get(usize::from(sender.report_queue));
-        let queue = number.and_then(|number| self.receive.get_mut(*number));
+        let queue = number.and_then(|number| self.receive.queues.get_mut(*number));
         let written = queue.is_some_and(|queue| queue.report(status, context.memory));
         match (written, number) {
             (true, Some(number)) => context.causes.raise_queue(QueueCause::Receive(*number)),
@@ -501,8 +502,8 @@ impl LanEngine {
             sender,
             stamp,
         };
-        let taken = match queue.and_then(|queue| self.receive.get_mut(queue)) {
-            Some(queue) => queue.deliver(&arrival, context.memory),
+        let taken = match queue {
+            Some(queue) => self.receive.deliver(queue, &arrival, context.memory),
             None => Err(NotTaken::NoDescriptors),
         };
         match (taken, queue) {

@@ -130,7 +130,9 @@ impl LanAlone {
             faults: &[],
             causes: &mut self.causes,
         };
-        work(&mut self.engine, &mut context)
+        let result = work(&mut self.engine, &mut context);
+        self.engine.write_back();
+        result
     }
 
     /// Enables the receive queue with the values of its registers.

@@ -1,5 +1,7 @@
 //! Receive queues: from a frame to buffers and descriptors.
 
+use self::held::Held;
+pub(super) use self::held::Receivers;
 use super::CHECK_BYTES;
 use super::frame::Headers;
 use super::headers::{TAG_AT, TAG_BYTES};
@@ -16,6 +18,7 @@ use ringside_spec::lan::receive::{
 };
 use ringside_spec::lan::registers::queues::DescriptorProfile;
 
+mod held;
 mod legacy;
 
 /// Flow id of frames to which no filter gave one.
@@ -39,6 +42,8 @@ pub(super) struct ReceiveQueue {
     ring: Ring<DESCRIPTOR_WORDS>,
     head: u16,
     tail: u16,
+    /// Descriptors before `head` that are not written back yet.
+    held: Held,
     /// Parts of a frame, put together.
     whole: Vec<u8>,
 }
@@ -104,6 +109,7 @@ impl ReceiveQueue {
             head,
             tail: head,
             ring: Ring::new(Iova(queue.base_in_128_bytes << 7), length),
+            held: Held::new(),
             whole: Vec::new(),
             context: queue,
             profile: layout.profile() as u8,
@@ -168,6 +174,7 @@ impl ReceiveQueue {
         if count > usize::from(self.free()) {
             return Err(NotTaken::NoDescriptors);
         }
+        self.write_back_held();
         self.ring.resolve(memory);
         self.whole.clear();
         for part in parts {
@@ -184,8 +191,8 @@ impl ReceiveQueue {
             && self.head != self.tail
     }
 
-    /// Puts `bytes` into one buffer. False, and nothing has happened, if ring and buffer do not lie
-    /// in one mapping each.
+    /// Puts `bytes` into one buffer; its descriptor is held. False, and nothing has happened, if
+    /// ring and buffer do not lie in one mapping each.
     #[inline]
     fn deliver_plainly(
         &mut self,
@@ -203,8 +210,7 @@ impl ReceiveQueue {
             return false;
         }
         let written = self.describe(arrival, tag, bytes.len(), true);
-        write_back(written, &descriptor);
-        self.head = self.after(self.head);
+        self.hold(written);
         true
     }
 
@@ -241,6 +247,7 @@ impl ReceiveQueue {
         if self.free() == 0 {
             return false;
         }
+        self.write_back_held();
         self.ring.resolve(memory);
         let Ok(descriptor) = self.ring.descriptor(self.head, memory) else {
             return false;

@@ -169,7 +169,9 @@ impl Rig {
             faults: &[],
             causes: &mut self.causes,
         };
-        work(&mut self.engine, &mut context)
+        let result = work(&mut self.engine, &mut context);
+        self.engine.write_back();
+        result
     }
 
     /// Hands over the tables, and the transmit queue under a serial number.
@@ -309,6 +311,29 @@ impl Rig {
 
     pub(super) fn receive(&mut self, frame: &[u8]) -> bool {
         self.with(|engine, context| engine.receive(frame, context))
+    }
+
+    /// Frames from the wire, in one burst: descriptors are written back after the last one.
+    pub(super) fn receive_burst(&mut self, frames: &[Vec<u8>]) {
+        self.with(|engine, context| {
+            for frame in frames {
+                assert!(engine.receive(frame, context));
+            }
+        });
+    }
+
+    /// Frames from the wire; the burst goes on.
+    pub(super) fn begin_burst(&mut self, frames: &[Vec<u8>]) {
+        let mut context = Context {
+            now: self.now,
+            memory: &self.space,
+            ledger: &mut self.ledger,
+            faults: &[],
+            causes: &mut self.causes,
+        };
+        for frame in frames {
+            assert!(self.engine.receive(frame, &mut context));
+        }
     }
 
     /// A receive descriptor that was written back, and the bytes in its buffer.
