@@ -115,8 +115,8 @@ fn end(connection: &mut Connection) -> End {
     connection.end().expect("a reason")
 }
 
-/// The command that changes the state of a queue pair.
-const MODIFY_QUEUE_PAIR: u8 = 1;
+/// The command that destroys a queue pair.
+const DESTROY_QUEUE_PAIR: u8 = 2;
 /// Source of an event: a send queue.
 const SEND_QUEUE: u8 = 5;
 
@@ -207,9 +207,9 @@ fn queue_pair_1_that_has_failed_alone_is_made_again() {
     assert_eq!(end(&mut theirs), End::Disconnected);
 }
 
-/// Queue pair 1 of a function fails, and the commands that would let the device go of it as well.
+/// Queue pair 1 of a function fails, and so does the command that would let the device go of it.
 fn fail_queue_pair_1(world: &mut World, function: usize) {
-    let (opcode, major, minor) = (MODIFY_QUEUE_PAIR, 1, 1);
+    let (opcode, major, minor) = (DESTROY_QUEUE_PAIR, 1, 1);
     let fails = Fault::ControlCommandFails {
         opcode,
         major,
