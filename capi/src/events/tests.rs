@@ -1,7 +1,7 @@
 use crate::abi::{
     event, ibv_ah, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid,
-    ibv_gid_entry, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_send_wr, ibv_wc, kind, mask, request,
-    send_flags, state,
+    ibv_gid_entry, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_wc, kind,
+    mask, request, send_flags, state,
 };
 use crate::address::{ibv_create_ah, ibv_destroy_ah};
 use crate::cm::abi::{rdma_cm_id, rdma_event_channel};
@@ -23,7 +23,7 @@ use crate::gid::gid_of;
 use crate::memory::{ibv_alloc_pd, ibv_dealloc_pd};
 use crate::modify::ibv_modify_qp;
 use crate::open::{ibv_close_device, ibv_get_device_list, ibv_open_device, port};
-use crate::post::post_send;
+use crate::post::{post_recv, post_send};
 use crate::queue_pair::{ibv_create_qp, ibv_destroy_qp};
 use ringside_bus::{Direction, Refusal};
 use ringside_model::Fault;
@@ -182,6 +182,49 @@ fn a_program_that_sleeps_is_woken_when_its_completion_queue_fails() {
         model.with(|world| world.clear_faults(0));
         let domain = (*pair).pd;
         assert_eq!(ibv_destroy_ah(handle), 0);
+        assert_eq!((ibv_destroy_qp(pair), ibv_destroy_cq(queue)), (0, 0));
+        assert_eq!(ibv_destroy_comp_channel(channel), 0);
+        assert_eq!((ibv_dealloc_pd(domain), ibv_close_device(context)), (0, 0));
+    }
+}
+
+/// The device refuses the step to the error state: the library completes what was outstanding.
+#[test]
+fn a_program_that_sleeps_is_woken_when_the_device_does_not_flush() {
+    let _alone = alone();
+    let context = open_model();
+    // SAFETY: every object is of the library and destroyed once; every place is of this test.
+    unsafe {
+        let channel: *mut ibv_comp_channel = ibv_create_comp_channel(context);
+        let queue = ibv_create_cq(context, 8, null_mut(), channel, 0);
+        let pair = sender(context, queue);
+        let mut receive: ibv_recv_wr = zeroed();
+        let mut refused = null_mut();
+        assert_eq!(post_recv(pair, &raw mut receive, &raw mut refused), 0);
+        assert_eq!(req_notify_cq(queue, 0), 0);
+        let port = port().unwrap().unwrap();
+        let model = port.model().unwrap();
+        let fails = Fault::ControlCommandFails {
+            opcode: 1,
+            major: 1,
+            minor: 1,
+        };
+        model.with(move |world| world.inject(0, fails));
+        let mut failed: ibv_qp_attr = zeroed();
+        failed.qp_state = state::ERR;
+        assert_ne!(ibv_modify_qp(pair, &raw mut failed, mask::STATE), 0);
+        model.with(|world| world.clear_faults(0));
+
+        let mut ready = libc::pollfd {
+            fd: (*channel).fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        assert_eq!(libc::poll(&raw mut ready, 1, 5000), 1, "it sleeps on");
+        let mut done: ibv_wc = zeroed();
+        assert_eq!(poll_cq(queue, 1, &raw mut done), 1);
+        assert_eq!(done.status, crate::abi::status::WR_FLUSH_ERR);
+        let domain = (*pair).pd;
         assert_eq!((ibv_destroy_qp(pair), ibv_destroy_cq(queue)), (0, 0));
         assert_eq!(ibv_destroy_comp_channel(channel), 0);
         assert_eq!((ibv_dealloc_pd(domain), ibv_close_device(context)), (0, 0));
