@@ -134,6 +134,13 @@ impl CompletionObject {
         }
     }
 
+    /// The address of its ring for the device.
+    #[cfg(test)]
+    pub(crate) fn ring(&self) -> ringside_bus::Iova {
+        let report = self.polled.hold().queue.query().expect("in service");
+        ringside_bus::Iova(report.ring)
+    }
+
     /// Takes one completion into `place`; false if there is none.
     #[inline(always)]
     pub(crate) fn take_one(&self, polled: &mut Polled, place: &mut MaybeUninit<ibv_wc>) -> bool {

@@ -214,9 +214,9 @@ impl Port {
         }
     }
 
-    /// Notes that the host wants the device back.
-    pub(crate) fn note_request(&self) {
-        self.is_asked_for.store(true, Ordering::Release);
+    /// Notes that the host wants the device back. False if that was known: it repeats its request.
+    pub(crate) fn note_request(&self) -> bool {
+        !self.is_asked_for.swap(true, Ordering::AcqRel)
     }
 
     /// GUID of the node in the byte order of the wire: the MAC address, stretched.
@@ -277,19 +277,32 @@ impl Port {
     }
 
     /// Looks for the MAC address of a neighbour, or of the router on the way to a peer; asks for it
-    /// if it is new, and does not wait for the answer.
-    pub(crate) fn lookup(&self, address: IpAddr) -> Lookup {
+    /// if it is new, and does not wait: `None` until the answer comes.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` if it did not answer, `EHOSTUNREACH` if there is no route.
+    pub(crate) fn find(&self, address: IpAddr) -> Result<Option<MacAddress>, c_int> {
         if let Some(group) = multicast_mac(address) {
-            return Lookup::Found(group);
+            return Ok(Some(group));
         }
         if self.gid_index(address).is_some() {
-            return Lookup::Found(self.mac);
+            return Ok(Some(self.mac));
         }
-        let network = self.network();
-        network.map_or(Lookup::Unknown, |network| network.lookup(address))
+        let network = self.network().ok_or(libc::EHOSTUNREACH)?;
+        network.find(address)
     }
 
-    /// The same, with the VLAN that the neighbour is on; waits for the answer, 3 s at most.
+    /// The same, for the connection manager.
+    pub(crate) fn lookup(&self, address: IpAddr) -> Lookup {
+        match self.find(address) {
+            Ok(Some(mac)) => Lookup::Found(mac),
+            Ok(None) => Lookup::Asked,
+            Err(_) => Lookup::Unknown,
+        }
+    }
+
+    /// The MAC address of the next hop to a peer, with the VLAN that it is on; waits for the
+    /// answer, 3 s at most.
     ///
     /// # Errors
     /// `ETIMEDOUT` if it does not answer, `EHOSTUNREACH` if there is no route.
@@ -303,12 +316,6 @@ impl Port {
         let network = self.network().ok_or(libc::EHOSTUNREACH)?;
         let found = network.resolve(address)?;
         Ok((found.mac, found.vlan_tag))
-    }
-
-    /// The reason why [`Self::lookup`] knows no way to an address, an errno value.
-    pub(crate) fn why_unknown(&self, address: IpAddr) -> c_int {
-        let network = self.network();
-        network.map_or(libc::EHOSTUNREACH, |network| network.why_unknown(address))
     }
 }
 

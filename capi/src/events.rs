@@ -3,11 +3,11 @@
 //! the first have threads of their own. Each period of service of the device has threads of its
 //! own.
 
-use crate::abi::event;
+use crate::abi::{event, ibv_cq, ibv_qp};
 use crate::claim::Failure;
 use crate::completion::CompletionObject;
 use crate::context_object::{ContextObject, Reported};
-use crate::device::{self, Port, lock};
+use crate::device::{self, Port, Registry, lock};
 use crate::errno;
 use crate::files;
 use crate::machine::Machine;
@@ -279,7 +279,11 @@ fn report(port: &Port, event: &Event) {
         Event::CompletionQueueFailed {
             completion_queue, ..
         } => match registry.completion_queue(*completion_queue) {
-            Some(object) => (object.cast(), event::CQ_ERR),
+            Some(object) => {
+                // SAFETY: it is registered, and the registry is locked.
+                unsafe { end_users_of(&registry, object) };
+                (object.cast(), event::CQ_ERR)
+            }
             None => return,
         },
         Event::DeviceFailed { .. } | Event::ReleaseRequested => {
@@ -297,9 +301,31 @@ fn report(port: &Port, event: &Event) {
         _ => return,
     };
     push(port, element, kind);
-    if let Event::QueuePairFailed { .. } = event {
+    if let Event::QueuePairFailed { flushed, .. } = event {
         // SAFETY: it is registered, and leaves the registry, which is locked, before it is freed.
-        unsafe { QueuePairObject::of(element.cast()) }.report_last_receive();
+        let queue_pair = unsafe { QueuePairObject::of(element.cast()) };
+        queue_pair.report_last_receive();
+        if flushed.is_none() {
+            queue_pair.notify_queues();
+        }
+    }
+}
+
+/// The queue pairs of a failed completion queue have failed with it. The library has completed
+/// their requests, on that queue and perhaps on another one of theirs: the device writes no
+/// completion event for that, so the channels are told here.
+///
+/// # Safety
+/// `failed` is registered.
+unsafe fn end_users_of(registry: &Registry, failed: *mut ibv_cq) {
+    for queue_pair in registry.queue_pairs.values() {
+        // SAFETY: it is registered, and leaves the registry, which the caller has locked, before it
+        // is freed.
+        let queue_pair = unsafe { QueuePairObject::of(*queue_pair as *mut ibv_qp) };
+        if queue_pair.reports_to(failed) {
+            queue_pair.report_last_receive();
+            queue_pair.notify_queues();
+        }
     }
 }
 
@@ -319,11 +345,13 @@ fn push(port: &Port, element: *mut c_void, kind: c_int) {
 }
 
 /// Reports that the device has failed, or that the host wants it back, as the kernel does before it
-/// takes a device from a program. The connection manager tells its ids.
+/// takes a device from a program: once, however often the host asks. The connection manager tells
+/// its ids.
 fn report_end(port: &Port, has_failed: bool) {
     match has_failed {
         true => port.fail(),
-        false => port.note_request(),
+        false if port.note_request() => {}
+        false => return,
     }
     let registry = lock(&port.registry);
     registry.own_queues.values().for_each(|own| own.set());

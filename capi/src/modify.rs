@@ -55,6 +55,11 @@ pub unsafe extern "C" fn ibv_modify_qp(
         }
         _ => {}
     }
+    if to == state::ERR && result.is_err() && object.inner().has_failed() {
+        // The device did not flush it, so the library did.
+        object.report_last_receive();
+        object.notify_queues();
+    }
     errno::returned(result)
 }
 

@@ -2,9 +2,9 @@
 //! peers.
 
 use ringside_bus::Clock;
-use ringside_connect::Lookup;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::Destination;
+use ringside_pmd::rdma::address::MacAddress;
 use ringside_stack::{ResolveError, Resolver, Stack, StackThread};
 use std::error::Error;
 use std::ffi::c_int;
@@ -75,23 +75,19 @@ impl Network {
             })
     }
 
-    /// The reason why a look finds no way to a peer, an errno value as from [`Self::resolve`].
-    pub(crate) fn why_unknown(&self, address: IpAddr) -> c_int {
+    /// Looks for the MAC address of a peer; asks for it if it is new, and does not wait: `None`
+    /// until the answer comes.
+    ///
+    /// # Errors
+    /// As from [`Self::resolve`].
+    pub(crate) fn find(&self, address: IpAddr) -> Result<Option<MacAddress>, c_int> {
         match self.resolver.lookup(address, &self.clock) {
-            Ok(_) => libc::ETIMEDOUT,
-            Err(error) => number_of(&error),
-        }
-    }
-
-    /// Looks for the MAC address of a peer; asks for it if it is new, and does not wait.
-    pub(crate) fn lookup(&self, address: IpAddr) -> Lookup {
-        match self.resolver.lookup(address, &self.clock) {
-            Ok(Some(found)) => Lookup::Found(found.mac),
+            Ok(found) => Ok(found.map(|found| found.mac)),
             // There is room for a question again once another one is answered.
-            Ok(None) | Err(ResolveError::Busy { .. }) => Lookup::Asked,
+            Err(ResolveError::Busy { .. }) => Ok(None),
             Err(error) => {
                 tracing::debug!(%error, "no way to a peer");
-                Lookup::Unknown
+                Err(number_of(&error))
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Queue pairs: making, changing, asking, destroying.
 
 use crate::abi::{
-    event, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_srq,
-    kind, mask, state,
+    event, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_srq, kind, mask, state,
 };
 use crate::bounce::{Bounce, MAX_BOUNCE};
 use crate::builder::Builder;
@@ -95,6 +95,20 @@ impl QueuePairObject {
             element: &raw const self.public as usize,
             kind: event::QP_LAST_WQE_REACHED,
         });
+    }
+
+    /// True if its sends or its receives complete on this queue.
+    pub(crate) fn reports_to(&self, queue: *mut ibv_cq) -> bool {
+        [self.init.send_cq, self.init.recv_cq].contains(&queue)
+    }
+
+    /// The library has completed its requests, without an event of the device: tells the channels
+    /// of its completion queues.
+    pub(crate) fn notify_queues(&self) {
+        for queue in [self.init.send_cq, self.init.recv_cq] {
+            // SAFETY: a completion queue outlives its queue pairs: it refuses to go before.
+            unsafe { CompletionObject::of(queue) }.notify();
+        }
     }
 }
 

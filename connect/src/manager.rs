@@ -27,6 +27,11 @@ use std::time::Duration;
 /// [`ConnectError::DeviceFailed`]. Once the device is in service again,
 /// [`ConnectionManager::restore`] makes queue pair 1 again: listeners go on, and the peers of lost
 /// connections are told.
+///
+/// If queue pair 1 or its completion queue fails alone, such as by an access to memory that the
+/// host refused, the manager makes it again, and nothing is reported. If the device does not
+/// confirm that the failed one is gone, the manager takes the device out of service, as a failure
+/// of the device would, unless `housekeeping.recover` is off.
 pub struct ConnectionManager {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,

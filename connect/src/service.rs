@@ -62,6 +62,8 @@ pub struct Service {
     next_attempt: Instant,
     /// the device did not confirm the end of the failed one
     is_lost: bool,
+    /// the configuration lets a failed device be recovered
+    recovers: bool,
     queue: CompletionQueue,
     region: MemoryRegion,
     handles: HashMap<Way, (MacAddress, AddressHandle)>,
@@ -87,7 +89,7 @@ impl Service {
     pub fn open(device: &Device) -> Result<Self, RdmaError> {
         let watch = device.watch()?;
         let domain = device.protection_domain()?;
-        let queue = device.completion_queue((RECEIVES + SENDS) as u32)?;
+        let queue = domain.completion_queue((RECEIVES + SENDS) as u32)?;
         let pair = domain.service_queue_pair(config(&queue))?;
         let bytes = RECEIVES * RECEIVE_BYTES + SENDS * MAD_BYTES;
         let memory = device.allocate(bytes)?;
@@ -100,6 +102,7 @@ impl Service {
             pair: Some(pair),
             next_attempt: Instant::now(),
             is_lost: false,
+            recovers: device.config().housekeeping.recover,
             queue,
             region,
             handles: HashMap::new(),
@@ -156,7 +159,25 @@ impl Service {
         self.is_lost
     }
 
+    /// Takes the device out of service because queue pair 1 is lost: without it no connection is
+    /// made or ended any more, and a recovery makes it again. Does nothing if the configuration
+    /// does not let the device be recovered.
+    pub(crate) fn give_up(&self) {
+        if !self.recovers {
+            return;
+        }
+        match self.domain.give_up() {
+            Ok(()) => tracing::error!("queue pair 1 is lost: the device is to be recovered"),
+            Err(error) => tracing::debug!(%error, "queue pair 1 is lost"),
+        }
+    }
+
     fn made_again(&mut self) -> Result<QueuePair<DatagramReady>, RdmaError> {
+        if self.queue.query()?.failed {
+            // Nothing comes through it any more. Its queue pair reports to it, and goes first.
+            self.pair = None;
+            self.queue = self.domain.completion_queue((RECEIVES + SENDS) as u32)?;
+        }
         let pair = match self.pair.take() {
             Some(pair) => pair.reset().map_err(|refused| {
                 let error = refused.error.clone();
@@ -168,7 +189,8 @@ impl Service {
         pair.ready(gsi::QUEUE_KEY).map_err(|refused| refused.error)
     }
 
-    /// Number of its completion queue.
+    /// Number of its completion queue. It may be another one after each [`Self::poll`], which makes
+    /// a failed queue again.
     #[must_use]
     pub fn queue_number(&self) -> u32 {
         self.queue.number()
@@ -392,3 +414,6 @@ impl Service {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -303,6 +303,9 @@ impl State {
         // While messages wait, each turn looks whether their peers have answered.
         let resolve = &self.resolve;
         service.retry(&|peer| resolve(peer).mac());
+        if service.is_lost() {
+            service.give_up();
+        }
         self.send_kept();
     }
 

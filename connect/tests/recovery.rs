@@ -7,7 +7,7 @@ use ringside_connect::{
     StartError,
 };
 use ringside_model::function::ResetKind;
-use ringside_model::{Fault, Threaded};
+use ringside_model::{Fault, Threaded, World};
 use ringside_pmd::Device;
 use ringside_pmd::rdma::address::MacAddress;
 use ringside_pmd::rdma::{CompletionQueue, QueuePair, QueuePairConfig};
@@ -115,8 +115,8 @@ fn end(connection: &mut Connection) -> End {
     connection.end().expect("a reason")
 }
 
-/// The command that changes the state of a queue pair.
-const MODIFY_QUEUE_PAIR: u8 = 1;
+/// The command that destroys a queue pair.
+const DESTROY_QUEUE_PAIR: u8 = 2;
 /// Source of an event: a send queue.
 const SEND_QUEUE: u8 = 5;
 
@@ -207,6 +207,23 @@ fn queue_pair_1_that_has_failed_alone_is_made_again() {
     assert_eq!(end(&mut theirs), End::Disconnected);
 }
 
+/// Queue pair 1 of a function fails, and so does the command that would let the device go of it.
+fn fail_queue_pair_1(world: &mut World, function: usize) {
+    let (opcode, major, minor) = (DESTROY_QUEUE_PAIR, 1, 1);
+    let fails = Fault::ControlCommandFails {
+        opcode,
+        major,
+        minor,
+    };
+    let catastrophe = Fault::EngineEvent {
+        code: 0x0700,
+        source: SEND_QUEUE,
+        queue_number: 1,
+    };
+    world.inject(function, fails);
+    world.inject(function, catastrophe);
+}
+
 /// It cannot be made again if commands fail while the device is to let go of the failed one. A
 /// recovery helps.
 #[test]
@@ -216,21 +233,7 @@ fn queue_pair_1_whose_end_is_not_confirmed_is_lost() {
     let mut service = Service::open(&device).unwrap();
     service.poll(|_| {});
     assert!(!service.is_lost());
-    model.with(|world| {
-        let (opcode, major, minor) = (MODIFY_QUEUE_PAIR, 1, 1);
-        let fails = Fault::ControlCommandFails {
-            opcode,
-            major,
-            minor,
-        };
-        let catastrophe = Fault::EngineEvent {
-            code: 0x0700,
-            source: SEND_QUEUE,
-            queue_number: 1,
-        };
-        world.inject(0, fails);
-        world.inject(0, catastrophe);
-    });
+    model.with(|world| fail_queue_pair_1(world, 0));
     let limit = Instant::now() + WAIT;
     while !service.is_lost() {
         assert!(Instant::now() < limit, "it is made again");
@@ -245,6 +248,28 @@ fn queue_pair_1_whose_end_is_not_confirmed_is_lost() {
     let mut service = Service::open(&device).unwrap();
     service.poll(|_| {});
     assert!(!service.is_lost());
+}
+
+/// The manager has the device recovered: without queue pair 1 it would make no connection any more.
+#[test]
+fn a_manager_that_has_lost_queue_pair_1_gives_the_device_up() {
+    let (model, mut client, server) = sides();
+    let listener = server.listen();
+    let [mut ours, mut theirs] = both(&client, &server, &listener);
+    model.with(|world| fail_queue_pair_1(world, 0));
+    let limit = Instant::now() + WAIT;
+    while client.device.failure().is_none() {
+        assert!(Instant::now() < limit, "it stays in service");
+        let _ = client.device.poll_events(&mut Vec::new());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(end(&mut ours), LOST);
+    model.with(|world| world.clear_faults(0));
+    client.device.recover().unwrap();
+    client.restore().unwrap();
+    assert_eq!(end(&mut theirs), End::Disconnected);
+    let [ours, _theirs] = both(&client, &server, &listener);
+    assert!(ours.disconnect(WAIT));
 }
 
 #[test]

@@ -57,6 +57,8 @@ pub(super) struct State {
     pub(super) kept: VecDeque<OutgoingMad>,
     /// the addresses that the manager has
     addresses: Vec<IpAddr>,
+    /// the completion queue whose events wake the thread
+    pub(super) watched: u32,
 }
 
 static NODE: PerProcess<&'static Node> = PerProcess::new();
@@ -123,9 +125,7 @@ impl Node {
         }
         let farewells = Farewells::open(&mut manager, &mut service);
         let wake = Arc::new(Wakeup::default());
-        lock(&port.registry)
-            .own_queues
-            .insert(service.queue_number(), Arc::clone(&wake));
+        let watched = watch_queue(&port, &service, &wake);
         Ok(Self {
             lives,
             began: Instant::now(),
@@ -142,6 +142,7 @@ impl Node {
                 lost: None,
                 kept: VecDeque::new(),
                 addresses,
+                watched,
             }),
             wake,
             left: Mutex::new(false),
@@ -178,6 +179,11 @@ impl Node {
         let now = self.began.elapsed();
         self.follow_device(&mut state, now);
         let mut is_asking = state.lost.is_none() && state.receive(&self.port(), now);
+        if state.lost.is_none() && state.watched != state.service.queue_number() {
+            state.watched = watch_queue(&self.port(), &state.service, &self.wake);
+            // It is armed at once.
+            is_asking = true;
+        }
         if state.lost.is_none() && state.service.is_lost() {
             self.port().give_up();
         }
@@ -189,6 +195,16 @@ impl Node {
         let next = state.manager.deadline();
         next.map_or(rest, |at| at.saturating_sub(now).min(rest))
     }
+}
+
+/// Has the events of the service's completion queue wake a thread, and those of a former one no
+/// more. Returns the number of the queue.
+pub(super) fn watch_queue(port: &Port, service: &Service, wake: &Arc<Wakeup>) -> u32 {
+    let number = service.queue_number();
+    let own_queues = &mut lock(&port.registry).own_queues;
+    own_queues.clear();
+    own_queues.insert(number, Arc::clone(wake));
+    number
 }
 
 fn watch(node: &Node) {

@@ -7,9 +7,9 @@
 
 use super::abi::{event, rdma_cm_id};
 use super::id::{IdObject, Notice};
-use super::node::{Node, State, node, push};
+use super::node::{Node, State, node, push, watch_queue};
 use crate::abi::ibv_context;
-use crate::device::{Port, lock, present};
+use crate::device::{Port, present};
 use crate::open::port_in_service;
 use ringside_cm::OutgoingMad;
 use std::collections::{BTreeSet, VecDeque};
@@ -86,9 +86,7 @@ impl Node {
 
     fn restore(&self, state: &mut State, port: Arc<Port>) -> Result<(), c_int> {
         let service = self.lives.renew(Arc::clone(&port))?;
-        lock(&port.registry)
-            .own_queues
-            .insert(service.queue_number(), Arc::clone(&self.wake));
+        state.watched = watch_queue(&port, &service, &self.wake);
         state.service = service;
         state.kept = state.lost.take().unwrap_or_default();
         Ok(())

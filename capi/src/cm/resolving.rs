@@ -10,7 +10,6 @@ use super::route;
 use super::socket_address;
 use crate::cancel::Uncancelled;
 use crate::errno;
-use ringside_connect::Lookup;
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -130,11 +129,11 @@ unsafe fn is_resolved(
 ) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
-        match node.port().lookup(wanted.remote.ip()) {
-            Lookup::Found(_) => succeed(node, id, wanted),
-            Lookup::Unknown => fail(id, node.port().why_unknown(wanted.remote.ip())),
-            Lookup::Asked if now >= wanted.until => fail(id, libc::ETIMEDOUT),
-            Lookup::Asked => return false,
+        match node.port().find(wanted.remote.ip()) {
+            Ok(Some(_)) => succeed(node, id, wanted),
+            Ok(None) if now < wanted.until => return false,
+            Ok(None) => fail(id, libc::ETIMEDOUT),
+            Err(error) => fail(id, error),
         }
     }
     true

@@ -1,22 +1,43 @@
-use crate::abi::{event, ibv_async_event, ibv_context, ibv_gid, ibv_gid_entry};
+use crate::abi::{
+    event, ibv_ah, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid,
+    ibv_gid_entry, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_wc, kind,
+    mask, request, send_flags, state,
+};
+use crate::address::{ibv_create_ah, ibv_destroy_ah};
 use crate::cm::abi::{rdma_cm_id, rdma_event_channel};
 use crate::cm::{
     self, ringside_rdma_ack_cm_event, ringside_rdma_bind_addr, ringside_rdma_create_event_channel,
     ringside_rdma_create_id, ringside_rdma_destroy_event_channel, ringside_rdma_destroy_id,
     ringside_rdma_get_cm_event, ringside_rdma_listen,
 };
-use crate::completion::{ibv_create_cq, ibv_destroy_cq};
+use crate::completion::{
+    CompletionObject, ibv_ack_cq_events, ibv_create_cq, ibv_destroy_cq, ibv_get_cq_event, poll_cq,
+    req_notify_cq,
+};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
-use crate::context::{_ibv_query_gid_ex, _ibv_query_gid_table, ibv_get_async_event, ibv_query_gid};
+use crate::context::{
+    _ibv_query_gid_ex, _ibv_query_gid_table, ibv_ack_async_event, ibv_get_async_event,
+    ibv_query_gid,
+};
 use crate::gid::gid_of;
 use crate::memory::{ibv_alloc_pd, ibv_dealloc_pd};
+use crate::modify::ibv_modify_qp;
 use crate::open::{ibv_close_device, ibv_get_device_list, ibv_open_device, port};
+use crate::post::{post_recv, post_send};
+use crate::queue_pair::{ibv_create_qp, ibv_destroy_qp};
+use ringside_bus::{Direction, Refusal};
 use ringside_model::Fault;
 use std::mem::zeroed;
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::null_mut;
-use std::sync::Once;
+use std::sync::{Mutex, MutexGuard, Once};
 use std::time::{Duration, Instant};
+
+/// The tests share a device, which some of them fail.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    crate::device::lock(&ALONE)
+}
 
 /// A context of the model that the tests of this program share.
 fn open_model() -> *mut ibv_context {
@@ -35,6 +56,7 @@ fn open_model() -> *mut ibv_context {
 
 #[test]
 fn a_completion_queue_reports_to_the_event_queue_of_its_vector() {
+    let _alone = alone();
     let context = open_model();
     // SAFETY: every object is of the library and destroyed once.
     unsafe {
@@ -63,9 +85,156 @@ fn a_completion_queue_reports_to_the_event_queue_of_its_vector() {
     }
 }
 
+/// A datagram queue pair that sends.
+///
+/// # Safety
+/// Context and queue are of the library.
+unsafe fn sender(context: *mut ibv_context, queue: *mut ibv_cq) -> *mut ibv_qp {
+    // SAFETY: the caller's promise; zero is a value of all structures.
+    unsafe {
+        let mut init: ibv_qp_init_attr = zeroed();
+        (init.send_cq, init.recv_cq, init.qp_type) = (queue, queue, kind::UD);
+        (init.cap.max_send_wr, init.cap.max_recv_wr) = (4, 1);
+        let pair = ibv_create_qp(ibv_alloc_pd(context), &raw mut init);
+        assert!(!pair.is_null());
+        let mut set: ibv_qp_attr = zeroed();
+        (set.port_num, set.qkey) = (1, 5);
+        let initial = mask::STATE | mask::PKEY_INDEX | mask::PORT | mask::QKEY;
+        for (next, given) in [
+            (state::INIT, initial),
+            (state::RTR, mask::STATE),
+            (state::RTS, mask::STATE | mask::SQ_PSN),
+        ] {
+            set.qp_state = next;
+            assert_eq!(ibv_modify_qp(pair, &raw mut set, given), 0);
+        }
+        pair
+    }
+}
+
+/// Sends an empty datagram to a queue pair that does not exist, by the address handle that it
+/// returns.
+///
+/// # Safety
+/// The queue pair came from [`sender`].
+unsafe fn send_to_none(context: *mut ibv_context, pair: *mut ibv_qp) -> *mut ibv_ah {
+    // SAFETY: the caller's promise; zero is a value of all structures.
+    unsafe {
+        let mut to: ibv_ah_attr = zeroed();
+        (to.is_global, to.port_num) = (1, 1);
+        assert_eq!(ibv_query_gid(context, 1, 1, &raw mut to.grh.dgid), 0);
+        to.grh.sgid_index = 1;
+        let handle = ibv_create_ah((*pair).pd, &raw mut to);
+        assert!(!handle.is_null());
+        let mut wanted: ibv_send_wr = zeroed();
+        (wanted.opcode, wanted.send_flags) = (request::SEND, send_flags::SIGNALED);
+        wanted.wr = [handle as u64, 0xFF_0000 | 5 << 32, 0, 0];
+        let mut refused = null_mut();
+        assert_eq!(post_send(pair, &raw mut wanted, &raw mut refused), 0);
+        handle
+    }
+}
+
+/// The host refuses the device its write of a completion: the completion queue fails, and its queue
+/// pairs with it. The library completes what they had outstanding.
+#[test]
+fn a_program_that_sleeps_is_woken_when_its_completion_queue_fails() {
+    let _alone = alone();
+    let context = open_model();
+    // SAFETY: every object is of the library and destroyed once; every place is of this test.
+    unsafe {
+        let channel: *mut ibv_comp_channel = ibv_create_comp_channel(context);
+        let queue = ibv_create_cq(context, 8, null_mut(), channel, 0);
+        let pair = sender(context, queue);
+        assert_eq!(req_notify_cq(queue, 0), 0);
+        let one_write = Fault::DmaRefused(Refusal {
+            direction: Some(Direction::Write),
+            accesses: Some(1),
+            first: CompletionObject::of(queue).ring(),
+            bytes: 1,
+        });
+        let port = port().unwrap().unwrap();
+        let model = port.model().unwrap();
+        model.with(move |world| world.inject(0, one_write));
+        let handle = send_to_none(context, pair);
+
+        let mut ready = libc::pollfd {
+            fd: (*channel).fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        assert_eq!(libc::poll(&raw mut ready, 1, 5000), 1, "it sleeps on");
+        let (mut told, mut program) = (null_mut(), null_mut());
+        assert_eq!(
+            ibv_get_cq_event(channel, &raw mut told, &raw mut program),
+            0
+        );
+        assert_eq!(told, queue);
+        ibv_ack_cq_events(queue, 1);
+        let mut done: ibv_wc = zeroed();
+        assert_eq!(poll_cq(queue, 1, &raw mut done), 1);
+        assert_eq!(done.status, crate::abi::status::WR_FLUSH_ERR);
+        let mut event: ibv_async_event = zeroed();
+        assert_eq!(ibv_get_async_event(context, &raw mut event), 0);
+        assert_eq!(event.event_type, event::CQ_ERR);
+        ibv_ack_async_event(&raw mut event);
+
+        model.with(|world| world.clear_faults(0));
+        let domain = (*pair).pd;
+        assert_eq!(ibv_destroy_ah(handle), 0);
+        assert_eq!((ibv_destroy_qp(pair), ibv_destroy_cq(queue)), (0, 0));
+        assert_eq!(ibv_destroy_comp_channel(channel), 0);
+        assert_eq!((ibv_dealloc_pd(domain), ibv_close_device(context)), (0, 0));
+    }
+}
+
+/// The device refuses the step to the error state: the library completes what was outstanding.
+#[test]
+fn a_program_that_sleeps_is_woken_when_the_device_does_not_flush() {
+    let _alone = alone();
+    let context = open_model();
+    // SAFETY: every object is of the library and destroyed once; every place is of this test.
+    unsafe {
+        let channel: *mut ibv_comp_channel = ibv_create_comp_channel(context);
+        let queue = ibv_create_cq(context, 8, null_mut(), channel, 0);
+        let pair = sender(context, queue);
+        let mut receive: ibv_recv_wr = zeroed();
+        let mut refused = null_mut();
+        assert_eq!(post_recv(pair, &raw mut receive, &raw mut refused), 0);
+        assert_eq!(req_notify_cq(queue, 0), 0);
+        let port = port().unwrap().unwrap();
+        let model = port.model().unwrap();
+        let fails = Fault::ControlCommandFails {
+            opcode: 1,
+            major: 1,
+            minor: 1,
+        };
+        model.with(move |world| world.inject(0, fails));
+        let mut failed: ibv_qp_attr = zeroed();
+        failed.qp_state = state::ERR;
+        assert_ne!(ibv_modify_qp(pair, &raw mut failed, mask::STATE), 0);
+        model.with(|world| world.clear_faults(0));
+
+        let mut ready = libc::pollfd {
+            fd: (*channel).fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        assert_eq!(libc::poll(&raw mut ready, 1, 5000), 1, "it sleeps on");
+        let mut done: ibv_wc = zeroed();
+        assert_eq!(poll_cq(queue, 1, &raw mut done), 1);
+        assert_eq!(done.status, crate::abi::status::WR_FLUSH_ERR);
+        let domain = (*pair).pd;
+        assert_eq!((ibv_destroy_qp(pair), ibv_destroy_cq(queue)), (0, 0));
+        assert_eq!(ibv_destroy_comp_channel(channel), 0);
+        assert_eq!((ibv_dealloc_pd(domain), ibv_close_device(context)), (0, 0));
+    }
+}
+
 /// An address comes and goes while a program has the device open.
 #[test]
 fn a_program_is_told_of_changes_of_the_gid_table_and_of_the_link() {
+    let _alone = alone();
     let added: IpAddr = "192.0.2.77".parse().unwrap();
     let context = open_model();
     // SAFETY: every pointer is of the library, every place is of this test.
@@ -117,6 +286,42 @@ fn a_program_is_told_of_changes_of_the_gid_table_and_of_the_link() {
         }
         the_device_fails(context);
         ibv_close_device(context);
+    }
+}
+
+/// The host asks until it gets the device, every ten seconds.
+#[test]
+fn a_program_is_told_once_that_the_host_wants_the_device_back() {
+    let _alone = alone();
+    let context = open_model();
+    // SAFETY: every pointer is of the library, every place is of this test.
+    unsafe {
+        let port = port().unwrap().unwrap();
+        let model = port.model().unwrap();
+        let mut told: ibv_async_event = zeroed();
+        assert_eq!(
+            model.with(|world| world.request_release(0)),
+            Some(true),
+            "the model has no such request"
+        );
+        assert_eq!(ibv_get_async_event(context, &raw mut told), 0);
+        assert_eq!(told.event_type, event::DEVICE_FATAL);
+        let mut ready = libc::pollfd {
+            fd: (*context).async_fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        for _ in 0..3 {
+            model.with(|world| world.request_release(0));
+            assert_eq!(libc::poll(&raw mut ready, 1, 300), 0, "told again");
+        }
+        // The recovered device is one that the host has not asked for.
+        let critical = Fault::CriticalError { code: 1 };
+        model.with(move |world| world.inject(0, critical));
+        assert_eq!(ibv_get_async_event(context, &raw mut told), 0);
+        assert_eq!(told.event_type, event::DEVICE_FATAL);
+        assert_eq!(ibv_close_device(context), 0);
+        assert_eq!(ibv_close_device(open_model()), 0);
     }
 }
 

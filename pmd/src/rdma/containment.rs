@@ -6,6 +6,7 @@
 //! without a lock on their path. Memory stays allocated until a reset of the function was confirmed
 //! ([`Engine::release`]).
 
+use super::RdmaError;
 use super::carried::Carried;
 use super::end::OwedFlush;
 use super::engine::{Engine, EngineState};
@@ -87,6 +88,13 @@ impl Engine {
         for interrupt in &state.service.interrupts {
             interrupt.event.wake();
         }
+    }
+
+    /// Takes the device out of service although it has not failed.
+    pub(crate) fn give_up(&self) -> Result<(), RdmaError> {
+        let mut state = self.open_state()?;
+        self.fail(&mut state, FailureCause::Requested);
+        Ok(())
     }
 
     /// Ends all writes to registers, before a reset of the function: operations that were under way

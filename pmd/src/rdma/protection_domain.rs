@@ -1,7 +1,7 @@
 //! Protection domains: objects that may be used together, and quotas of their numbers.
 
 use super::engine::Engine;
-use super::{Gid, RdmaError};
+use super::{CompletionQueue, Gid, RdmaError};
 use crate::failure::FailureCause;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -119,6 +119,19 @@ impl ProtectionDomain {
     #[must_use]
     pub fn failure(&self) -> Option<FailureCause> {
         self.0.engine.state().service.end.cause
+    }
+
+    /// Takes the device out of service as if it had failed: see
+    /// [`Device::give_up`](crate::Device::give_up). For parts of a program that cannot go on
+    /// without a recovery, and have no `Device`.
+    pub fn give_up(&self) -> Result<(), RdmaError> {
+        self.0.engine.give_up()
+    }
+
+    /// Makes a completion queue on the domain's device: see
+    /// [`Device::completion_queue`](crate::Device::completion_queue).
+    pub fn completion_queue(&self, completions: u32) -> Result<CompletionQueue, RdmaError> {
+        CompletionQueue::new(Arc::clone(&self.0.engine), completions, 0)
     }
 
     /// True once the device is shut down. Sends no command and does not wait: while a thread makes

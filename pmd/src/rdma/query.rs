@@ -44,8 +44,10 @@ pub struct CompletionQueueReport {
     pub slots: u32,
     /// Queues of queue pairs that report to it.
     pub users: u32,
-    /// It overflowed: nothing more comes through it.
+    /// It overflowed, or the host refused the device a write to it: nothing more comes through it.
     pub failed: bool,
+    /// I/O virtual address of its ring, which the messages of an IOMMU name.
+    pub ring: u64,
 }
 
 impl Engine {
@@ -81,6 +83,7 @@ impl CompletionQueue {
             slots: record.entries,
             users: record.users,
             failed: record.failed,
+            ring: record.ring.iova().0,
         })
     }
 }

@@ -146,10 +146,7 @@ impl Device {
     /// Takes the device out of service as if it had failed, so that [`Device::recover`] has
     /// something to do.
     pub fn give_up(&self) -> Result<(), RdmaError> {
-        let engine = self.engine()?;
-        let mut state = engine.open_state()?;
-        engine.fail(&mut state, FailureCause::Requested);
-        Ok(())
+        self.engine()?.give_up()
     }
 
     /// Shows threads that do not poll events if this period of service has ended.

@@ -6,6 +6,7 @@ use crate::traffic::exchange;
 use ringside_model::Fault;
 use ringside_model::faults::ANY_CONTROL_COMMAND;
 use ringside_pmd::rdma::{Destination, QueuePairConfig, WindowKind};
+use ringside_spec::rdma::commands::Opcode;
 use ringside_testkit::{Pair, config};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -117,6 +118,24 @@ fn destroying_any_object_ends_within_its_deadline_for_any_device_fault() {
             pair.finish();
         }
     }
+}
+
+/// Otherwise it stays in the device, and its completion queues are destroyed under it.
+#[test]
+fn a_queue_pair_that_the_device_does_not_move_to_the_error_state_is_destroyed_all_the_same() {
+    let pair = Pair::new();
+    let (queue_pair, peer) = pair.connect(|config| config);
+    let refused = Fault::ControlCommandFails {
+        opcode: Opcode::ModifyQueuePair.code(),
+        major: 1,
+        minor: 1,
+    };
+    pair.world.with(|world| world.inject(0, refused));
+    queue_pair.destroy().expect("the device destroys it");
+    pair.world.with(|world| world.clear_faults(0));
+    assert_eq!(pair.a.device.quarantine().expect("in service"), []);
+    drop(peer);
+    pair.finish();
 }
 
 #[test]
