@@ -73,7 +73,7 @@ impl Config {
 
 /// `[device]`
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "the table [device]")]
 pub struct DeviceSection {
     /// The function to drive. Default: `model:0`.
     #[serde(with = "crate::address")]
@@ -102,7 +102,7 @@ impl Default for DeviceSection {
 
 /// `[memory]`
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "the table [memory]")]
 pub struct MemorySection {
     /// Page size behind the device's memory. Default: [`HugePages::Auto`].
     pub hugepages: HugePages,
@@ -122,7 +122,7 @@ impl Default for MemorySection {
 /// `[rdma]`: the numbers of objects to request. The device's own limits may be lower; bring-up then
 /// names the key to lower and its largest value.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "the table [rdma]")]
 pub struct RdmaSection {
     /// Transport. Only RoCEv2.
     pub protocol: Protocol,
@@ -176,7 +176,7 @@ impl Default for RdmaSection {
 
 /// `[link]`
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "the table [link]")]
 pub struct LinkSection {
     /// Largest IP packet of the port, in bytes, without Ethernet header and CRC. 576..=9702, and
     /// large enough for `rdma.path_mtu`.
@@ -201,7 +201,7 @@ impl Default for LinkSection {
 
 /// `[network]`: the IP addresses that the port responds to and that RDMA sends from.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "the table [network]")]
 pub struct NetworkSection {
     /// Addresses of the port. RDMA has two more, derived from the MAC address. At most 64,
     /// and at most 8 on each VLAN and without one.
@@ -238,7 +238,7 @@ impl NetworkSection {
 
 /// `[ddp]`: the package that Intel publishes for the E810's packet pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "the table [ddp]")]
 pub struct DdpSection {
     /// Folders to search, in this order. At most 16.
     pub search: Vec<PathBuf>,
@@ -265,7 +265,7 @@ impl Default for DdpSection {
 
 /// `[deadlines]`: the longest waits for an answer, in ms, before the device counts as failed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "the table [deadlines]")]
 pub struct DeadlinesSection {
     /// One admin queue command. 1..=60_000.
     #[schemars(range(min = 1, max = 60_000))]
@@ -299,7 +299,7 @@ impl Default for DeadlinesSection {
 /// `[housekeeping]`: the thread that takes events, flushes failed queue pairs, and recovers the
 /// device, beside the threads that poll.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "the table [housekeeping]")]
 pub struct HousekeepingSection {
     /// True if each opened device has such a thread. If not, the program calls `supervise`.
     pub thread: bool,
@@ -334,7 +334,7 @@ impl Default for HousekeepingSection {
 
 /// `[worker]`
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "the table [worker]")]
 pub struct WorkerSection {
     /// Logical CPUs of the workers, one worker each, no CPU twice. Empty: one worker, not pinned.
     pub cores: Vec<u32>,
@@ -377,7 +377,7 @@ pub const MAX_FUNCTIONS: u32 = 64;
 
 /// `[model]`
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "the table [model]")]
 pub struct ModelSection {
     /// Functions on the model's switch. 1..=64.
     #[schemars(range(min = 1, max = 64))]

@@ -430,6 +430,9 @@ fn addresses_of_the_port_are_checked_one_by_one_and_against_each_other() {
                  gateways = [\"192.0.2.254\"]";
     let config = Config::from_toml_str(sound).expect("valid");
     assert_eq!(config.network.addresses[1].vlan, Some(5));
+    // Each VLAN has addresses of its own.
+    let on_two = "[network]\naddresses = [\"10.0.0.1/8\", \"10.0.0.1/8@5\", \"10.0.0.1/8@6\"]";
+    assert!(Config::from_toml_str(on_two).is_ok());
     for (text, expected) in [
         (
             "addresses = [\"192.0.2.1\"]".to_owned(),
@@ -437,6 +440,10 @@ fn addresses_of_the_port_are_checked_one_by_one_and_against_each_other() {
         ),
         (
             "addresses = [\"192.0.2.1/24\", \"192.0.2.1/25\"]".to_owned(),
+            "the address is listed twice",
+        ),
+        (
+            "addresses = [\"192.0.2.1/24@7\", \"192.0.2.1/25@7\"]".to_owned(),
             "the address is listed twice",
         ),
         (
@@ -569,4 +576,19 @@ fn keys_that_a_file_does_not_name_keep_the_values_of_the_program() {
     wanted.model.functions = 3;
     assert_eq!(merged, wanted);
     assert_eq!(faulty.faults()[0].position.map(|at| at.line), Some(2));
+}
+
+#[test]
+fn a_section_that_is_no_table_is_named_as_files_have_it() {
+    for (text, expected) in [
+        (
+            "rdma = 3\n",
+            "rdma: invalid type: integer `3`, expected the table [rdma]",
+        ),
+        ("ddp = \"ice.pkg\"\n", "expected the table [ddp]"),
+        ("model = true\n", "expected the table [model]"),
+    ] {
+        let error = Config::from_toml_str(text).expect_err(text).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }

@@ -9,6 +9,7 @@ use ringside_spec::lan::limits::MAX_MTU;
 
 use crate::choice::{Core, NumaNode};
 use crate::fault::Fault;
+use crate::network::LocalAddress;
 use crate::sections::{
     Config, DdpSection, DeadlinesSection, DeviceSection, HousekeepingSection, LinkSection,
     MAX_FUNCTIONS, MemorySection, ModelSection, NetworkSection, RdmaSection, WorkerSection,
@@ -172,7 +173,8 @@ fn network(checks: &mut Checks, section: &NetworkSection) {
     }
     for (at, one) in section.addresses.iter().enumerate() {
         let earlier = section.addresses.iter().take(at);
-        let is_new = !earlier.clone().any(|other| other.address == one.address);
+        let is_same = |other: &LocalAddress| (other.address, other.vlan) == (one.address, one.vlan);
+        let is_new = !earlier.clone().any(is_same);
         checks.require(
             is_new,
             "network.addresses",

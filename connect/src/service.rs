@@ -21,8 +21,10 @@ const RECEIVES: usize = 128;
 const SENDS: usize = 64;
 /// Bytes of a receive: the route and a MAD, rounded.
 const RECEIVE_BYTES: usize = 320;
-/// Ways to peers that are kept.
+/// Ways to peers that are kept at most.
 const MAX_HANDLES: usize = 256;
+/// Of the device's address handles, this part is not for ways: 2 stands for half of them.
+const SHARE: usize = 2;
 /// Identifiers of sends begin here.
 const FIRST_SEND: u64 = RECEIVES as u64;
 
@@ -39,7 +41,7 @@ pub type Neighbour<'a> = dyn Fn(IpAddr) -> Lookup + 'a;
 /// The reason why a message was not sent.
 #[derive(Clone, Copy)]
 enum Unsent {
-    /// The peer's MAC address is being asked for.
+    /// The peer's MAC address is being asked for, or messages under way have all address handles.
     Waits,
     Never(&'static str),
 }
@@ -67,6 +69,8 @@ pub struct Service {
     queue: CompletionQueue,
     region: MemoryRegion,
     handles: HashMap<Way, (MacAddress, AddressHandle)>,
+    /// ways that are kept: the program needs address handles of the device, too
+    handles_most: usize,
     /// handles to MAC addresses that peers had before: messages under way may name them
     former: Vec<AddressHandle>,
     /// messages to peers whose MAC addresses are being asked for, and until when they wait
@@ -88,6 +92,7 @@ impl Service {
     /// Takes queue pair 1 of a device. Errors: another owner has it, or no objects are left.
     pub fn open(device: &Device) -> Result<Self, RdmaError> {
         let watch = device.watch()?;
+        let limit = device.object_usage()?.address_handles.limit as usize;
         let domain = device.protection_domain()?;
         let queue = domain.completion_queue((RECEIVES + SENDS) as u32)?;
         let pair = domain.service_queue_pair(config(&queue))?;
@@ -106,6 +111,7 @@ impl Service {
             queue,
             region,
             handles: HashMap::new(),
+            handles_most: (limit / SHARE).clamp(1, MAX_HANDLES),
             former: Vec::new(),
             waiting: VecDeque::new(),
             idle: (0..SENDS).collect(),
@@ -263,7 +269,7 @@ impl Service {
             Ok(()) => return,
             Err(Unsent::Never(reason)) => reason,
             Err(Unsent::Waits) if self.waiting.len() >= MAX_WAITING => "too many messages wait",
-            Err(Unsent::Waits) if Instant::now() >= limit => "the peer's MAC address is not known",
+            Err(Unsent::Waits) if Instant::now() >= limit => "no way to the peer in time",
             Err(Unsent::Waits) => {
                 self.waiting.push_back((mad, limit));
                 return;
@@ -338,11 +344,8 @@ impl Service {
         if self.idle.len() == SENDS {
             self.former.clear();
         }
-        if self.handles.len() + self.former.len() >= MAX_HANDLES {
-            if self.idle.len() < SENDS {
-                return Err("too many peers at once".into());
-            }
-            self.handles.clear();
+        if self.handles.len() + self.former.len() >= self.handles_most {
+            self.forget_ways()?;
         }
         let destination = Destination {
             local_address: Some(local.address()),
@@ -351,11 +354,30 @@ impl Service {
             hop_limit: gsi::HOP_LIMIT,
             ..Destination::new(address, mac)
         };
-        let handle = self.domain.address_handle(&destination);
-        let handle = handle.map_err(|_| "no address handle")?;
+        let mut handle = self.domain.address_handle(&destination);
+        if matches!(handle, Err(RdmaError::Capacity { .. })) && !self.handles.is_empty() {
+            // The program has the other ones.
+            self.forget_ways()?;
+            handle = self.domain.address_handle(&destination);
+        }
+        let handle = handle.map_err(|error| {
+            tracing::warn!(%error, peer = %address, "a message of the connection manager is not sent");
+            "no address handle"
+        })?;
         if let Some((_, former)) = self.handles.insert(way, (mac, handle)) {
             self.former.push(former);
         }
+        Ok(())
+    }
+
+    /// Gives all address handles back to the device. Messages under way, which name them, are
+    /// waited for.
+    fn forget_ways(&mut self) -> Result<(), Unsent> {
+        if self.idle.len() < SENDS {
+            return Err(Unsent::Waits);
+        }
+        self.former.clear();
+        self.handles.clear();
         Ok(())
     }
 

@@ -1,10 +1,11 @@
 //! Connections to peers whose MAC addresses have to be asked for.
 
+use ringside_config::LocalAddress;
 use ringside_connect::{ConnectError, Connection, ConnectionManager, Listener, Lookup, Settings};
 use ringside_model::Threaded;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::address::MacAddress;
-use ringside_pmd::rdma::{CompletionQueue, QueuePair, QueuePairConfig};
+use ringside_pmd::rdma::{CompletionQueue, Destination, QueuePair, QueuePairConfig};
 use ringside_testkit::{bring_up_all, config, threaded};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -175,4 +176,40 @@ fn a_peer_with_a_new_mac_address_is_reached_again() {
         took < Duration::from_secs(3),
         "a message was lost: {took:?}"
     );
+}
+
+#[test]
+fn more_peers_than_address_handles_are_connected_one_after_the_other() {
+    const HANDLES: u32 = 4;
+    const PEERS: u8 = 12;
+    let model = threaded();
+    let mut few = config();
+    few.rdma.address_handles = HANDLES;
+    let [client, server] = bring_up_all(|index| model.function(index), &few);
+    let (to_client, to_server) = (mac(&client), mac(&server));
+    let of_client =
+        ConnectionManager::start(&client, move |_| Lookup::Found(to_server.into())).unwrap();
+    let of_server =
+        ConnectionManager::start(&server, move |_| Lookup::Found(to_client.into())).unwrap();
+    let listener = listen(&of_server);
+    let from = address(&client, true);
+    let domain = client.protection_domain().unwrap();
+    let mut own = Vec::new();
+    for last in 1..=PEERS {
+        let peer = IpAddr::from([10, 7, 7, last]);
+        server.add_address(LocalAddress::new(peer, 8)).unwrap();
+        let near = std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| accept(&listener, &server, from));
+            let near = connect(&of_client, &client, peer);
+            accepted.join().expect("accepted");
+            near
+        });
+        drop(near);
+        // The program needs handles, too: half of them are its own.
+        if own.len() < (HANDLES / 2) as usize {
+            let other = Destination::new(IpAddr::from([10, 8, 8, last]), to_server);
+            own.push(domain.address_handle(&other).expect("a handle is left"));
+        }
+        server.remove_address(peer, None).unwrap();
+    }
 }

@@ -434,6 +434,15 @@ impl Device {
         }
     }
 
+    /// The address that a DHCP server granted (`network.dhcp`); `None` without a lease, and while
+    /// the IP stack does not run. It is not in the GID table: with [`Device::add_address`] queue
+    /// pairs choose it by its index, and the connection manager listens on it and connects from it.
+    /// When the server grants another address, remove the former one.
+    #[must_use]
+    pub fn leased_address(&self) -> Option<LocalAddress> {
+        self.neighbours().ok()?.running()?.leased()
+    }
+
     /// The cause of the device's failure; `None` while it is in service. Sends no command.
     #[must_use]
     pub fn failure(&self) -> Option<FailureCause> {

@@ -105,16 +105,37 @@ impl Network {
         self.thread.resolver().announce_again(&self.clock);
     }
 
-    /// Adds an address that the stack answers for.
+    /// Adds an address that the stack answers for; a leased one it has already.
     pub(crate) fn add(&self, address: LocalAddress) -> Result<(), StackError> {
         let now = self.clock.now();
         let resolver = self.thread.resolver();
-        resolver.with(move |stack| stack.add_address(address, now))?
+        resolver.with(
+            move |stack| match is_leased(stack, address.address, address.vlan) {
+                true => Ok(()),
+                false => stack.add_address(address, now),
+            },
+        )?
     }
 
-    /// Removes an address that the stack answers for on a VLAN.
+    /// The address that a DHCP server granted.
+    pub(crate) fn leased(&self) -> Option<LocalAddress> {
+        let resolver = self.thread.resolver();
+        resolver.with(|stack| stack.leased()).ok().flatten()
+    }
+
+    /// Removes an address that the stack answers for on a VLAN; a leased one stays.
     pub(crate) fn remove(&self, address: IpAddr, vlan: Option<u16>) -> Result<(), StackError> {
         let resolver = self.thread.resolver();
-        resolver.with(move |stack| stack.remove_address(address, vlan))?
+        resolver.with(move |stack| match is_leased(stack, address, vlan) {
+            true => Ok(()),
+            false => stack.remove_address(address, vlan),
+        })?
     }
+}
+
+/// True for the address that a DHCP server granted: the stack answers for it while the lease lasts,
+/// whether it is in the GID table or not.
+fn is_leased(stack: &Stack, address: IpAddr, vlan: Option<u16>) -> bool {
+    let leased = stack.leased();
+    leased.is_some_and(|leased| leased.address == address && leased.vlan == vlan)
 }

@@ -326,6 +326,12 @@ fn what_a_cache_does_not_take_is_refused_by_name() {
     ));
     let null = cache.get(std::ptr::null(), 10);
     assert!(matches!(null, Err(CacheError::Null { length: 10 })));
+    let behind = cache.get(std::ptr::without_provenance(usize::MAX), 50);
+    let text = behind.expect_err("no memory is there").to_string();
+    assert!(
+        text.contains("50 bytes at 0xffffffffffffffff end behind"),
+        "{text}"
+    );
     let wraps = std::ptr::without_provenance::<u8>(usize::MAX - 10);
     assert!(cache.get(wraps, 100).is_err());
     pages.unmap();

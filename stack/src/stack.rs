@@ -444,11 +444,14 @@ impl Stack {
             }
             return;
         };
-        if let Err(error) = self.add_address(lease.address, now) {
-            tracing::error!(%error, "an address of a DHCP server is not used");
-            return;
+        match self.add_address(lease.address, now) {
+            // The program has it in its own table, as after a recovery of the device.
+            Ok(()) | Err(StackError::Duplicate(_)) => self.lease = Some(lease),
+            Err(error) => {
+                tracing::error!(%error, "an address of a DHCP server is not used");
+                return;
+            }
         }
-        self.lease = Some(lease);
         let Some(gateway) = lease.gateway.map(IpAddr::V4) else {
             return;
         };

@@ -270,7 +270,9 @@ impl<'a> Words<'a> {
                     _ => self.end(end, "host"),
                 }
             }
-            other => Err(format!("no word '{other}' of a filter")),
+            other => Err(format!(
+                "no word '{other}' of a filter; `ringside capture --help` lists them"
+            )),
         }
     }
 

@@ -28,13 +28,13 @@ mac_addr add|remove PORT A  let packets to one more address in, or shut it out
 rule add PORT RULE          steer packets: tcp4 dst-port 80 action 3; `ringside port --help` has all words
 rule list PORT              rules of a port, with what they counted
 rule remove PORT NUMBER     take a rule back
-show fwd stats all          what was forwarded; show port stats all is the same
+show fwd stats all          what was forwarded; show port stats PORT is the same for one port
 show port xstats PORT       every counter of the port, or of the VSI
 show port info PORT         address, VSI, link
 clear fwd stats all         begin to count anew; clear port stats all is the same
 quit                        end
 A further VSI of a port is named in place of PORT: 0.1 is the first one of port 0. set promisc, set allmulti, \
-port, show port xstats and show port info take \"all\" for all ports.";
+port, show port stats, show port xstats and show port info take \"all\" for all ports.";
 
 /// Longest wait for the threads to stop or start the queues of a port.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
@@ -140,7 +140,7 @@ fn command(line: &str, shared: &Shared, running: &mut Running<'_>) -> Done<Next>
             shared.set_mode(Mode::from_str(mode, true).map_err(wrong)?);
         }
         ["set", "burst", count] => set_burst(count, shared)?,
-        ["set", what, port, state] => {
+        ["set", what @ ("promisc" | "allmulti"), port, state] => {
             for (_, port) in find_all(running, port)? {
                 set(what, port, state)?;
             }
@@ -149,7 +149,10 @@ fn command(line: &str, shared: &Shared, running: &mut Running<'_>) -> Done<Next>
         ["vlan" | "rx_vlan", action, vlan, port] => set_vlan(action, vlan, find(running, port)?)?,
         ["mac_addr", action, port, mac] => set_address(action, find(running, port)?, mac)?,
         ["rule", action, port, words @ ..] => rule(action, find(running, port)?, words)?,
-        ["show", "port" | "fwd", "stats", "all"] => running.report.totals()?,
+        ["show", "port" | "fwd", "stats", name] => {
+            find_all(running, name)?;
+            running.report.totals_of(name)?;
+        }
         ["show", "port", "xstats", port] => show_counters(&find_all(running, port)?)?,
         ["show", "port", "info", port] => {
             for (name, port) in find_all(running, port)? {
@@ -157,6 +160,11 @@ fn command(line: &str, shared: &Shared, running: &mut Running<'_>) -> Done<Next>
             }
         }
         ["clear", "port" | "fwd", "stats", "all"] => running.report.clear(),
+        ["set", what, ..] => return Err(Wrong::Line(nothing_to_set(what, line))),
+        ["clear", "port" | "fwd", "stats", name] => {
+            let text = format!("the counts of {name} alone are not cleared: clear port stats all");
+            return Err(Wrong::Line(text));
+        }
         _ => {
             let text = format!("no command '{line}'; \"help\" lists them");
             return Err(Wrong::Line(text));
@@ -173,13 +181,20 @@ fn set(what: &str, port: &Vsi, state: &str) -> Done {
     };
     match what {
         "promisc" => port.set_promiscuous(wanted)?,
-        "allmulti" => port.set_all_multicast(wanted)?,
-        other => {
-            let text = format!("nothing '{other}' to set: fwd, burst, promisc or allmulti");
-            return Err(Wrong::Line(text));
-        }
+        _ => port.set_all_multicast(wanted)?,
     }
     Ok(())
+}
+
+/// The message for a line of `set` that is not understood.
+fn nothing_to_set(what: &str, line: &str) -> String {
+    let form = match what {
+        "fwd" => "set fwd MODE",
+        "burst" => "set burst COUNT",
+        "promisc" | "allmulti" => return format!("'{line}' is not set {what} PORT on|off"),
+        _ => return format!("nothing '{what}' to set: fwd, burst, promisc or allmulti"),
+    };
+    format!("'{line}' is not {form}")
 }
 
 fn set_burst(count: &str, shared: &Shared) -> Done {

@@ -18,6 +18,16 @@ pub(super) struct Station {
     pub(super) pair: usize,
 }
 
+impl Station {
+    /// Its name in commands: that of the port, or of its further VSI.
+    pub(super) fn name(&self) -> String {
+        match self.place {
+            0 => self.port.to_string(),
+            place => format!("{}.{place}", self.port),
+        }
+    }
+}
+
 /// The place of a receive and a transmit queue of one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -128,7 +138,7 @@ impl Layout {
     /// The name of a station: the device, or a VSI as commands name it, such as `VSI 0.1`.
     pub(super) fn label(&self, station: usize) -> String {
         match self.stations.get(station) {
-            Some(Station { port, place, .. }) if *place > 0 => format!("VSI {port}.{place}"),
+            Some(one) if one.place > 0 => format!("VSI {}", one.name()),
             _ => self.device(station).to_owned(),
         }
     }

@@ -338,6 +338,9 @@ struct Line<'a> {
     port: usize,
     #[serde(flatten)]
     vsi: Option<VsiName>,
+    /// in commands
+    #[serde(skip)]
+    name: String,
     #[serde(skip)]
     label: String,
     device: &'a str,
@@ -417,15 +420,20 @@ impl Report {
     pub(super) fn interval(&mut self) -> io::Result<()> {
         let now = self.sample();
         let before = std::mem::replace(&mut self.last, now);
-        self.show("interval", &before)
+        self.show("interval", "all", &before)
     }
 
     /// Since the start, or since [`Report::clear`].
     pub(super) fn totals(&mut self) -> io::Result<()> {
+        self.totals_of("all")
+    }
+
+    /// The same for the port or VSI that commands name so.
+    pub(super) fn totals_of(&mut self, name: &str) -> io::Result<()> {
         self.last = self.sample();
         self.shown = 0;
         let begin = self.begin.clone();
-        self.show("total", &begin)
+        self.show("total", name, &begin)
     }
 
     /// Resets the counts.
@@ -447,6 +455,7 @@ impl Report {
             Line {
                 port: station.port,
                 vsi: observed.vsi_name(station.place),
+                name: station.name(),
                 label: layout.label(index),
                 device: layout.device(index),
                 mode: self.shared.mode(station.port).name(),
@@ -462,8 +471,14 @@ impl Report {
         lines.collect()
     }
 
-    fn show(&mut self, kind: &'static str, before: &(Instant, Vec<Totals>)) -> io::Result<()> {
-        let lines = self.lines(before);
+    fn show(
+        &mut self,
+        kind: &'static str,
+        name: &str,
+        before: &(Instant, Vec<Totals>),
+    ) -> io::Result<()> {
+        let mut lines = self.lines(before);
+        lines.retain(|line| name == "all" || line.name == name);
         if self.json {
             let further = lines.iter().position(|line| line.vsi.is_some());
             let (ports, vsis) = lines.split_at(further.unwrap_or(lines.len()));

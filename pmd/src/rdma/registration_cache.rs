@@ -126,7 +126,11 @@ impl RegistrationCache {
     pub fn get(&self, first: *const u8, length: usize) -> Result<Registered, CacheError> {
         let shared = &*self.0;
         let start = first.expose_provenance() as u64;
-        let wanted = start..start.saturating_add(length as u64);
+        let Some(end) = start.checked_add(length as u64) else {
+            let first = start;
+            return Err(CacheError::Wraps { first, length });
+        };
+        let wanted = start..end;
         if !shared.domain.engine().over.load(Ordering::Relaxed) && length > 0 {
             let mut state = shared.state();
             if !state.has_news()

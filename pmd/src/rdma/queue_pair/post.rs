@@ -13,7 +13,9 @@ use ringside_qp::{
 pub enum PostError {
     /// No room: poll the completion queue, then post again. The room of unsignalled sends becomes
     /// free only when a later signalled one completes.
-    #[error("the queue is full: poll its completion queue, then post again")]
+    #[error(
+        "the queue is full: poll its completion queue, then post again; sends without SIGNALLED have their room until a later signalled one completes"
+    )]
     QueueFull,
     /// The queue pair has failed.
     #[error(

@@ -33,6 +33,17 @@ pub enum CacheError {
         /// Bytes asked for.
         length: u64,
     },
+    /// A range that ends behind the last address.
+    #[error(
+        "{length} bytes at {first:#x} end behind the last address: pass memory that the program has \
+         mapped"
+    )]
+    Wraps {
+        /// Its first address.
+        first: u64,
+        /// Bytes asked for.
+        length: usize,
+    },
     /// A range beyond the cache's bytes.
     #[error(
         "{length} bytes with their pages are more than the cache's {max_bytes}: raise max_bytes, or \

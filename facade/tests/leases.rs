@@ -1,0 +1,135 @@
+//! The address that a DHCP server grants, and the GID table.
+
+use ringside::driver::lan::{OpenPort, PortSettings};
+use ringside::lan::{Burst, TransmitRequest};
+use ringside::prelude::*;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(20);
+const SERVER: [u8; 4] = [10, 50, 0, 1];
+const GRANTED: [u8; 4] = [10, 50, 0, 77];
+/// Bytes before the DHCP message: Ethernet, IPv4, UDP.
+const HEADERS: usize = 42;
+/// Bytes of the message before its options. Source: RFC 2131, section 2.
+const FIXED: usize = 240;
+
+/// The kind of a DHCP message: option 53 of RFC 2132.
+fn kind(message: &[u8]) -> Option<u8> {
+    let mut rest = message.get(FIXED..)?;
+    while let [code, length, data @ ..] = rest {
+        if *code == 53 {
+            return data.first().copied();
+        }
+        rest = data.get(usize::from(*length)..)?;
+    }
+    None
+}
+
+/// The answer to a frame: an offer, or the lease.
+fn answer(frame: &[u8], mac: [u8; 6]) -> Option<Vec<u8>> {
+    let is_question = frame.get(12..14)? == [8, 0] && frame.get(36..38)? == [0, 67];
+    let message = frame.get(HEADERS..).filter(|_| is_question)?;
+    let answer = match kind(message)? {
+        1 => 2, // discover: offer
+        _ => 5, // request: acknowledgement
+    };
+    let mut said = vec![0; FIXED];
+    said[..4].copy_from_slice(&[2, 1, 6, 0]);
+    said[4..8].copy_from_slice(message.get(4..8)?);
+    said[16..20].copy_from_slice(&GRANTED);
+    said[20..24].copy_from_slice(&SERVER);
+    said[28..34].copy_from_slice(message.get(28..34)?);
+    said[236..].copy_from_slice(&[99, 130, 83, 99]);
+    said.extend([
+        53, 1, answer, 51, 4, 0, 0, 14, 16, 1, 4, 255, 255, 255, 0, 54, 4,
+    ]);
+    said.extend(SERVER);
+    said.push(255);
+    let mut sent = frame.get(6..12)?.to_vec();
+    sent.extend(mac);
+    let length = (20 + 8 + said.len()) as u16;
+    sent.extend([8, 0, 0x45, 0]);
+    sent.extend(length.to_be_bytes());
+    sent.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
+    sent.extend(SERVER);
+    sent.extend([255; 4]);
+    sent.extend([0, 67, 0, 68]);
+    sent.extend((length - 20).to_be_bytes());
+    sent.extend([0, 0]);
+    sent.extend(said);
+    Some(sent)
+}
+
+/// Answers until it is told to end.
+fn serve(mut port: OpenPort, ends: &AtomicBool) {
+    let mac = port.port.mac();
+    let mut burst = Burst::with_limit(32);
+    while !ends.load(Ordering::Relaxed) {
+        port.receive[0].receive(&mut burst);
+        let frames: Vec<Vec<u8>> = burst.drain().map(|packet| packet.to_vec()).collect();
+        for sent in frames.iter().filter_map(|frame| answer(frame, mac)) {
+            let mut packet = port.pool.packet_with(&sent).expect("a buffer");
+            let checksums = TransmitRequest {
+                ip_checksum: true,
+                layer_4_checksum: true,
+                segment_bytes: None,
+            };
+            packet.offload(checksums).expect("a datagram");
+            burst.push(packet).expect("room");
+            port.transmit[0].send(&mut burst);
+            burst.clear();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn leased(device: &Device) -> IpAddr {
+    let end = Instant::now() + LIMIT;
+    loop {
+        if let Some(leased) = device.leased_address() {
+            return leased.address;
+        }
+        assert!(Instant::now() < end, "no lease");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_leased_address_is_told_and_goes_into_the_gid_table_and_stays_after_a_recovery() {
+    let server = ringside::open("model:1", &Config::default()).unwrap();
+    let settings = PortSettings {
+        promiscuous: true,
+        ..PortSettings::default()
+    };
+    let port = server.driver().open_port(&settings).unwrap();
+    let ends = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&ends);
+    let thread = std::thread::spawn(move || serve(port, &told));
+
+    let mut config = Config::default();
+    config.network.dhcp = true;
+    let device = ringside::open("model:0", &config).unwrap();
+    let granted = IpAddr::from(GRANTED);
+    assert_eq!(leased(&device), granted);
+    let own = device.leased_address().unwrap();
+    let gid = device.add_address(own).expect("into the GID table");
+    assert_eq!(gid.address, own);
+    let manager = device.connection_manager().unwrap();
+    assert!(manager.addresses().contains(&granted));
+    let listener = manager.listen(SocketAddr::new(granted, 7471), 1);
+    listener.expect("a service at the leased address");
+    drop(manager);
+
+    device.recover().unwrap();
+    assert_eq!(leased(&device), granted, "after the recovery");
+
+    // The stack answers for it as long as the lease lasts.
+    device.remove_address(granted, None).unwrap();
+    assert_eq!(device.leased_address(), Some(own));
+
+    ends.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
+}
