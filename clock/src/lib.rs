@@ -112,6 +112,41 @@ mod tests {
     }
 
     #[test]
+    fn moments_and_times_stop_at_the_ends_of_the_clock() {
+        let (late, early) = (Instant(u64::MAX - 1), Instant(7));
+        assert_eq!(late.plus(Duration::from_nanos(1)), Instant(u64::MAX));
+        assert_eq!(late.plus(Duration::from_nanos(2)), Instant(u64::MAX));
+        // More nanoseconds than 64 bits hold.
+        assert_eq!(early.plus(Duration::MAX), Instant(u64::MAX));
+        assert_eq!(late.since(early), Duration::from_nanos(u64::MAX - 8));
+        assert_eq!(early.since(late), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_deadline_has_passed_from_its_moment_on() {
+        let clock = Stepping(AtomicU64::new(5));
+        let deadline = Deadline::after(&clock, Duration::from_nanos(10));
+        assert_eq!(deadline.limit(), Duration::from_nanos(10));
+        for (time, passed) in [(14, false), (15, true), (16, true)] {
+            clock.0.store(time, Ordering::Relaxed);
+            assert_eq!(deadline.passed(&clock), passed, "at {time}");
+        }
+    }
+
+    /// A process that is not scheduled for a while looks once more, and finds what came meanwhile.
+    #[test]
+    fn what_comes_during_the_last_pause_is_found() {
+        let clock = Stepping(AtomicU64::new(0));
+        let step = Duration::from_millis(1);
+        let mut looks = 0;
+        let result: Result<_, ()> = wait_for(&clock, step, 100 * step, || {
+            looks += 1;
+            Ok((looks == 2).then_some(looks))
+        });
+        assert_eq!(result, Ok(Some(2)));
+    }
+
+    #[test]
     fn a_wait_ends_at_its_deadline_after_one_more_check() {
         let clock = Stepping(AtomicU64::new(0));
         let mut asked = 0;

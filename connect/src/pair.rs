@@ -106,17 +106,15 @@ pub(crate) fn mtu_code(bytes: u32) -> u8 {
     u8::try_from(bytes.clamp(256, 4096).ilog2() - 7).unwrap_or(1)
 }
 
-/// Brings a queue pair from its making to sending, with what both sides agreed on; `vlan` is that
-/// of the own address.
-pub(crate) fn set(
-    pair: QueuePair,
+/// The attributes of a queue pair to what both sides agreed on.
+fn attributes(
     agreed: &Parameters,
     mac: MacAddress,
-    vlan: Option<u16>,
-) -> Result<QueuePair<Connected>, ConnectError> {
+    vlan_tag: Option<u16>,
+) -> (ReceiveAttributes, SendAttributes) {
     let path = Destination {
         local_address: Some(agreed.local.address()),
-        vlan_tag: tag(pair.vlan_tag(), vlan),
+        vlan_tag,
         traffic_class: agreed.traffic_class,
         flow_label: agreed.flow_label,
         hop_limit: gsi::HOP_LIMIT,
@@ -136,7 +134,80 @@ pub(crate) fn set(
         receiver_not_ready_retries: agreed.rnr_retry_count,
         outbound_reads: agreed.initiator_depth,
     };
+    (receiving, sending)
+}
+
+/// Brings a queue pair from its making to sending, with what both sides agreed on; `vlan` is that
+/// of the own address.
+pub(crate) fn set(
+    pair: QueuePair,
+    agreed: &Parameters,
+    mac: MacAddress,
+    vlan: Option<u16>,
+) -> Result<QueuePair<Connected>, ConnectError> {
+    let (receiving, sending) = attributes(agreed, mac, tag(pair.vlan_tag(), vlan));
     let pair = pair.receive_from(&receiving);
     let pair = pair.map_err(|refused| refused.error)?.send_from(&sending);
     pair.map_err(|refused| refused.error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_pair_takes_the_vlan_of_its_address_and_keeps_its_priority() {
+        let cases = [
+            (None, None, None),
+            (None, Some(5), Some(5)),
+            (Some(0x6007), Some(5), Some(0x6005)),
+            (Some(0x6000), Some(5), Some(0x6005)),
+            (Some(0x6000), None, Some(0x6000)),
+            (Some(0x6007), None, None),
+            (Some(0), None, None),
+        ];
+        for (own, vlan, expected) in cases {
+            assert_eq!(tag(own, vlan), expected, "{own:x?} on {vlan:?}");
+        }
+    }
+
+    #[test]
+    fn a_queue_pair_has_each_value_that_was_agreed() {
+        let addresses = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse::<IpAddr>().unwrap());
+        let agreed = Parameters {
+            queue_pair: 1,
+            send_psn: 2,
+            receive_psn: 3,
+            responder_resources: 4,
+            initiator_depth: 5,
+            retry_count: 6,
+            rnr_retry_count: 7,
+            flow_control: true,
+            shared_receive_queue: false,
+            path_mtu: mtu_code(1024),
+            ack_timeout: 9,
+            flow_label: 10,
+            traffic_class: 11,
+            local: addresses[0].into(),
+            remote: addresses[1].into(),
+        };
+        let mac = [2, 0, 0, 0, 0, 12];
+        let (receiving, sending) = attributes(&agreed, mac, Some(13));
+        let path = receiving.path;
+        assert_eq!(
+            (path.local_address, path.address),
+            (Some(addresses[0]), addresses[1])
+        );
+        assert_eq!((path.mac, path.vlan_tag), (mac, Some(13)));
+        assert_eq!((path.flow_label, path.traffic_class), (10, 11));
+        assert_eq!(path.hop_limit, gsi::HOP_LIMIT);
+        assert_eq!((receiving.queue_pair, receiving.psn), (1, 3));
+        assert_eq!((receiving.path_mtu, receiving.inbound_reads), (1024, 4));
+        assert_eq!((sending.psn, sending.outbound_reads), (2, 5));
+        assert_eq!(
+            (sending.retries, sending.receiver_not_ready_retries),
+            (6, 7)
+        );
+        assert_eq!(sending.acknowledge_timeout, 9);
+    }
 }

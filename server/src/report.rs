@@ -244,3 +244,6 @@ fn write_counters(name: &str, counters: &Value, text: &mut String) {
     };
     let _ = writeln!(text, "{name}: {counted}");
 }
+
+#[cfg(test)]
+mod tests;

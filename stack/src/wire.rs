@@ -457,6 +457,17 @@ mod tests {
         assert_eq!(said(&probe), None);
     }
 
+    #[test]
+    fn arp_of_unknown_operations_and_of_addresses_that_no_host_has_says_nothing() {
+        let mut frame = announcement(PEER, ip("192.0.2.2")).unwrap();
+        frame[14 + 7] = 3;
+        assert_eq!(said(&frame), None, "operation 3 is of RARP");
+        for nobody in ["224.0.0.5", "255.255.255.255", "127.0.0.1"] {
+            let frame = question(PEER, ip(nobody), ip("192.0.2.2"), None).unwrap();
+            assert_eq!(said(&frame), None, "{nobody}");
+        }
+    }
+
     /// Each message of a station whose MAC address is that of a group.
     #[test]
     fn stations_with_the_address_of_a_group_say_nothing() {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 struct Iommu {
     address: DeviceAddress,
     space: Mutex<DmaSpace>,
+    refuse_map: AtomicBool,
     refuse_unmap: AtomicBool,
     accepts: Range<u64>,
 }
@@ -26,6 +27,7 @@ impl Iommu {
         Arc::new(Self {
             address: DeviceAddress::Model(0),
             space: Mutex::new(space),
+            refuse_map: AtomicBool::new(false),
             refuse_unmap: AtomicBool::new(false),
             accepts,
         })
@@ -84,6 +86,9 @@ impl Function for Iommu {
         range: Range<usize>,
         access: DmaAccess,
     ) -> Result<(), FunctionError> {
+        if self.refuse_map.load(Ordering::Relaxed) {
+            return self.refuse("map");
+        }
         let mut space = self.space.lock().unwrap();
         assert!(self.accepts.start <= iova.0 && iova.0 + range.len() as u64 <= self.accepts.end);
         assert!(space.map(iova, memory, range.start, range.len(), access));
@@ -409,4 +414,76 @@ fn memory_of_the_application_that_cannot_be_unmapped_stays_in_the_pool() {
     assert_eq!(pool.usage().used_bytes, 64);
     iommu.refuse_unmap.store(false, Ordering::Relaxed);
     pool.close().unwrap();
+}
+
+/// Addresses for `pages` pages, from the first that a pool uses.
+fn narrow(pages: u64) -> Arc<Iommu> {
+    let first = 1 << 32;
+    Iommu::accepting(first..first + pages * PAGE)
+}
+
+#[test]
+fn addresses_of_memory_that_the_device_refuses_are_free_again() {
+    let iommu = narrow(4);
+    let pool = pool(&iommu);
+    iommu.refuse_map.store(true, Ordering::Relaxed);
+    for _ in 0..10 {
+        let (refused, _) = pool.map(vec![1u8; 64].into()).unwrap_err();
+        assert!(matches!(refused, MemoryError::Function(_)), "{refused}");
+    }
+    assert_eq!(pool.usage(), PoolUsage::default());
+    iommu.refuse_map.store(false, Ordering::Relaxed);
+    let held = pool.map(vec![1u8; 64].into()).unwrap();
+    pool.close().unwrap();
+    drop(held);
+}
+
+#[test]
+fn memory_that_ends_with_its_page_gives_no_more_than_its_pages_back() {
+    let iommu = narrow(3);
+    let pool = pool(&iommu);
+    let page = || Memory::allocate(PAGE as usize, PageSize::FourKiB, None).unwrap();
+    let mut held: Vec<_> = (0..3).map(|_| pool.map(page()).unwrap()).collect();
+    held.sort_by_key(|buffer| buffer.iova().0);
+    let first = held.remove(0).iova();
+    let again = pool.map(page()).unwrap();
+    assert_eq!(again.iova(), first);
+    assert!(pool.map(page()).is_err(), "all pages are in use");
+    pool.close().unwrap();
+}
+
+#[test]
+fn memory_of_the_application_that_cannot_be_unmapped_is_kept_when_the_pool_closes() {
+    let iommu = Iommu::new();
+    let pool = pool(&iommu);
+    // A length that no other test has.
+    let buffer = pool.map(vec![1u8; 12_347].into()).unwrap();
+    iommu.refuse_unmap.store(true, Ordering::Relaxed);
+    assert!(pool.close().is_err());
+    assert_eq!(pool.usage().leaked_bytes, 12_347);
+    let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(kept.iter().any(|memory| memory.length() == 12_347));
+    drop((kept, buffer));
+}
+
+#[test]
+fn memory_that_was_reclaimed_no_longer_counts_as_leaked() {
+    let iommu = Iommu::new();
+    let pool = pool(&iommu);
+    pool.allocate(4096, 64).unwrap().leak();
+    pool.map(vec![1u8; 100].into()).unwrap().leak();
+    assert_eq!(pool.usage().leaked_bytes, 4196);
+    assert_eq!(pool.reclaim_leaked(), 4196);
+    let usage = pool.usage();
+    assert_eq!((usage.leaked_bytes, usage.used_bytes), (0, 0));
+    assert_eq!(pool.reclaim_leaked(), 0, "each piece once");
+    pool.close().unwrap();
+}
+
+#[test]
+fn no_memory_lies_at_an_address_of_32_bits() {
+    for seed in 0..64 {
+        let first = addresses(Placement::Seeded(seed)).into_iter().min();
+        assert!(first.unwrap().0 >= 1 << 32, "seed {seed}: {first:?}");
+    }
 }

@@ -15,7 +15,9 @@ use crate::reason::{Reason, ServiceStatus};
 use std::net::IpAddr;
 use std::time::Duration;
 
+mod agreed;
 mod exchange;
+mod refused;
 mod state_table;
 
 const OWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));

@@ -125,4 +125,7 @@ fn memory_goes_back_when_the_device_was_reset_and_not_before() {
     );
     bench.service.release();
     assert_eq!(bench.dma.usage().used_bytes, 0);
+    // A failure that is noticed only now keeps nothing back.
+    bench.service.fail();
+    assert!(bench.service.is_released());
 }

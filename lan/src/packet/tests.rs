@@ -54,6 +54,7 @@ fn a_shared_packet_is_read_only_until_one_handle_is_left() {
     assert!(one.bytes_mut().is_none() && two.bytes_mut().is_none());
     assert_eq!(one.append(b"x"), None);
     assert_eq!(one.remove_front(1), None);
+    assert_eq!(one.prepend(b"x"), None);
     assert_eq!(two.bytes(), one.bytes());
     drop(one);
     assert!(two.bytes_mut().is_none());
@@ -62,6 +63,39 @@ fn a_shared_packet_is_read_only_until_one_handle_is_left() {
     assert_eq!(pool.usage().in_use, 2);
     drop(two);
     assert_eq!(pool.usage().in_use, 0);
+}
+
+#[test]
+fn only_packets_of_one_pool_and_one_handle_are_chained() {
+    let bench = QueueParts::new();
+    let (pool, elsewhere) = (bench.pool(64), bench.pool(64));
+    let mut packet = pool.packet_with(b"one").unwrap();
+    let foreign = elsewhere.packet_with(b"two").unwrap();
+    let foreign = packet.chain(foreign).unwrap_err();
+    assert_eq!(foreign.bytes(), b"two");
+    let mut shared = pool.packet_with(b"three").unwrap();
+    let other = shared.share();
+    let shared = packet.chain(shared).unwrap_err();
+    assert_eq!((packet.segment_count(), packet.bytes()), (1, &b"one"[..]));
+    // The last handle is the only one again.
+    drop(other);
+    packet.chain(shared).unwrap();
+    assert_eq!(packet.to_vec(), b"onethree");
+    drop((packet, foreign));
+    assert_eq!((pool.usage().in_use, elsewhere.usage().in_use), (0, 0));
+}
+
+#[test]
+fn a_read_may_begin_and_end_at_the_border_of_a_segment() {
+    let bench = QueueParts::new();
+    let pool = bench.pool(64);
+    let bytes: Vec<u8> = (0..6144u32).map(|byte| (byte >> 3) as u8).collect();
+    let packet = pool.packet_with(&bytes).unwrap();
+    for (from, count) in [(0, 2048), (2048, 2048), (2048, 4096), (4095, 2), (6144, 0)] {
+        let mut part = vec![0; count];
+        assert!(packet.read(from, &mut part), "{count} from {from}");
+        assert_eq!(part, bytes[from..from + count], "{count} from {from}");
+    }
 }
 
 #[test]

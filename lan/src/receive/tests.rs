@@ -143,6 +143,55 @@ fn hostile_descriptors_are_counted_and_cost_no_buffer() {
 }
 
 #[test]
+fn the_buffers_before_a_wrong_one_do_not_reach_the_next_packet() {
+    let mut rig = Rig::new();
+    for bytes in [2049, 0x3FFF] {
+        rig.write(Wrote::bytes(2048, false));
+        rig.write(Wrote::bytes(bytes, true));
+        rig.write(Wrote::bytes(64, true));
+        let packets = rig.receive();
+        let sizes = packets
+            .iter()
+            .map(|one| (one.segment_count(), one.length()));
+        assert_eq!(sizes.collect::<Vec<_>>(), [(1, 64)]);
+    }
+    rig.nothing_is_lost();
+}
+
+#[test]
+fn what_came_of_a_packet_before_a_stop_does_not_reach_those_after_the_start() {
+    // A packet whose end has not come, and one whose rest is dropped.
+    for bytes in [2048, 2049] {
+        let mut rig = Rig::new();
+        rig.write(Wrote::bytes(bytes, false));
+        assert!(rig.receive().is_empty());
+        rig.queue.restart().unwrap();
+        rig.next = 0;
+        rig.write(Wrote::bytes(64, true));
+        let lengths: Vec<_> = rig.receive().iter().map(Packet::length).collect();
+        assert_eq!(lengths, [64], "after {bytes} bytes");
+        rig.nothing_is_lost();
+    }
+}
+
+#[test]
+fn polls_that_find_nothing_and_those_that_fill_the_burst_are_counted() {
+    let mut rig = Rig::new();
+    let mut burst = Burst::with_limit(2);
+    for _ in 0..5 {
+        rig.write(Wrote::bytes(64, true));
+    }
+    for found in [2, 2, 1, 0] {
+        assert_eq!(rig.queue.receive(&mut burst), found);
+        burst.clear();
+    }
+    let counters = rig.queue.counters();
+    let polls = (counters.polls, counters.full_polls, counters.empty_polls);
+    assert_eq!(polls, (4, 2, 1));
+    assert_eq!((counters.packets, counters.bytes), (5, 320));
+}
+
+#[test]
 fn a_chain_without_end_takes_no_more_than_the_ring() {
     let mut rig = Rig::new();
     for _ in 0..500 {

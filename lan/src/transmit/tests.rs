@@ -127,6 +127,18 @@ fn a_shared_chain_goes_out_twice_and_back_once() {
 }
 
 #[test]
+fn a_shared_chain_of_which_the_ring_has_the_last_handle_goes_back_whole() {
+    let mut rig = Rig::new();
+    let mut packet = rig.packet(5000);
+    let two = packet.share();
+    assert_eq!(rig.send([packet, two]).0, 2);
+    assert_eq!(rig.pool.usage().in_use, 3);
+    rig.complete();
+    rig.queue.reclaim();
+    assert_eq!(rig.pool.usage().in_use, 0);
+}
+
+#[test]
 fn a_packet_of_another_pool_is_copied() {
     let mut rig = Rig::new();
     let other = rig.bench.pool(64);

@@ -470,6 +470,60 @@ fn progress_starts_the_count_of_retries_again() {
 }
 
 #[test]
+fn retries_and_waits_for_a_receiver_are_counted_by_themselves_and_since_the_last_answer() {
+    let config = RequesterConfig {
+        not_ready_retry_limit: 1,
+        ..config()
+    };
+    let mut rig = TimedRequester::new(&config);
+    rig.post_writes(2);
+    let not_ready = Syndrome::ReceiverNotReady { timer: 1 };
+    for offset in 0..2 {
+        // All retries of a loss, before and after a receiver that is not ready.
+        for _ in 0..2 {
+            for _ in 0..3 {
+                rig.sent();
+                rig.wait(TIMEOUT).expect("three retries");
+            }
+            rig.sent();
+            if rig.requester.statistics().receiver_not_ready <= u64::from(offset) {
+                assert_eq!(rig.answer(offset, not_ready), ResponseOutcome::Repeating);
+                rig.wait(receiver_not_ready_wait(1)).expect("no time-out");
+            }
+        }
+        assert_eq!(rig.acknowledge(offset), ResponseOutcome::Acknowledged);
+    }
+    assert_eq!(rig.completed(), [0, 1]);
+}
+
+#[test]
+fn a_requester_that_has_nothing_to_send_again_asks_for_no_time() {
+    let mut rig = TimedRequester::new(&config());
+    rig.post_writes(1);
+    rig.sent();
+    let not_ready = Syndrome::ReceiverNotReady { timer: 1 };
+    assert_eq!(rig.answer(0, not_ready), ResponseOutcome::Repeating);
+    assert!(rig.requester.deadline().is_some());
+    // The packet arrived all the same.
+    assert_eq!(rig.acknowledge(0), ResponseOutcome::Acknowledged);
+    assert_eq!(rig.requester.deadline(), None);
+}
+
+#[test]
+fn packets_that_are_sent_again_are_counted_of_writes_and_of_reads() {
+    for (operation, answer) in [(WRITE, 3), (READ, 1)] {
+        let mut rig = TimedRequester::new(&config());
+        rig.post(0, operation, 3 * MTU);
+        assert_eq!(rig.sent().len(), answer);
+        rig.wait(TIMEOUT).expect("retries left");
+        assert_eq!(rig.sent().len(), answer);
+        let statistics = rig.requester.statistics();
+        let counted = (statistics.packets_sent, statistics.packets_repeated);
+        assert_eq!(counted, (2 * answer as u64, answer as u64));
+    }
+}
+
+#[test]
 fn a_late_acknowledgement_spares_the_repetition() {
     let mut rig = TimedRequester::new(&config());
     rig.post(0, WRITE, 4 * MTU);

@@ -191,6 +191,30 @@ fn a_nak_that_has_not_left_is_void_once_the_gap_is_filled() {
 }
 
 #[test]
+fn a_duplicate_does_not_take_the_place_of_a_nak() {
+    let mut rig = ResponderWithHost::new();
+    rig.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    rig.answers();
+    rig.take(write(START + 2, Opcode::WRITE_ONLY, 8), 8);
+    let outcome = rig.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    assert_eq!(outcome, RequestOutcome::Duplicate);
+    let nak = negative(NegativeCode::SEQUENCE_ERROR);
+    assert_eq!(rig.answers(), [(START + 1, Opcode::ACKNOWLEDGE, nak)]);
+}
+
+#[test]
+fn the_number_of_messages_has_24_bits() {
+    let mut rig = ResponderWithHost::new();
+    rig.responder.message_sequence_number = Psn::MODULUS - 1;
+    rig.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    let packet = rig.responder.next_packet().expect("an acknowledgement");
+    let Extension::Acknowledge(answer) = packet.headers.extension else {
+        panic!("{packet:?}");
+    };
+    assert_eq!(answer.message_sequence_number, 0);
+}
+
+#[test]
 fn a_read_that_fills_the_gap_voids_the_nak_too() {
     let mut rig = ResponderWithHost::new();
     rig.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8);
@@ -566,6 +590,12 @@ fn a_message_that_outgrows_its_receive_request_is_refused() {
         rig.responder.open_receive(),
         Some(9),
         "a flush starts there"
+    );
+    assert_eq!(rig.responder.take_open_receive(), Some(9));
+    assert_eq!(
+        rig.responder.take_open_receive(),
+        None,
+        "a flush names it once"
     );
     let nak = (
         START + 1,

@@ -70,6 +70,11 @@ fn faults_begin_and_end_as_they_are_told() {
     assert_eq!(function(&rig), []);
     rig.ask(&mut client, "clear wire drop 1");
     assert_eq!(rig.world.switch().faults(), []);
+    rig.ask(&mut client, "fault wire drop 1000 7");
+    rig.ask(&mut client, "fault wire corrupt 1000 7");
+    assert_eq!(rig.world.switch().faults().len(), 2);
+    rig.ask(&mut client, "clear wire");
+    assert_eq!(rig.world.switch().faults(), []);
 }
 
 #[test]

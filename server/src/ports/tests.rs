@@ -232,6 +232,90 @@ fn wire_that_only_fails_is_given_up_and_no_longer_awaited() {
     assert!(!ports.pump(&mut switch), "no work, so that a server rests");
 }
 
+/// A wire with frames that wait, of which each second read fails first.
+struct Waiting {
+    socket: UnixDatagram,
+    frames: usize,
+    fails: Option<bool>,
+}
+
+impl Wire for Waiting {
+    fn name(&self) -> String {
+        "waiting".into()
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Received {
+        if self.frames == 0 {
+            return Received::Nothing;
+        }
+        self.fails = self.fails.map(|fails| !fails);
+        if self.fails == Some(false) {
+            return Received::Failed;
+        }
+        self.frames -= 1;
+        buffer[..60].copy_from_slice(&frame(60));
+        Received::Frame(60)
+    }
+
+    fn send(&mut self, _frame: &[u8]) -> Sent {
+        Sent::Gone
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.socket)
+    }
+}
+
+fn waiting(frames: usize, fails: Option<bool>) -> Side {
+    let socket = UnixDatagram::unbound().unwrap();
+    Side::new(Waiting {
+        socket,
+        frames,
+        fails,
+    })
+}
+
+#[test]
+fn a_wire_whose_reads_fail_now_and_then_is_read_on() {
+    let frames = u64::from(MAX_FAILURES) * 2;
+    let mut rig = waiting(frames as usize, Some(true));
+    for _ in 0..frames * 2 {
+        rig.turn();
+    }
+    let counters = rig.counters();
+    assert_eq!(
+        (counters.received, counters.read_failures),
+        (frames, frames)
+    );
+}
+
+#[test]
+fn frames_wait_in_the_wire_while_the_switch_has_no_room() {
+    let frames = BURST + 1;
+    let mut rig = waiting(frames, None);
+    while rig.switch.room_inside() > 1 {
+        rig.switch.inject_frame(rig.other, &frame(60)).unwrap();
+    }
+    rig.ports.pump(&mut rig.switch);
+    assert_eq!(rig.counters().received, 1);
+    for _ in 0..3 {
+        rig.turn();
+    }
+    assert_eq!(rig.counters().received, frames as u64);
+}
+
+#[test]
+fn a_socket_that_another_process_has_put_in_its_place_stays() {
+    let folder = Folder::new();
+    let path = folder.join("socket");
+    let make = || SocketFile::make(&path, |_| false, |path| UnixDatagram::bind(path)).unwrap();
+    let (first, second) = (make(), make());
+    drop(first.1);
+    assert!(path.exists());
+    drop(second.1);
+    assert!(!path.exists());
+}
+
 #[test]
 fn capture_holds_every_frame_in_the_format_of_pcap() {
     let folder = Folder::new();

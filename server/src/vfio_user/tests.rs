@@ -81,7 +81,9 @@ impl Rig {
         let reply = raw
             .ask(Command::Version as u16, &Raw::version(), &[])
             .unwrap();
-        assert_eq!(Version::decode(&reply.body).unwrap().major, 0);
+        let version = Version::decode(&reply.body).unwrap();
+        // The client speaks no later one.
+        assert_eq!((version.major, version.minor), (0, 0));
         raw
     }
 

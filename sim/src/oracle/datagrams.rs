@@ -70,7 +70,7 @@ impl Ledger {
             ));
         }
         let done: Vec<Request> = end.sends.drain(..=place).collect();
-        if seen.status != Status::Success && !self.weather.harm_at(side).is_any() {
+        if seen.status != Status::Success && !self.weather.harm_at(side).explains(seen.status) {
             return Err(Problem::new(
                 Rule::StatusAllowed,
                 text("nothing stops a datagram from being sent"),
@@ -108,7 +108,7 @@ impl Ledger {
         self.over(receive.id);
         if seen.status != Status::Success {
             self.memory.adopt(receive.claim, receive.length);
-            if self.weather.harm_at(side).is_any() {
+            if self.weather.harm_at(side).explains(seen.status) {
                 return Ok(());
             }
             return Err(Problem::new(
@@ -174,9 +174,8 @@ impl Ledger {
     /// Returns a datagram that must have arrived and did not.
     pub(crate) fn missing_datagram(&self) -> Option<String> {
         let missing = self.flights.iter().find(|flight| {
-            let some = flight.to.iter().zip(flight.arrived);
-            let mut absent = some.filter(|(to, arrived)| **to && *arrived == 0);
-            flight.certain && absent.next().is_some() && !self.has_likes(flight)
+            let mut sides = flight.to.iter().enumerate().filter(|(_, to)| **to);
+            flight.certain && sides.any(|(side, _)| self.is_short_of(flight, side))
         })?;
         Some(format!(
             "datagram {} of side {} did not come, and nothing can have stopped it",
@@ -184,13 +183,19 @@ impl Ledger {
         ))
     }
 
-    /// True if another one is equal for the receiver: they cannot be distinguished.
-    fn has_likes(&self, flight: &Flight) -> bool {
+    /// True if fewer datagrams equal to this one came to a side than must have come. Equal ones
+    /// cannot be distinguished.
+    fn is_short_of(&self, flight: &Flight, side: usize) -> bool {
         let like = |other: &&Flight| {
             (other.from, &other.bytes, other.immediate)
                 == (flight.from, &flight.bytes, flight.immediate)
+                && other.to.get(side) == Some(&true)
         };
-        self.flights.iter().filter(like).count() > 1
+        let likes = || self.flights.iter().filter(like);
+        let came = likes().filter_map(|other| other.arrived.get(side));
+        let came: u64 = came.copied().map(u64::from).sum();
+        let certain = likes().filter(|other| other.certain).count() as u64;
+        came < certain
     }
 
     /// A datagram queue pair was destroyed, with or without the device's confirmation.

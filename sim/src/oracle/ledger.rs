@@ -85,7 +85,12 @@ impl Ledger {
         let Some(link) = self.links.get_mut(&link) else {
             return;
         };
-        link.wrong |= !request.wrong.is_empty();
+        let fails = [!request.wrong.is_empty(), request.is_refused_by_peer()];
+        for (place, fails) in [end, 1 - end].into_iter().zip(fails) {
+            if let Some(wrong) = link.wrong.get_mut(place) {
+                *wrong |= fails;
+            }
+        }
         let Some(end) = link.ends.get_mut(end) else {
             return;
         };
@@ -103,7 +108,7 @@ impl Ledger {
         let Some(link) = self.links.get_mut(&link) else {
             return;
         };
-        link.wrong = true;
+        link.wrong = [true; 2];
         let sends = link.ends.get_mut(end).map(|end| end.sends.iter_mut());
         let request = sends.and_then(|mut sends| sends.find(|request| request.id == id));
         if let Some(request) = request {
@@ -371,7 +376,7 @@ impl Ledger {
             {
                 true
             }
-            _ => weather.harm_at(end).is_any(),
+            _ => weather.harm_at(end).may_mislead(),
         };
         if !allowed {
             return Err(Problem::new(

@@ -46,6 +46,15 @@ pub(crate) struct Request {
     pub(crate) posted: Moment,
 }
 
+impl Request {
+    /// True if the peer's queue pair refuses it, and fails. A mistake in the request's own memory
+    /// does not reach the peer.
+    pub(super) fn is_refused_by_peer(&self) -> bool {
+        let own = [Status::LocalProtection];
+        self.wrong.iter().any(|status| !own.contains(status))
+    }
+}
+
 /// A receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receive {
@@ -114,8 +123,8 @@ impl End {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) ends: [End; 2],
-    /// A wrong request was posted: both ends fail. Or one whose key was invalidated: both may fail.
-    pub(crate) wrong: bool,
+    /// Ends that a wrong request fails, or may fail: its own, and the other one if that refuses it.
+    pub(crate) wrong: [bool; 2],
     /// Uses of memory with an unknown result; over once both ends are destroyed.
     pub(super) stale: Vec<Claim>,
     /// Sides whose device did not confirm the destruction of their end.
@@ -126,7 +135,7 @@ impl Link {
     pub(crate) fn new(ends: [End; 2]) -> Self {
         Self {
             ends,
-            wrong: false,
+            wrong: [false; 2],
             stale: Vec::new(),
             unconfirmed: [false; 2],
         }
@@ -137,6 +146,15 @@ impl Link {
         if end == 0 { first } else { second }
     }
 
+    /// True if a wrong request was posted, at either end.
+    pub(crate) const fn is_wrong(&self) -> bool {
+        self.wrong[0] || self.wrong[1]
+    }
+
+    pub(super) fn is_wrong_at(&self, end: usize) -> bool {
+        self.wrong.get(end) == Some(&true)
+    }
+
     /// True if the queue pair of an end may have failed. A failure of the other end does not fail
     /// this end directly: it gets no more answers, and fails if it waits for one.
     pub(crate) fn may_have_failed(&self, end: usize, weather: &Weather) -> bool {
@@ -145,7 +163,7 @@ impl Link {
             self.may_lack_receives(end, request) || self.may_be_silent(end, weather, request.posted)
         };
         let harmed = weather.harm_at(end).is_any();
-        self.wrong || own.torn || harmed || own.sends.iter().any(unanswered)
+        self.is_wrong_at(end) || own.torn || harmed || own.sends.iter().any(unanswered)
     }
 
     /// True if frames were lost since the oldest outstanding request of an end was posted, or since
@@ -168,7 +186,7 @@ impl Link {
             self.may_lack_receives(1 - end, request) || lost(1 - end, request.posted)
         });
         let harmed = weather.harm.iter().any(|harm| harm.is_any());
-        self.wrong || peer.torn || may_have_failed || harmed || lost(end, posted)
+        self.is_wrong_at(1 - end) || peer.torn || may_have_failed || harmed || lost(end, posted)
     }
 
     /// True if the other end may have had no receive for a request, more often than the retries

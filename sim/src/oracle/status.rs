@@ -42,7 +42,7 @@ pub(super) fn objection(
         {
             None
         }
-        _ if weather.harm_at(end).is_any() => None,
+        _ if weather.harm_at(end).may_mislead() => None,
         _ => Some("no request or fault explains it"),
     }
 }

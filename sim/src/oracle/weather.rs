@@ -1,6 +1,7 @@
 //! The faults of a run that permit failures.
 
 use ringside_bus::Instant;
+use ringside_pmd::rdma::Status;
 
 /// The possible effect of a fault on the data path of its device, until the device is recovered. A
 /// fault of commands alone has no effect on it.
@@ -17,6 +18,17 @@ pub(crate) struct Harm {
 impl Harm {
     pub(crate) const fn is_any(self) -> bool {
         self.stops || self.lacks_memory || self.given_up
+    }
+
+    /// True if the device may report any status. One that the driver has declared failed for
+    /// another reason reports what is right, and the driver flushes the rest.
+    pub(crate) const fn may_mislead(self) -> bool {
+        self.stops || self.lacks_memory
+    }
+
+    /// True if it explains that a request of the device itself failed with this status.
+    pub(crate) fn explains(self, status: Status) -> bool {
+        self.may_mislead() || self.given_up && status == Status::Flushed
     }
 }
 

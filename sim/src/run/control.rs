@@ -150,7 +150,8 @@ impl Run<'_> {
         };
         self.poll_all()?;
         let known = self.ledger.links.get(&link);
-        let whole = known.is_some_and(|link| !link.ends.iter().any(|end| end.torn) && !link.wrong);
+        let whole =
+            known.is_some_and(|link| !link.ends.iter().any(|end| end.torn) && !link.is_wrong());
         let number = known
             .and_then(|link| link.ends.get(end))
             .map(|end| end.number);

@@ -32,7 +32,8 @@ impl Run<'_> {
         self.feed(place)?;
         self.feed((number, 1 - end))?;
         let link = self.ledger.links.get(&number);
-        let whole = link.is_some_and(|link| !link.wrong && !link.ends.iter().any(|end| end.torn));
+        let whole =
+            link.is_some_and(|link| !link.is_wrong() && !link.ends.iter().any(|end| end.torn));
         let both = self.queue_pair((number, 1 - end)).is_some();
         Ok((whole && both).then_some(place))
     }

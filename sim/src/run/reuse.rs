@@ -161,7 +161,7 @@ impl Run<'_> {
                 .is_some_and(|held| matches!(held.handle, Handle::Ready(_)));
             let link = self.ledger.links.get(number);
             let whole =
-                link.is_some_and(|link| !link.wrong && link.ends.iter().all(|end| !end.torn));
+                link.is_some_and(|link| !link.is_wrong() && link.ends.iter().all(|end| !end.torn));
             ready && whole
         });
         links.next().map(|(number, _)| (*number, side))

@@ -51,7 +51,7 @@ impl Run<'_> {
         let ready: Vec<Place> = all.collect();
         let whole = |place: &Place| {
             let link = self.ledger.links.get(&place.0);
-            link.is_some_and(|link| !link.wrong && !link.ends.iter().any(|end| end.torn))
+            link.is_some_and(|link| !link.is_wrong() && !link.ends.iter().any(|end| end.torn))
         };
         let good: Vec<Place> = ready.iter().copied().filter(whole).collect();
         // Sometimes a failed end: the driver must report it.

@@ -199,7 +199,7 @@ impl Run<'_> {
         };
         let whole = |run: &Self, (link, _): Place| {
             let link = run.ledger.links.get(&link);
-            link.is_some_and(|link| !link.wrong && !link.ends.iter().any(|end| end.torn))
+            link.is_some_and(|link| !link.is_wrong() && !link.ends.iter().any(|end| end.torn))
         };
         let (_, end) = place;
         let arena = self

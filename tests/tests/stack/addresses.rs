@@ -62,6 +62,11 @@ fn neighbours_are_resolved_by_arp_and_by_discovery_also_on_a_vlan() {
     for address in known.into_iter().chain([IpAddr::V6(link_local)]) {
         assert_eq!(resolve(&bed, &mut a, &mut b, address), Ok(mac), "{address}");
     }
+    let now = bed.world.clock().now();
+    for (address, vlan_tag) in known.into_iter().zip([None, None, Some(100), Some(100)]) {
+        let found = a.lookup(address, now).unwrap().expect("it is known");
+        assert_eq!(found.vlan_tag, vlan_tag, "{address}");
+    }
     // One question for each, no more; and each end has learnt the other.
     assert_eq!(a.counters().questions, 5);
     let learnt = b.neighbours(bed.world.clock().now());
@@ -372,6 +377,62 @@ fn a_stack_that_ends_or_does_not_start_removes_its_filters_and_no_others() {
     assert_eq!(port.remove_address(nodes), Ok(true));
     assert_eq!(rules(), with_stack - 3);
     drop(port);
+    bed.finish([near, far.into_device()]);
+}
+
+/// Both addresses have one solicited-node group, and all nodes is a group of each IPv6 address.
+#[test]
+fn an_address_takes_its_filters_with_it_and_no_filter_of_another() {
+    let bed = Bed::new();
+    let (near, mut stack, others) = bed.stack_beside(0, &config(&["192.0.2.1/24"]), (2, 1));
+    let far = Raw::new(&bed, 1, &settings());
+    let port = stack.port().clone();
+    let filters = || {
+        let snapshot = bed.world.with(|world| world.snapshot(0));
+        let rules = snapshot.expect("the function").firmware.rules.len();
+        (rules, port.rules().len())
+    };
+    let link_local = IpAddr::V6(ringside_pmd::rdma::address::link_local(port.mac()));
+    stack.remove_address(link_local, None).unwrap();
+    let without = filters();
+    let now = bed.world.clock().now();
+    let [first, second] = ["2001:db8:1::77/64", "2001:db8:2::77/64"]
+        .map(|text| text.parse::<ringside_stack::LocalAddress>().unwrap());
+    stack.add_address(first, now).unwrap();
+    let with_one = filters();
+    assert!(with_one.0 >= without.0 + 2 && with_one.1 > without.1);
+    stack.add_address(second, now).unwrap();
+    assert!(filters().1 > with_one.1);
+    stack.remove_address(first.address, None).unwrap();
+    assert_eq!(filters(), with_one);
+    stack.remove_address(second.address, None).unwrap();
+    assert_eq!(filters(), without);
+    drop((stack, others, port));
+    bed.finish([near, far.into_device()]);
+}
+
+#[test]
+fn an_announcement_that_goes_on_begins_anew_and_is_not_made_beside_it() {
+    let bed = Bed::new();
+    let (near, mut stack) = bed.stack(0, &config(&["192.0.2.1/24"]));
+    let far = Raw::new(&bed, 1, &settings());
+    let clock = bed.world.clock();
+    let mut announced = |stack: &mut Stack| {
+        stack.poll(clock.now());
+        stack.counters().announcements
+    };
+    // With the link-local address; each twice.
+    assert_eq!(announced(&mut stack), 2);
+    stack.announce_again(clock.now());
+    assert_eq!(announced(&mut stack), 4);
+    for _ in 0..3 {
+        let limit = clock.now().plus(Duration::from_secs(2));
+        while clock.now() < limit {
+            clock.pause(Duration::from_secs(1));
+        }
+        assert_eq!(announced(&mut stack), 6);
+    }
+    drop(stack);
     bed.finish([near, far.into_device()]);
 }
 

@@ -156,6 +156,28 @@ fn a_lease_hides_the_configured_router_and_its_end_brings_that_one_back() {
     bed.finish([near, server.into_device()]);
 }
 
+#[test]
+fn a_router_that_is_set_during_a_lease_replaces_the_lease_s_one_of_its_kind() {
+    let bed = Bed::new();
+    let mut config = config(&["192.0.2.1/24", "2001:db8::1/64"]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    lease(&bed, &mut stack, &mut server);
+    let [v4, v6] = ["192.0.2.254", "2001:db8::fe"].map(|text| text.parse::<IpAddr>().unwrap());
+    stack.set_gateway(v6).expect("a neighbour");
+    assert_eq!(stack.gateways(), [IpAddr::V4(SERVER), v6]);
+    stack.set_gateway(v4).expect("a neighbour");
+    assert_eq!(stack.gateways(), [v6, v4]);
+    // It stays when the lease ends.
+    stack
+        .remove_address(IpAddr::V4(OFFERED), None)
+        .expect("leased");
+    assert_eq!(stack.gateways(), [v6, v4]);
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
 fn granted(place: (usize, u16)) {
     let bed = Bed::new();
     let mut config = config(&["fd00::1/64"]);

@@ -417,6 +417,34 @@ fn queries_of_missing_regions_and_interrupts_are_refused() {
 }
 
 #[test]
+fn a_client_raises_those_interrupts_whose_truth_value_is_set() {
+    let rig = Rig::start(1, |_| {});
+    let mut raw = rig.negotiated(0);
+    let events = [0, 1, 2].map(|_| eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+    let mut set = SetInterrupts {
+        flags: SetInterruptsFlags::ZERO
+            .with_data_eventfd(true)
+            .with_action_trigger(true),
+        index: 2,
+        start: 0,
+        count: 3,
+    };
+    let borrowed = events.each_ref().map(AsFd::as_fd);
+    raw.ask(8, &set.encode(), &borrowed).unwrap();
+    set.flags = SetInterruptsFlags::ZERO
+        .with_data_bool(true)
+        .with_action_trigger(true);
+    for wanted in [[0, 1, 1], [1, 0, 0]] {
+        let command = [set.encode(), wanted.to_vec()].concat();
+        raw.ask(8, &command, &[]).unwrap();
+        let raised = events
+            .each_ref()
+            .map(|event| u8::from(rustix::io::read(event, &mut [0; 8]).is_ok()));
+        assert_eq!(raised, wanted);
+    }
+}
+
+#[test]
 fn interrupts_that_are_not_there_or_half_connected_are_refused() {
     let rig = Rig::start(1, |_| {});
     let mut raw = rig.negotiated(0);

@@ -196,6 +196,9 @@ fn interrupts_stay_connected_through_a_reset_by_configuration_space() {
     function.reset().unwrap();
     trigger(&function, 0);
     assert_eq!(raised(&event), 0, "a reset by message disconnects");
+    function.config_write(at + 8, &[0, 0x80]).unwrap();
+    trigger(&function, 0);
+    assert_eq!(raised(&event), 0, "and no later write connects again");
 }
 
 #[test]

@@ -53,6 +53,12 @@ const STOPPED: Harm = Harm {
     given_up: false,
 };
 
+const GIVEN_UP: Harm = Harm {
+    stops: false,
+    lacks_memory: false,
+    given_up: true,
+};
+
 fn allows(status: Status, posted: Moment, weather: &Weather) -> bool {
     objection(status, &request(posted), &waiting(posted), 0, weather).is_none()
 }
@@ -152,12 +158,39 @@ fn a_read_is_not_blamed_for_a_later_refusal() {
     let mut later = request(Moment::default());
     later.wrong = &[Status::RemoteAccess];
     link.ends[0].sends.push_back(later);
-    link.wrong = true;
+    link.wrong = [true; 2];
     let mut read = request(Moment::default());
     read.operation = Operation::Read;
     let judge = |status| objection(status, &read, &link, 0, &lost(50));
     assert!(judge(Status::RemoteAccess).is_some());
     assert!(judge(Status::RetryExceeded).is_none());
+}
+
+/// A mistake in a request's own memory fails its end alone; the other one loses its answers.
+#[test]
+fn a_mistake_of_one_end_does_not_excuse_a_flush_of_the_other() {
+    let mut link = link();
+    link.wrong = [true, false];
+    let posted = Moment::default();
+    let judge = |end| objection(Status::Flushed, &request(posted), &link, end, &lost(0));
+    assert!(judge(0).is_none());
+    assert!(judge(1).is_some());
+    link.ends[1].sends.push_back(request(posted));
+    let judge = |status| objection(status, &request(posted), &link, 1, &lost(0));
+    assert!(judge(Status::Flushed).is_none());
+    assert!(judge(Status::RetryExceeded).is_none());
+}
+
+#[test]
+fn a_device_that_was_declared_failed_flushes_and_reports_no_mistake() {
+    let posted = Moment::default();
+    assert!(allows(Status::Flushed, posted, &harmed(0, GIVEN_UP)));
+    for status in [Status::LocalProtection, Status::WindowBind] {
+        assert!(!allows(status, posted, &harmed(0, GIVEN_UP)));
+        assert!(allows(status, posted, &harmed(0, STOPPED)));
+    }
+    assert!(GIVEN_UP.explains(Status::Flushed));
+    assert!(!GIVEN_UP.explains(Status::LocalProtection));
 }
 
 /// The memory that a write names is deregistered while the write waits for an answer.
