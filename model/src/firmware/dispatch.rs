@@ -44,6 +44,11 @@ impl Firmware {
             Opcode::DriverSharedParameters => self.shared_words.access(command),
             Opcode::GetExpandedError | Opcode::ConfigureNoDrop => command.done(),
             Opcode::ClearFunctionConfig => {
+                // A driver that has set its queue up anew knows of the reset before. Source: ice
+                // `ice_main.c`, `ice_rebuild`.
+                if !self.reset_since_start {
+                    context.ledger.excuse(false);
+                }
                 self.clear_config();
                 self.locks.clear();
                 self.link.reset_function();
