@@ -300,6 +300,7 @@ impl Firmware {
             }
         }
         tables.filter_room = self.resources.entries().room();
+        tables.service_tags = self.has_double_vlan();
         tables
     }
 
