@@ -325,8 +325,8 @@ impl<G: Copy> Responder<G> {
     /// peer gets a NAK in its place and the responder stops. Gives the fault to report.
     ///
     /// `None`: all that was left of the response had been sent before. The packet is dropped, and
-    /// the responder continues. A peer that has got a response may let its memory be invalidated, while
-    /// a repetition that it asked for earlier still waits here.
+    /// the responder continues. A peer that has got a response may let its memory be invalidated,
+    /// while a repetition that it asked for earlier still waits here.
     pub fn refuse_response(
         &mut self,
         packet: &ResponsePacket<G>,
