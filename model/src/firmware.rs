@@ -206,10 +206,13 @@ impl Firmware {
         value: u32,
         context: &mut Context<'_>,
     ) -> bool {
-        // A ring that has failed takes no shutdown, and a driver without answers sends none.
+        // A ring that has failed takes no shutdown, and a driver without answers sends none. It
+        // zeroes the indices before the length: a command that waits is looked for before each
+        // write.
         let stalled = context.faults.contains(&Fault::FirmwareStall);
+        let unheard = stalled || !context.memory.is_bus_master();
+        self.answer_withheld |= unheard && self.rings.waiting(Which::AdminSend);
         let deaf = self.rings.has_failed(Which::AdminSend)
-            || (stalled && self.rings.waiting(Which::AdminSend))
             || self.answer_withheld
             || self.delayed_until.is_some();
         let Some(switched_off) = self.rings.write(offset, value, context) else {
@@ -297,6 +300,7 @@ impl Firmware {
             }
         }
         tables.filter_room = self.resources.entries().room();
+        tables.service_tags = self.has_double_vlan();
         tables
     }
 

@@ -40,7 +40,7 @@ use ringside_spec::lan::receive::ReceiveContext;
 use ringside_spec::lan::registers::queues::DescriptorProfile;
 use ringside_spec::lan::transmit::TransmitContext;
 use std::collections::VecDeque;
-use switching::{Destination, Tables, Vsi};
+use switching::{Destination, Tables, TagReceived, Vsi};
 use transmit::{MAX_FRAME_BYTES, Packet, TransmitQueue};
 
 /// Packets that one call takes from the rings at most, if none of them is for the wire.
@@ -498,7 +498,11 @@ impl LanEngine {
             headers,
             hash,
             flow: filter.and_then(|filter| filter.id),
-            tag: vsi.tag_received,
+            tag: if self.tables.overlooks_tag(&headers.key) {
+                TagReceived::Kept
+            } else {
+                vsi.tag_received
+            },
             sender,
             stamp,
         };

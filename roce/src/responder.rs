@@ -99,6 +99,8 @@ pub struct ResponsePacket<G> {
     pub payload: Option<RemoteBytes<G>>,
     /// number of packets, at least 1
     pub packets: u32,
+    /// a read response that, to its end, was sent before
+    pub repeated: bool,
 }
 
 /// The counts of a responder.
@@ -176,6 +178,8 @@ pub struct Responder<G> {
     phase: Phase,
     pending: Pending,
     reads: ReadQueue<G>,
+    /// the response packet after the newest that was sent
+    answered: Psn,
     mtu: PathMtu,
     acknowledge_credits: u8,
     not_ready_timer: u8,
@@ -195,6 +199,7 @@ impl<G: Copy> Responder<G> {
             phase: Phase::InOrder,
             pending: Pending::None,
             reads: ReadQueue::new(usize::from(config.inbound_reads)),
+            answered: config.expected_psn,
             mtu: config.path_mtu,
             acknowledge_credits: config.acknowledge_credits,
             not_ready_timer: config.not_ready_timer,
@@ -318,13 +323,20 @@ impl<G: Copy> Responder<G> {
 
     /// The payload of `packet`, which [`Responder::next_packet`] just gave, could not be read: the
     /// peer gets a NAK in its place and the responder stops. Gives the fault to report.
+    ///
+    /// `None`: all that was left of the response had been sent before. The packet is dropped, and
+    /// the responder continues. A peer that has got a response may let its memory be invalidated,
+    /// while a repetition that it asked for earlier still waits here.
     pub fn refuse_response(
         &mut self,
         packet: &ResponsePacket<G>,
         access: AccessFault,
-    ) -> ResponderFault {
+    ) -> Option<ResponderFault> {
+        if packet.repeated {
+            return None;
+        }
         self.reads.clear();
-        self.refuse(packet.headers.psn, ResponderFault::RemoteAccess(access))
+        Some(self.refuse(packet.headers.psn, ResponderFault::RemoteAccess(access)))
     }
 
     /// The next packet to send, if there is one. Call it until it gives `None` or the wire is
@@ -377,12 +389,19 @@ impl<G: Copy> Responder<G> {
             },
             payload: None,
             packets: 1,
+            repeated: false,
         })
     }
 
     fn next_read_response(&mut self, run_bytes: u32) -> Option<ResponsePacket<G>> {
         let part = self.reads.next_part(self.mtu, run_bytes)?;
         self.statistics.read_responses_sent += u64::from(part.packets);
+        let after = part.psn.plus(part.packets);
+        let end = after.plus(part.packets_left);
+        let repeated = self.answered.distance_from(end) >= 0;
+        if after.distance_from(self.answered) > 0 {
+            self.answered = after;
+        }
         let answer = Extension::Acknowledge(Acknowledgement {
             syndrome: Syndrome::Acknowledge {
                 credits: self.acknowledge_credits,
@@ -405,6 +424,7 @@ impl<G: Copy> Responder<G> {
             headers,
             payload: part.bytes,
             packets: part.packets,
+            repeated,
         })
     }
 

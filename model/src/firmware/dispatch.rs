@@ -44,9 +44,7 @@ impl Firmware {
             Opcode::DriverSharedParameters => self.shared_words.access(command),
             Opcode::GetExpandedError | Opcode::ConfigureNoDrop => command.done(),
             Opcode::ClearFunctionConfig => {
-                self.clear_config();
-                self.locks.clear();
-                self.link.reset_function();
+                self.begin_anew(context);
                 command.done()
             }
             Opcode::NvmRead => {
@@ -76,6 +74,18 @@ impl Firmware {
             }
             _ => self.execute_switch(opcode, command, context),
         }
+    }
+
+    /// The driver clears what the function has.
+    fn begin_anew(&mut self, context: &mut Context<'_>) {
+        // A driver that has set its queue up anew knows of the reset before. Source: ice
+        // `ice_main.c`, `ice_rebuild`.
+        if !self.reset_since_start {
+            context.ledger.excuse(false);
+        }
+        self.clear_config();
+        self.locks.clear();
+        self.link.reset_function();
     }
 
     /// Commands of the switch and its VSIs.

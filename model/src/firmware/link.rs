@@ -208,9 +208,8 @@ impl Link {
             .with_up(up)
             .with_port_up(up)
             .with_signal(up);
-        let done = AutonegotiationInfo::ZERO
-            .with_completed(up)
-            .with_qualified_module(has_media(faults));
+        // Short-range fibre has no negotiation that could complete.
+        let done = AutonegotiationInfo::ZERO.with_qualified_module(has_media(faults));
         let correction = ForwardErrorCorrection(self.config.error_correction);
         let corrects = correction.rs_clause_91() || correction.rs_528_request();
         let enable = PhyEnable(self.config.enable);

@@ -34,6 +34,19 @@ const ROM_MAGIC: [u8; 4] = *b"$CIV";
 const ROM_VERSION: u32 = 0x01_0B_B8_00;
 const NETLIST_MODULE: u16 = 0x011B;
 const NETLIST_WORDS: u16 = 0x40;
+/// Words of the netlist before its identification: two of a header and four that name no nodes.
+const NETLIST_IDENTIFICATION_AT: usize = 6;
+/// Words of the identification that are not zero: version 4.4, type 4000.1, revision 20, and the
+/// end of the digest. Source: ice `ice_nvm.c`, `ice_get_netlist_info`; `ice_type.h`,
+/// `ICE_NETLIST_ID_BLK_MAJOR_VER_LOW` and those after it.
+const NETLIST_IDENTIFICATION: [(usize, u16); 6] = [
+    (0x02, 4),
+    (0x04, 4),
+    (0x06, 1),
+    (0x07, 0x4000),
+    (0x08, 0x14),
+    (0x18, 1),
+];
 
 /// Shadow RAM, 16-bit words.
 static SHADOW_RAM: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -87,6 +100,10 @@ static FLASH: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let netlist = usize::from(NETLIST_BANK.0) * UNIT_BYTES;
     put(netlist, &NETLIST_MODULE.to_le_bytes());
     put(netlist + 4, &NETLIST_WORDS.to_le_bytes());
+    for (word, value) in NETLIST_IDENTIFICATION {
+        let at = netlist + (NETLIST_IDENTIFICATION_AT + word) * 2;
+        put(at, &value.to_le_bytes());
+    }
     flash
 });
 

@@ -8,6 +8,7 @@ pub(crate) mod scheduling;
 pub(crate) mod switching;
 
 use crate::faults::Fault;
+use crate::reset_kind::ResetKind;
 use client::{Client, ENTRIES, none};
 use ringside_bus::{Iova, Refusal};
 use ringside_spec::lan::admin::capabilities::{Capability, CapabilityId, ListCapabilities};
@@ -335,6 +336,13 @@ fn flash_size_is_found_by_the_code_of_reads_beyond_it() {
         true,
     );
     assert_eq!(version.ok().bytes, 0x4020u16.to_le_bytes());
+    // and those of the netlist, behind its header
+    let bank = u32::from(word(&mut client, shadow_ram::NETLIST_BANK) & 0x7FFF) * 4096;
+    let netlist = read_flash(&mut client, bank + (6 + 2) * 2, 16, true).ok();
+    assert_eq!(
+        netlist.bytes,
+        [4, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0x40, 0x14, 0, 0, 0]
+    );
     assert_eq!(client.breach_names(), [""; 0]);
     let across = read_flash(&mut client, 4095, 2, true);
     assert_eq!(across.descriptor.return_code(), ReturnCode::Invalid);
@@ -407,8 +415,10 @@ fn a_stalled_firmware_answers_nothing_until_the_function_is_reset() {
     client.inject(Fault::FirmwareStall);
     let asked = Descriptor::direct(Opcode::GetVersion, &none());
     assert!(client.send(&asked, &[]).is_none());
-    // A driver that gives up has nothing to send a shutdown with.
-    client.write(ADMIN_SEND.length, 0);
+    // A driver that gives up has nothing to send a shutdown with. Linux zeroes the indices first.
+    for register in [ADMIN_SEND.head, ADMIN_SEND.tail, ADMIN_SEND.length] {
+        client.write(register, 0);
+    }
     assert_eq!(client.breach_names(), [""; 0]);
     let control = reset::FunctionControl::ZERO.with_software_reset(true);
     client.write(reset::FUNCTION_CONTROL, control.0);
@@ -417,6 +427,42 @@ fn a_stalled_firmware_answers_nothing_until_the_function_is_reset() {
         .world
         .with(|world| world.function(0).unwrap().faults().to_vec());
     assert_eq!(faults, []);
+}
+
+#[test]
+fn a_queue_may_be_switched_off_while_the_firmware_cannot_reach_it() {
+    let mut client = Client::ready();
+    let off = 2u16.to_le_bytes();
+    client.function.config_write(4, &off).unwrap();
+    let shutdown = Descriptor::direct(Opcode::QueueShutdown, &none());
+    assert!(client.send(&shutdown, &[]).is_none());
+    for register in [ADMIN_SEND.head, ADMIN_SEND.tail, ADMIN_SEND.length] {
+        client.write(register, 0);
+    }
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn a_driver_that_has_set_its_queue_up_anew_knows_of_the_reset_before() {
+    let mut client = Client::ready();
+    let stray = ringside_spec::rdma::registers::WQE_ALLOCATE;
+    client.inject(Fault::Reset(ResetKind::Core));
+    client.pass(Duration::from_millis(20));
+    // What it sent before it noticed.
+    client.direct(Opcode::ClearFunctionConfig, &none()).ok();
+    client.write(stray, 5);
+    assert_eq!(client.breach_names(), [""; 0]);
+    client.stop_rings();
+    client.restart_rings();
+    client.direct(Opcode::GetVersion, &none()).ok();
+    client.write(stray, 5);
+    assert_eq!(client.breach_names(), [""; 0]);
+    client.direct(Opcode::ClearFunctionConfig, &none()).ok();
+    client.write(stray, 5);
+    assert_eq!(
+        client.breach_names(),
+        ["doorbell of a queue pair that does not exist"]
+    );
 }
 
 /// ice sends this twice a load once the interface is 1.7.6 or newer.

@@ -106,6 +106,7 @@ impl LanAlone {
             forwards: vec![own],
             vlans: vec![members],
             filter_room: usize::MAX,
+            service_tags: true,
         };
         let mut bench = Self {
             engine: LanEngine::default(),

@@ -1,6 +1,6 @@
 //! Frames of the engine with what its parser found in them.
 
-use super::headers::{self, Parsed};
+use super::headers::{self, Parsed, is_service_tag};
 use super::switching::{Key, UNTAGGED};
 use crate::packet::{self, MacAddress};
 
@@ -41,6 +41,7 @@ impl Headers {
             source,
             vlan: parsed.tag.map_or(UNTAGGED, |(_, value)| value & 0xFFF),
             tagged: parsed.tag.is_some(),
+            service: parsed.tag.is_some_and(|(kind, _)| is_service_tag(kind)),
             ether_type: parsed.ether_type,
         };
         true

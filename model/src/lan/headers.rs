@@ -210,6 +210,11 @@ pub(super) const fn is_tag(ether_type: u16) -> bool {
     )
 }
 
+/// True for the types of a tag that only double VLAN mode knows.
+pub(super) const fn is_service_tag(ether_type: u16) -> bool {
+    matches!(ether_type, number::SERVICE_TAG | number::OLD_SERVICE_TAG)
+}
+
 /// Type and value of the tag that a frame begins with.
 pub(super) fn first_tag(frame: &[u8]) -> Option<(u16, u16)> {
     let kind = be16(frame, TAG_AT)?;

@@ -131,6 +131,10 @@ pub(crate) struct Tables {
     pub(crate) vlans: Vec<VlanMembers>,
     /// Filters of the flow director that fit.
     pub(crate) filter_room: usize,
+    /// Service tags count: double VLAN mode. In single VLAN mode they are payload. Source: ice
+    /// `ice_main.c`, `ice_set_netdev_features`, which offers neither to strip nor to filter them
+    /// there.
+    pub(crate) service_tags: bool,
 }
 
 /// The parts of a frame that rules compare.
@@ -141,6 +145,8 @@ pub(super) struct Key {
     /// Id of the first tag, or [`UNTAGGED`].
     pub(super) vlan: u16,
     pub(super) tagged: bool,
+    /// The first tag is a service tag.
+    pub(super) service: bool,
     pub(super) ether_type: u16,
 }
 
@@ -219,8 +225,26 @@ impl Tables {
         self.vsis.iter().find(|vsi| vsi.number == number)
     }
 
+    /// True if the frame's first tag counts as payload.
+    pub(super) const fn overlooks_tag(&self, key: &Key) -> bool {
+        key.service && !self.service_tags
+    }
+
+    /// The key as rules see it.
+    fn seen(&self, key: &Key) -> Key {
+        if self.overlooks_tag(key) {
+            return Key {
+                vlan: UNTAGGED,
+                tagged: false,
+                ..*key
+            };
+        }
+        *key
+    }
+
     /// Puts the VSIs that get a frame from the wire into `found`.
     pub(super) fn receivers(&self, key: &Key, found: &mut Vec<u16>) {
+        let key = &self.seen(key);
         found.clear();
         for rule in &self.forwards {
             // Drivers install the rules for their own addresses as transmit rules.
@@ -262,6 +286,7 @@ impl Tables {
         key: &Key,
         wanted: Destination,
     ) -> Result<Route, Refused> {
+        let key = &self.seen(key);
         if wanted != Destination::Switch && !sender.destination_override {
             return Err(Refused::Override);
         }

@@ -332,6 +332,23 @@ fn tags_of_received_frames_go_where_the_vsi_says() {
 }
 
 #[test]
+fn a_service_tag_stays_in_the_frame_in_single_vlan_mode() {
+    for double in [false, true] {
+        let mut rig = Rig::new();
+        rig.vsi.tag_received = TagReceived::Shown;
+        rig.service_tags = double;
+        rig.configure(1);
+        rig.offer(8);
+        let mut frame = tagged(&frame_to(FUNCTION_MAC, 100), 20);
+        frame[12..14].copy_from_slice(&[0x88, 0xA8]);
+        assert!(rig.receive(&frame));
+        let (descriptor, bytes) = rig.received(0).unwrap();
+        assert_eq!(bytes == frame, !double);
+        assert_eq!(status(&descriptor).l2tag1_present(), double);
+    }
+}
+
+#[test]
 fn a_device_that_is_cut_off_drops_frames_and_sends_none_without_a_breach() {
     let mut rig = Rig::new();
     rig.offer(8);

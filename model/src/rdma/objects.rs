@@ -19,7 +19,7 @@ use ringside_bus::DmaSpace;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AeSource, CreateAddressHandle};
 use ringside_spec::verbs::Quantum;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Everything but the queue pairs: borrowed together while one of those works.
 pub(super) struct Objects {
@@ -28,6 +28,10 @@ pub(super) struct Objects {
     pub(super) completion_queues: Vec<Option<Box<CompletionQueue>>>,
     pub(super) late_acknowledgements: LateAcknowledgements,
     pub(super) late_arms: LateArms,
+    /// Queue pairs that were destroyed. A program may ring one that its driver destroyed under it:
+    /// Linux destroys all of a device that goes, and takes the doorbell page after that. Source:
+    /// Linux `drivers/infiniband/core/rdma_core.c`, `uverbs_destroy_ufile_hw`.
+    pub(super) former_queue_pairs: BTreeSet<u32>,
     pub(super) completion_event_queues: Vec<Option<EventQueue>>,
     pub(super) asynchronous_events: Option<EventQueue>,
     /// Destination MAC addresses by index.
@@ -62,6 +66,7 @@ impl Objects {
             completion_queues: Vec::new(),
             late_acknowledgements: LateAcknowledgements::default(),
             late_arms: LateArms::default(),
+            former_queue_pairs: BTreeSet::new(),
             completion_event_queues: Vec::new(),
             asynchronous_events: None,
             arp: Vec::new(),

@@ -205,6 +205,14 @@ impl RdmaEngine {
                     });
                 return;
             }
+            None if self.objects.former_queue_pairs.contains(&number) => {
+                context
+                    .ledger
+                    .remark("doorbell of a queue pair that was destroyed", || {
+                        format!("queue pair {number}")
+                    });
+                return;
+            }
             None => {
                 context
                     .ledger

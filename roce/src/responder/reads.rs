@@ -29,6 +29,8 @@ pub(super) struct Part<G> {
     pub(super) is_last: bool,
     /// number of packets
     pub(super) packets: u32,
+    /// packets of the response after it
+    pub(super) packets_left: u32,
     pub(super) bytes: Option<RemoteBytes<G>>,
     pub(super) message_sequence_number: u32,
 }
@@ -123,6 +125,7 @@ impl<G: Copy> ReadQueue<G> {
         let packets = mtu.full_packets(run_bytes).min(full);
         let length_bytes = read.remaining_bytes.min(mtu.bytes() * packets);
         let part = Part {
+            packets_left: read.remaining_packets - packets,
             psn: read.next,
             is_first: read.next == read.first,
             is_last: read.remaining_packets == 1,

@@ -453,6 +453,10 @@ impl<G: Copy> Responder<G> {
         let grant = granted(&remote, host).map_err(ResponderFault::RemoteAccess)?;
         self.message_done();
         let read = self.new_read(headers.psn, &remote, grant);
+        if self.reads.is_empty() {
+            // The number never falls so far behind that it would seem to be ahead.
+            self.answered = headers.psn;
+        }
         self.reads.push(read);
         self.expected = self.expected.plus(read.remaining_packets);
         self.behind = (self.behind + read.remaining_packets).min(Psn::MODULUS / 2);

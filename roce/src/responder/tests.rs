@@ -768,6 +768,44 @@ fn a_response_that_cannot_be_read_is_refused_in_its_place() {
 }
 
 #[test]
+fn a_repeated_response_that_cannot_be_read_is_left_out() {
+    let mut rig = ResponderWithHost::new();
+    rig.take(read(START, 3 * MTU), 0);
+    rig.responder.next_packet().expect("the first response");
+    rig.responder.next_packet().expect("the second response");
+    // The peer misses the second one. Its repetition goes first, and what is left of the original
+    // then comes a second time.
+    rig.take(read(START + 1, 2 * MTU), 0);
+    let repeated: Vec<_> = std::iter::from_fn(|| rig.responder.next_packet()).collect();
+    let marks: Vec<_> = repeated
+        .iter()
+        .map(|packet| (packet.headers.psn.value(), packet.repeated))
+        .collect();
+    assert_eq!(
+        marks,
+        [(START + 1, false), (START + 2, false), (START + 2, true)]
+    );
+    let fault = rig
+        .responder
+        .refuse_response(&repeated[2], AccessFault::InvalidKey);
+    assert_eq!(fault, None);
+    assert!(!rig.responder.is_stopped());
+    // The same of a whole response, which is asked for after the last.
+    rig.take(read(START, 3 * MTU), 0);
+    while let Some(packet) = rig.responder.next_packet() {
+        assert!(packet.repeated);
+        let fault = rig
+            .responder
+            .refuse_response(&packet, AccessFault::InvalidKey);
+        assert_eq!(fault, None);
+    }
+    assert!(!rig.responder.is_stopped());
+    let next = rig.take(read(START + 3, MTU), 0);
+    assert!(matches!(next, RequestOutcome::Accepted { .. }), "{next:?}");
+    assert_eq!(rig.answers().len(), 1);
+}
+
+#[test]
 fn partition_keys_must_match_and_one_side_be_full_member() {
     let table = [
         (0xFFFF, 0xFFFF, true),

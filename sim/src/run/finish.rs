@@ -127,7 +127,10 @@ pub(super) fn take_down(
             ));
         }
         let mut breaches = world.with(|world| world.breaches(number));
-        breaches.retain(|breach| !(overflowed && breach.kind == OVERFLOW));
+        // The mistake of a program, which a run makes on purpose only.
+        let mut overflows = world.with(|world| world.remarks(number));
+        overflows.retain(|remark| !overflowed && remark.kind == OVERFLOW);
+        breaches.append(&mut overflows);
         if !breaches.is_empty() {
             return Err(Problem::new(
                 Rule::NoBreach,

@@ -3,9 +3,9 @@
 use super::client::{Client, none};
 use crate::faults::Fault;
 use ringside_spec::lan::admin::link::{
-    ForwardErrorCorrection, GetLinkStatus, GetPhyCapabilities, LinkInfo, LinkStatus, PhyAbilities,
-    PhyCapabilities, PhyConfig, PhyEnable, PhyReport, RestartAutonegotiation, RestartFlags,
-    SetMacConfig, link_events, phy_type, report_mode, speed,
+    AutonegotiationInfo, ForwardErrorCorrection, GetLinkStatus, GetPhyCapabilities, LinkInfo,
+    LinkStatus, PhyAbilities, PhyCapabilities, PhyConfig, PhyEnable, PhyReport,
+    RestartAutonegotiation, RestartFlags, SetMacConfig, link_events, phy_type, report_mode, speed,
 };
 use ringside_spec::lan::admin::lldp::{
     AgentCommand, LldpDcbAgent, LldpGetMib, LldpStart, LldpStop,
@@ -33,6 +33,8 @@ fn link_is_up_at_100g_and_one_event_tells_when_it_goes() {
     let mut client = Client::ready();
     let up = link_status(&mut client, link_events::KEEP);
     assert!(LinkInfo(up.link_info).up());
+    let negotiation = AutonegotiationInfo(up.autonegotiation);
+    assert!(!negotiation.completed(), "fibre has none");
     assert_eq!(up.speed.get(), speed::GIGABITS_100);
     let (low, high) = (up.phy_type_low.get(), up.phy_type_high.get());
     assert_eq!(low.count_ones() + high.count_ones(), 1);

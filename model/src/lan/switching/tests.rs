@@ -33,6 +33,7 @@ fn key(destination: MacAddress, vlan: u16) -> Key {
         source: OTHER,
         vlan,
         tagged: vlan != 0,
+        service: false,
         ether_type: 0x0800,
     }
 }
@@ -49,6 +50,7 @@ fn tables(forwards: Vec<Forward>) -> Tables {
         forwards,
         vlans: Vec::new(),
         filter_room: 0,
+        service_tags: false,
     }
 }
 
@@ -272,4 +274,27 @@ fn promiscuity_for_broadcast_lets_no_multicast_in_and_the_other_way_round() {
             assert_eq!(got, wanted, "{what:?}");
         }
     }
+}
+
+#[test]
+fn a_service_tag_counts_in_double_vlan_mode_only() {
+    let mut pruned = tables(vec![rule(Match::Address(OWN), &[1])]);
+    pruned.vsis[0].receive_vlan_prune = true;
+    pruned.vlans = vec![VlanMembers {
+        vlan: UNTAGGED,
+        ingress: true,
+        egress: true,
+        lan: true,
+        members: vec![1],
+    }];
+    let service = Key {
+        service: true,
+        ..key(OWN, 20)
+    };
+    assert_eq!(receivers(&pruned, &key(OWN, 20)), [0; 0]);
+    assert_eq!(receivers(&pruned, &service), [1]);
+    assert!(pruned.overlooks_tag(&service) && !pruned.overlooks_tag(&key(OWN, 20)));
+    pruned.service_tags = true;
+    assert_eq!(receivers(&pruned, &service), [0; 0]);
+    assert!(!pruned.overlooks_tag(&service));
 }

@@ -39,6 +39,8 @@ pub(super) struct Rig {
     buffer: u64,
     /// the receive queue is enabled with time stamps
     pub(super) stamps: bool,
+    /// double VLAN mode
+    pub(super) service_tags: bool,
     pub(super) now: Instant,
     /// profile of the receive queue's descriptors
     pub(super) profile: u8,
@@ -106,6 +108,7 @@ impl Rig {
             causes: Causes::default(),
             tail: 0,
             stamps: false,
+            service_tags: false,
             now: Instant(0),
             profile: profile::NIC,
             buffer: BUFFERS,
@@ -189,6 +192,7 @@ impl Rig {
             forwards: vec![own],
             vlans: Vec::new(),
             filter_room: usize::MAX,
+            service_tags: self.service_tags,
         };
         let context = TransmitContext {
             base_in_128_bytes: TRANSMIT_RING >> 7,

@@ -107,6 +107,7 @@ impl RdmaEngine {
         self.objects.completion_queues = empty(hmc.count(ObjectType::CompletionQueue));
         self.objects.late_acknowledgements = LateAcknowledgements::default();
         self.objects.late_arms = LateArms::default();
+        self.objects.former_queue_pairs.clear();
         self.objects.completion_event_queues = empty(capacity().max_ceqs.into());
         self.objects.regions = RegionTable::new(hmc.count(ObjectType::MemoryRegion));
         let addresses = hmc.count(ObjectType::Arp).min(1 << 16);

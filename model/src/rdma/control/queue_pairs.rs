@@ -139,6 +139,7 @@ impl RdmaEngine {
         self.use_completion_queues(qp.send_cq, qp.receive_cq, true);
         if let Some(slot) = self.queue_pairs.get_mut(number as usize) {
             *slot = Some(Box::new(qp));
+            self.objects.former_queue_pairs.remove(&number);
         }
         self.schedule_new(number);
         DONE
@@ -296,6 +297,7 @@ impl RdmaEngine {
         if qp.has_bound {
             self.unbind_all(number, context);
         }
+        self.objects.former_queue_pairs.insert(number);
         self.forget(number);
         DONE
     }

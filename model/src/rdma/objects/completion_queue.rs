@@ -204,9 +204,10 @@ impl CompletionQueue {
         if !self.has_room(slots, context) {
             self.failed = true;
             let settings = self.settings;
+            // The program that does not poll overflows it, and a driver cannot prevent that.
             context
                 .ledger
-                .breach("a completion queue has overflown", || {
+                .remark("a completion queue has overflown", || {
                     format!("queue {} of {} elements", settings.number, settings.size)
                 });
             return Written::Overflow;

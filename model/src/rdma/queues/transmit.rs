@@ -125,56 +125,63 @@ impl ActiveQueuePair<'_, '_> {
 
     #[inline]
     fn next_answer(&mut self, run_bytes: u32, frame: &mut Frame) -> bool {
-        let Some(packet) = self
-            .qp
-            .responder
-            .as_mut()
-            .and_then(|responder| responder.next_run(run_bytes))
-        else {
-            return false;
-        };
-        frame.packet.transport = packet.headers;
-        frame.packets = packet.packets;
-        let gathered = match &packet.payload {
-            None => {
-                frame.payload.start_inline(0);
-                Ok(())
+        loop {
+            let Some(packet) = self
+                .qp
+                .responder
+                .as_mut()
+                .and_then(|responder| responder.next_run(run_bytes))
+            else {
+                return false;
+            };
+            frame.packet.transport = packet.headers;
+            frame.packets = packet.packets;
+            let gathered = match &packet.payload {
+                None => {
+                    frame.payload.start_inline(0);
+                    Ok(())
+                }
+                Some(bytes) => self.gather_remote(bytes, &mut frame.payload),
+            };
+            match gathered {
+                Ok(()) => return self.address(frame),
+                Err(fault) => {
+                    if let Some(sent) = self.refuse_answer(&packet, fault, frame) {
+                        return sent;
+                    }
+                }
             }
-            Some(bytes) => self.gather_remote(bytes, &mut frame.payload),
-        };
-        match gathered {
-            Ok(()) => self.address(frame),
-            Err(fault) => self.refuse_answer(&packet, fault, frame),
         }
     }
 
-    /// The bytes of a read's response cannot be had.
+    /// The bytes of a read's response cannot be had. `None`: it was sent before and is left out,
+    /// and the next answer takes its place.
     #[cold]
     fn refuse_answer(
         &mut self,
         packet: &ResponsePacket<u32>,
         fault: GatherFault,
         frame: &mut Frame,
-    ) -> bool {
+    ) -> Option<bool> {
         if matches!(fault, GatherFault::OwnerEnded) {
             self.ignore_peer();
-            return false;
+            return Some(false);
         }
         let access = self.access_fault(fault);
         let Some(responder) = &mut self.qp.responder else {
-            return false;
+            return Some(false);
         };
-        let fault = responder.refuse_response(packet, access);
+        let fault = responder.refuse_response(packet, access)?;
         let (code, _) = fault_codes::responder(fault);
         self.fail(code, AeSource::OutboundReadResponse, 0);
         let refusal = self.qp.responder.as_mut().and_then(Responder::next_packet);
         let Some(refusal) = refusal else {
-            return false;
+            return Some(false);
         };
         frame.packet.transport = refusal.headers;
         frame.packets = 1;
         frame.payload.start_inline(0);
-        self.address(frame)
+        Some(self.address(frame))
     }
 
     /// The fault of the peer's access.

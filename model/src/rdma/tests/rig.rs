@@ -791,6 +791,12 @@ impl Rig {
         breaches.into_iter().map(|breach| breach.kind).collect()
     }
 
+    /// Kinds of remarks.
+    pub(super) fn remarks(&self, side: usize) -> Vec<&'static str> {
+        let remarks = self.sides[side].ledger.remarks();
+        remarks.into_iter().map(|remark| remark.kind).collect()
+    }
+
     pub(super) fn assert_no_breach(&self) {
         for side in 0..2 {
             assert_eq!(self.breaches(side), Vec::<String>::new(), "side {side}");

@@ -277,6 +277,29 @@ fn doorbells_of_nothing_are_named() {
 }
 
 #[test]
+fn a_program_may_ring_a_queue_pair_that_its_driver_has_destroyed() {
+    let mut rig = Rig::new();
+    let (qps, _cqs) = rig.pair();
+    let destroy = DestroyQueuePair {
+        qp_number: qps[0].number,
+        qp_type: QueuePairType::RoceReliableConnected,
+        ..DestroyQueuePair::ZERO
+    };
+    rig.done(0, destroy);
+    rig.ring(0, &qps[0]);
+    rig.assert_no_breach();
+    assert_eq!(
+        rig.remarks(0),
+        ["doorbell of a queue pair that was destroyed"]
+    );
+    rig.write(0, reg::WQE_ALLOCATE, qps[0].number + 1);
+    assert_eq!(
+        rig.kinds(0),
+        ["doorbell of a queue pair that does not exist"]
+    );
+}
+
+#[test]
 fn states_are_taken_in_order_only() {
     let mut rig = Rig::new();
     let cq = rig.cq(0, 3, 16);

@@ -185,6 +185,7 @@ fn tables(function: usize, seed: u64) -> Tables {
         forwards,
         vlans: Vec::new(),
         filter_room: usize::MAX,
+        service_tags: true,
     }
 }
 
