@@ -261,19 +261,6 @@ fn an_interactive_session_ends_after_its_duration() {
 #[test]
 fn an_interactive_session_with_json_has_no_prompts_between_its_reports() {
     let mut session = Session::start("forward --interactive --json");
-    session.ask("show port stats 2", "no port 2: there are 2");
-    let first = session.ask("show port stats 1", "s model:");
-    assert!(first.contains("model:1"), "{first}");
-    session.ask(
-        "set fwd mac retry",
-        "'set fwd mac retry' is not set fwd MODE",
-    );
-    session.ask(
-        "set promisc 0",
-        "'set promisc 0' is not set promisc PORT on|off",
-    );
-    session.ask("set verbose 1", "nothing 'verbose' to set");
-    session.ask("clear port stats 1", "clear port stats all");
     session.ask("dance", "no command 'dance'");
     let (rest, output) = session.quit("show port stats all\nquit");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

@@ -350,14 +350,13 @@ impl FunctionModel {
     /// Raises the interrupts of the causes that wait, once what they tell of is in memory.
     #[inline]
     pub(crate) fn deliver_causes(&mut self) {
-        if self.lan.holds() {
-            self.lan.write_back();
-        }
         let causes = &self.causes;
         let raised = causes.asynchronous_event | causes.admin_event | (causes.other != 0);
         let queues = !causes.completion_event_queues.is_empty() || !causes.queues.is_empty();
         if raised || queues {
-            if !causes.malicious.is_empty() {
+            // A frame that waits for it has raised the cause of its queue.
+            self.lan.write_back();
+            if !self.causes.malicious.is_empty() {
                 self.name_malicious();
             }
             self.interrupts

@@ -417,7 +417,7 @@ fn an_announcement_that_goes_on_begins_anew_and_is_not_made_beside_it() {
     let (near, mut stack) = bed.stack(0, &config(&["192.0.2.1/24"]));
     let far = Raw::new(&bed, 1, &settings());
     let clock = bed.world.clock();
-    let mut announced = |stack: &mut Stack| {
+    let announced = |stack: &mut Stack| {
         stack.poll(clock.now());
         stack.counters().announcements
     };
