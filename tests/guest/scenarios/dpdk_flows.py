@@ -93,7 +93,8 @@ def arrivals(text):
     """The packets that port 1 printed: queue and mark by source address, one entry for each arrival."""
     found, port, queue = {}, None, None
     for line in text.splitlines():
-        if heading := re.match(r"port (\d+)/queue (\d+): received", line):
+        # The prompt can precede it on its line.
+        if heading := re.search(r"port (\d+)/queue (\d+): received", line):
             port, queue = map(int, heading.groups())
         elif (source := re.search(r"src=(02:F1:\S+) ", line)) and port == 1:
             mark = re.search(r"FDIR matched ID=0x([0-9a-f]+)", line)
@@ -104,7 +105,7 @@ def arrivals(text):
 def sent(testpmd, absent=()):
     """Sends every packet once; returns those that arrived. Waits for all but those to the ports `absent`."""
     start = int(testpmd.guest.run(f"wc -c < /run/{testpmd.name}.output"))
-    testpmd.tell("start", last=False)
+    testpmd.tell("start")
     expected = len(samples()) - PACKETS * len(absent)
     shown = f"tail -c +{start + 1} /run/{testpmd.name}.output"
     wait_until("the packets to arrive", 60, lambda: int(testpmd.guest.run(f"{shown} | grep -c 'src=02:F1:' || true")) >= 2 * len(samples()) - PACKETS * len(absent))
