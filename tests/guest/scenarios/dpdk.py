@@ -70,6 +70,7 @@ class Testpmd:
                           f"--library-path {FOLDER} {FOLDER}/dpdk-testpmd -l 0,1 --in-memory --no-telemetry {loading} {functions} {virtual} "
                           f"-- -i --total-num-mbufs=32768 {arguments} <&3")
         self.seen = 0
+        self.begun = False
         self.prompt(90)
 
     def prompt(self, seconds=30):
@@ -84,8 +85,17 @@ class Testpmd:
                 raise Failed(f"testpmd gave no prompt:\n{output[-3000:]}\nkernel:\n{self.guest.tail(12)}")
             time.sleep(0.1)
 
+    def begin(self, command):
+        """Types a command after which testpmd prints packets. They can cut the prompt, which it writes character by character, so that is
+        not waited for: let the packets come before the next command."""
+        self.guest.run(f"echo '{command}' > /run/{self.name}.in")
+        self.begun = True
+
     def ask(self, command, seconds=30):
         """Types one command; returns the output of testpmd."""
+        if self.begun:
+            self.begun = False
+            self.seen = int(self.guest.run(f"wc -c < /run/{self.name}.output"))
         self.guest.run(f"echo '{command}' > /run/{self.name}.in")
         # The typed line is printed first, after the earlier prompt.
         return self.prompt(seconds)
@@ -254,7 +264,8 @@ def offloads(stage, guest, plugins):
     testpmd.tell("set fwd csum")
     testpmd.tell("set verbose 1")
     before = counted(testpmd, 1)
-    testpmd.tell("start")
+    testpmd.begin("start")
+    guest.run("sleep 3")
     wait_until("every packet of the file to be taken", 30, lambda: counted(testpmd, 2)["rx_good_packets"] >= len(samples()))
     # The last of them are still between the ports.
     guest.run("sleep 2")

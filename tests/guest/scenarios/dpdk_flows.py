@@ -105,7 +105,7 @@ def arrivals(text):
 def sent(testpmd, absent=()):
     """Sends every packet once; returns those that arrived. Waits for all but those to the ports `absent`."""
     start = int(testpmd.guest.run(f"wc -c < /run/{testpmd.name}.output"))
-    testpmd.tell("start")
+    testpmd.begin("start")
     expected = len(samples()) - PACKETS * len(absent)
     shown = f"tail -c +{start + 1} /run/{testpmd.name}.output"
     wait_until("the packets to arrive", 60, lambda: int(testpmd.guest.run(f"{shown} | grep -c 'src=02:F1:' || true")) >= 2 * len(samples()) - PACKETS * len(absent))
