@@ -134,11 +134,11 @@ impl CompletionObject {
         }
     }
 
-    /// The address of its ring for the device.
+    /// The address of its ring for the device; `None` if that is out of service.
     #[cfg(test)]
-    pub(crate) fn ring(&self) -> ringside_bus::Iova {
-        let report = self.polled.hold().queue.query().expect("in service");
-        ringside_bus::Iova(report.ring)
+    pub(crate) fn ring(&self) -> Option<ringside_bus::Iova> {
+        let report = self.polled.hold().queue.query().ok()?;
+        Some(ringside_bus::Iova(report.ring))
     }
 
     /// Takes one completion into `place`; false if there is none.

@@ -23,8 +23,8 @@ const SENDS: usize = 64;
 const RECEIVE_BYTES: usize = 320;
 /// Ways to peers that are kept at most.
 const MAX_HANDLES: usize = 256;
-/// Of the device's address handles, this part is not for ways: 2 stands for half of them.
-const SHARE: usize = 2;
+/// Ways take one of so many address handles of the device at most: the program needs some, too.
+const ONE_OF: usize = 2;
 /// Identifiers of sends begin here.
 const FIRST_SEND: u64 = RECEIVES as u64;
 
@@ -111,7 +111,7 @@ impl Service {
             queue,
             region,
             handles: HashMap::new(),
-            handles_most: (limit / SHARE).clamp(1, MAX_HANDLES),
+            handles_most: (limit / ONE_OF).clamp(1, MAX_HANDLES),
             former: Vec::new(),
             waiting: VecDeque::new(),
             idle: (0..SENDS).collect(),
@@ -269,7 +269,9 @@ impl Service {
             Ok(()) => return,
             Err(Unsent::Never(reason)) => reason,
             Err(Unsent::Waits) if self.waiting.len() >= MAX_WAITING => "too many messages wait",
-            Err(Unsent::Waits) if Instant::now() >= limit => "no way to the peer in time",
+            Err(Unsent::Waits) if Instant::now() >= limit => {
+                "no MAC address of the peer, or no address handle, in time"
+            }
             Err(Unsent::Waits) => {
                 self.waiting.push_back((mad, limit));
                 return;

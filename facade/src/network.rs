@@ -133,8 +133,8 @@ impl Network {
     }
 }
 
-/// True for the address that a DHCP server granted: the stack answers for it while the lease lasts,
-/// whether it is in the GID table or not.
+/// True for the address that a DHCP server granted. The stack answers for it while the lease lasts,
+/// in the GID table or not.
 fn is_leased(stack: &Stack, address: IpAddr, vlan: Option<u16>) -> bool {
     let leased = stack.leased();
     leased.is_some_and(|leased| leased.address == address && leased.vlan == vlan)

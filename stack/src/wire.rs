@@ -462,9 +462,9 @@ mod tests {
         let mut frame = announcement(PEER, ip("192.0.2.2")).unwrap();
         frame[14 + 7] = 3;
         assert_eq!(said(&frame), None, "operation 3 is of RARP");
-        for nobody in ["224.0.0.5", "255.255.255.255", "127.0.0.1"] {
-            let frame = question(PEER, ip(nobody), ip("192.0.2.2"), None).unwrap();
-            assert_eq!(said(&frame), None, "{nobody}");
+        for address in ["224.0.0.5", "255.255.255.255", "127.0.0.1"] {
+            let frame = question(PEER, ip(address), ip("192.0.2.2"), None).unwrap();
+            assert_eq!(said(&frame), None, "{address}");
         }
     }
 

@@ -85,6 +85,17 @@ fn a_completion_queue_reports_to_the_event_queue_of_its_vector() {
     }
 }
 
+/// Waits for an event of a descriptor, so many ms at most; true if there is one.
+fn has_event(descriptor: i32, limit_ms: i32) -> bool {
+    let mut ready = libc::pollfd {
+        fd: descriptor,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one structure, as the call is told.
+    unsafe { libc::poll(&raw mut ready, 1, limit_ms) == 1 }
+}
+
 /// A datagram queue pair that sends.
 ///
 /// # Safety
@@ -109,6 +120,21 @@ unsafe fn sender(context: *mut ibv_context, queue: *mut ibv_cq) -> *mut ibv_qp {
             assert_eq!(ibv_modify_qp(pair, &raw mut set, given), 0);
         }
         pair
+    }
+}
+
+/// Destroys a queue pair with its protection domain, its completion queue and the channel of that,
+/// and closes the context.
+///
+/// # Safety
+/// The queue pair came from [`sender`]; nothing else is left of the context.
+unsafe fn destroy(context: *mut ibv_context, pair: *mut ibv_qp, channel: *mut ibv_comp_channel) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (domain, queue) = ((*pair).pd, (*pair).send_cq);
+        assert_eq!((ibv_destroy_qp(pair), ibv_destroy_cq(queue)), (0, 0));
+        assert_eq!(ibv_destroy_comp_channel(channel), 0);
+        assert_eq!((ibv_dealloc_pd(domain), ibv_close_device(context)), (0, 0));
     }
 }
 
@@ -150,7 +176,7 @@ fn a_program_that_sleeps_is_woken_when_its_completion_queue_fails() {
         let one_write = Fault::DmaRefused(Refusal {
             direction: Some(Direction::Write),
             accesses: Some(1),
-            first: CompletionObject::of(queue).ring(),
+            first: CompletionObject::of(queue).ring().unwrap(),
             bytes: 1,
         });
         let port = port().unwrap().unwrap();
@@ -158,12 +184,7 @@ fn a_program_that_sleeps_is_woken_when_its_completion_queue_fails() {
         model.with(move |world| world.inject(0, one_write));
         let handle = send_to_none(context, pair);
 
-        let mut ready = libc::pollfd {
-            fd: (*channel).fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        assert_eq!(libc::poll(&raw mut ready, 1, 5000), 1, "it sleeps on");
+        assert!(has_event((*channel).fd, 5000), "it sleeps on");
         let (mut told, mut program) = (null_mut(), null_mut());
         assert_eq!(
             ibv_get_cq_event(channel, &raw mut told, &raw mut program),
@@ -180,11 +201,8 @@ fn a_program_that_sleeps_is_woken_when_its_completion_queue_fails() {
         ibv_ack_async_event(&raw mut event);
 
         model.with(|world| world.clear_faults(0));
-        let domain = (*pair).pd;
         assert_eq!(ibv_destroy_ah(handle), 0);
-        assert_eq!((ibv_destroy_qp(pair), ibv_destroy_cq(queue)), (0, 0));
-        assert_eq!(ibv_destroy_comp_channel(channel), 0);
-        assert_eq!((ibv_dealloc_pd(domain), ibv_close_device(context)), (0, 0));
+        destroy(context, pair, channel);
     }
 }
 
@@ -215,19 +233,11 @@ fn a_program_that_sleeps_is_woken_when_the_device_does_not_flush() {
         assert_ne!(ibv_modify_qp(pair, &raw mut failed, mask::STATE), 0);
         model.with(|world| world.clear_faults(0));
 
-        let mut ready = libc::pollfd {
-            fd: (*channel).fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        assert_eq!(libc::poll(&raw mut ready, 1, 5000), 1, "it sleeps on");
+        assert!(has_event((*channel).fd, 5000), "it sleeps on");
         let mut done: ibv_wc = zeroed();
         assert_eq!(poll_cq(queue, 1, &raw mut done), 1);
         assert_eq!(done.status, crate::abi::status::WR_FLUSH_ERR);
-        let domain = (*pair).pd;
-        assert_eq!((ibv_destroy_qp(pair), ibv_destroy_cq(queue)), (0, 0));
-        assert_eq!(ibv_destroy_comp_channel(channel), 0);
-        assert_eq!((ibv_dealloc_pd(domain), ibv_close_device(context)), (0, 0));
+        destroy(context, pair, channel);
     }
 }
 
@@ -306,14 +316,9 @@ fn a_program_is_told_once_that_the_host_wants_the_device_back() {
         );
         assert_eq!(ibv_get_async_event(context, &raw mut told), 0);
         assert_eq!(told.event_type, event::DEVICE_FATAL);
-        let mut ready = libc::pollfd {
-            fd: (*context).async_fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
         for _ in 0..3 {
             model.with(|world| world.request_release(0));
-            assert_eq!(libc::poll(&raw mut ready, 1, 300), 0, "told again");
+            assert!(!has_event((*context).async_fd, 300), "told again");
         }
         // The recovered device is one that the host has not asked for.
         let critical = Fault::CriticalError { code: 1 };

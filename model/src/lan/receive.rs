@@ -109,7 +109,7 @@ impl ReceiveQueue {
             head,
             tail: head,
             ring: Ring::new(Iova(queue.base_in_128_bytes << 7), length),
-            held: Held::new(),
+            held: Held::default(),
             whole: Vec::new(),
             context: queue,
             profile: layout.profile() as u8,

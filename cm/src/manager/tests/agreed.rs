@@ -1,4 +1,4 @@
-//! What both sides agree on: the values of messages and of queue pairs.
+//! Values of messages and of queue pairs that both sides agree on.
 
 use super::super::active::MAX_ACK_TIMEOUT;
 use super::*;
@@ -6,7 +6,7 @@ use crate::message::{ConnectionRequest, ServiceRequest};
 use crate::timing::of_code;
 
 /// The peer's communication id.
-const PEER_ID: u32 = 0xA1;
+pub(super) const PEER_ID: u32 = 0xA1;
 
 /// A request of a peer, made by a manager of its own and given the fixed id.
 pub(super) fn request() -> ConnectionRequest {
@@ -41,7 +41,8 @@ pub(super) fn question(service: ServiceId, request_id: u32) -> ServiceRequest {
     request
 }
 
-fn reply(own: ConnectionId) -> ConnectionReply {
+/// The peer's answer to a request.
+pub(super) fn reply(own: ConnectionId) -> ConnectionReply {
     ConnectionReply {
         local_comm_id: PEER_ID,
         remote_comm_id: own.0,

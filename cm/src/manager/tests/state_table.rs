@@ -1,5 +1,6 @@
 //! Every state against every event: next state, messages sent, events reported.
 
+use super::agreed::{self, PEER_ID};
 use super::*;
 
 const STATES: [StateName; 13] = [
@@ -17,9 +18,6 @@ const STATES: [StateName; 13] = [
     StateName::ServiceSent,
     StateName::ServiceReceived,
 ];
-
-/// The peer's communication id.
-const PEER_ID: u32 = 0xA1;
 
 const STIMULI: [&str; 21] = [
     "REQ",
@@ -47,38 +45,16 @@ const STIMULI: [&str; 21] = [
 
 fn reply(own: u32) -> Mad {
     mad(Message::Reply(ConnectionReply {
-        local_comm_id: PEER_ID,
-        remote_comm_id: own,
-        local_q_key: 0,
-        local_qpn: PEER_QP,
-        vendor_id_high: 0,
-        local_ee_context: 0,
-        vendor_id_middle: 0,
-        starting_psn: 7,
-        vendor_id_low: 0,
         responder_resources: 255,
         initiator_depth: 255,
         target_ack_delay: 15,
-        failover_accepted: 0,
-        end_to_end_flow_control: false,
         rnr_retry_count: 7,
-        srq: false,
-        local_ca_guid: PEER_GUID,
-        private_data: [0; 196],
+        ..agreed::reply(ConnectionId(own))
     }))
 }
 
-/// The request of a peer, made by a manager of its own and given the fixed id.
 fn request() -> Mad {
-    let mut peer = manager(PEER, PEER_GUID);
-    peer.connect(START, &connect_to(PEER, OWN, PEER_QP))
-        .expect("connect");
-    let (sent, _) = actions(&mut peer);
-    let Message::Request(mut request) = sent[0].message else {
-        panic!("a request");
-    };
-    request.local_comm_id = PEER_ID;
-    mad(Message::Request(request))
+    mad(Message::Request(agreed::request()))
 }
 
 fn receipt(own: u32, about: u8) -> Mad {

@@ -165,6 +165,13 @@ impl Rig {
     }
 
     fn with<T>(&mut self, work: impl FnOnce(&mut LanEngine, &mut Context<'_>) -> T) -> T {
+        let result = self.within_burst(work);
+        self.engine.write_back();
+        result
+    }
+
+    /// The same in a burst that goes on: descriptors are not written back yet.
+    fn within_burst<T>(&mut self, work: impl FnOnce(&mut LanEngine, &mut Context<'_>) -> T) -> T {
         let mut context = Context {
             now: self.now,
             memory: &self.space,
@@ -172,9 +179,7 @@ impl Rig {
             faults: &[],
             causes: &mut self.causes,
         };
-        let result = work(&mut self.engine, &mut context);
-        self.engine.write_back();
-        result
+        work(&mut self.engine, &mut context)
     }
 
     /// Hands over the tables, and the transmit queue under a serial number.
@@ -319,25 +324,17 @@ impl Rig {
 
     /// Frames from the wire, in one burst: descriptors are written back after the last one.
     pub(super) fn receive_burst(&mut self, frames: &[Vec<u8>]) {
-        self.with(|engine, context| {
-            for frame in frames {
-                assert!(engine.receive(frame, context));
-            }
-        });
+        self.begin_burst(frames);
+        self.engine.write_back();
     }
 
     /// Frames from the wire; the burst goes on.
     pub(super) fn begin_burst(&mut self, frames: &[Vec<u8>]) {
-        let mut context = Context {
-            now: self.now,
-            memory: &self.space,
-            ledger: &mut self.ledger,
-            faults: &[],
-            causes: &mut self.causes,
-        };
-        for frame in frames {
-            assert!(self.engine.receive(frame, &mut context));
-        }
+        self.within_burst(|engine, context| {
+            for frame in frames {
+                assert!(engine.receive(frame, context));
+            }
+        });
     }
 
     /// A receive descriptor that was written back, and the bytes in its buffer.
