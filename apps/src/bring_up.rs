@@ -25,8 +25,12 @@ struct Outcome<'a> {
 
 pub(crate) fn run(options: &BringUp, config: &Config) -> Result<(), Failure> {
     if options.fail_at.as_deref() == Some("list") {
-        for name in stage_names() {
-            writeln!(stdout(), "{name}")?;
+        let names = stage_names();
+        match options.json {
+            true => writeln!(stdout(), "{}", serde_json::to_string(&names)?)?,
+            false => names
+                .iter()
+                .try_for_each(|name| writeln!(stdout(), "{name}"))?,
         }
         return Ok(());
     }

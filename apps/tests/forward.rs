@@ -140,7 +140,8 @@ fn commands_are_obeyed_and_wrong_ones_are_named() {
         "'set promisc 0' is not set promisc PORT on|off",
     );
     session.ask("set verbose 1", "nothing 'verbose' to set");
-    session.ask("clear port stats 1", "clear port stats all");
+    session.ask("clear port stats 2", "no port 2: there are 2");
+    session.ask("start tx_first 0", "0 is no number of bursts: 1 to 4096");
     session.ask("dance", "no command 'dance'");
     session.ask(
         "set fwd txonly\nstart\nshow port info 1",
@@ -193,6 +194,42 @@ fn a_stopped_port_sends_nothing_until_it_is_started_again() {
     grows(&mut session);
     let (_, output) = session.quit("quit");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+/// The first packets of two ports that forward to each other go round without end.
+#[test]
+fn ports_that_forward_to_each_other_begin_with_a_burst_and_are_cleared_one_by_one() {
+    let mut session = Session::start("forward --device model:0 --device model:1 --interactive");
+    session.ask("show config fwd", "1 threads, 32 packets a burst");
+    session.ask("", "port 0 (model:0): io, to 1; queue 0 on thread 0");
+    session.ask("", "port 1 (model:1): io, to 0; queue 0 on thread 0");
+    let received = |session: &mut Session, port: u8| -> u64 {
+        let shown = session.ask(&format!("show port stats {port}"), "received ");
+        let (_, rest) = shown.split_once("received ").expect("counts");
+        rest.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    session.ask("start\nshow port info 0", "port 0");
+    assert_eq!(received(&mut session, 0), 0, "there is no packet yet");
+    session.ask("stop\nstart tx_first 2\nshow port info 0", "port 0");
+    let deadline = Instant::now() + LIMIT;
+    // More than were sent at first.
+    while received(&mut session, 0) < 1000 || received(&mut session, 1) < 1000 {
+        assert!(Instant::now() < deadline, "packets do not go round");
+    }
+    // A thread that has read "forward" may move one more burst.
+    session.ask(
+        "stop\nport stop all\nclear port stats 1\nshow port info 1",
+        "port 1",
+    );
+    assert_eq!(received(&mut session, 1), 0);
+    assert!(received(&mut session, 0) >= 1000);
+    session.ask("clear fwd stats all\nshow port info 1", "port 1");
+    assert_eq!(received(&mut session, 0), 0);
+    let (_, output) = session.quit("quit");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let line = "forward --device model:0 --device model:1 --tx-first --duration 1 --json";
+    let report = total(&run(line));
+    assert!(number(&report, 0, "rx_packets") > 0, "{report}");
 }
 
 #[test]

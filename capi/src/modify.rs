@@ -178,7 +178,13 @@ impl Inner {
             }
             Pair::DatagramInitialised(pair) => match pair.ready(next.qkey) {
                 Ok(pair) => self.pair = Pair::DatagramReady(pair),
-                Err(refused) => return Err(refuse(&refused.error)),
+                Err(refused) => {
+                    let error = refuse(&refused.error);
+                    if let Some(pair) = refused.into_queue_pair() {
+                        self.pair = Pair::DatagramInitialised(pair);
+                    }
+                    return Err(error);
+                }
             },
             other => self.pair = other,
         }
@@ -199,7 +205,13 @@ impl Inner {
                 };
                 match pair.send_from(&wanted) {
                     Ok(pair) => self.pair = Pair::Connected(pair),
-                    Err(refused) => return Err(errno::of(&refused.error)),
+                    Err(refused) => {
+                        let error = errno::of(&refused.error);
+                        if let Some(pair) = refused.into_queue_pair() {
+                            self.pair = Pair::Receiving(pair);
+                        }
+                        return Err(error);
+                    }
                 }
             }
             other => self.pair = other,

@@ -1,7 +1,7 @@
 //! Errors cross threads, name the remedy, and stay short in `{:?}`.
 
 use ringside::prelude::*;
-use static_assertions::assert_impl_all;
+use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 assert_impl_all!(OpenError: Send, Sync, std::error::Error);
 assert_impl_all!(ringside::driver::rdma::RdmaError: Send, Sync, std::error::Error);
@@ -102,3 +102,13 @@ fn functions_share_one_model_have_one_owner_and_open_again() {
     assert!(shown.len() <= 2000, "{} characters: {shown}", shown.len());
     assert!(ringside::open("model:0", &Config::default()).is_ok());
 }
+
+// A queue belongs to one core at a time: it may move to another thread, and is not shared.
+assert_impl_all!(ringside::lan::ReceiveQueue: Send);
+assert_impl_all!(ringside::lan::TransmitQueue: Send);
+assert_not_impl_any!(ringside::lan::ReceiveQueue: Sync);
+assert_not_impl_any!(ringside::lan::TransmitQueue: Sync);
+assert_impl_all!(ringside::driver::rdma::QueuePair: Send);
+assert_not_impl_any!(ringside::driver::rdma::QueuePair: Sync);
+assert_impl_all!(ringside::driver::rdma::CompletionQueue: Send);
+assert_not_impl_any!(ringside::driver::rdma::CompletionQueue: Sync);

@@ -5,14 +5,16 @@ use ringside_pmd::rdma::{Completion, Flags};
 use ringside_testkit::{ConnectedEnd, bring_up_all, config, connect, shut_down, threaded};
 use std::time::{Duration, Instant};
 
-/// A receive, a send, an inline write and a read, each waited for.
+/// A receive, a send, an inline write and a read, each waited for, and copies into and out of a
+/// region.
 fn round(from: &mut ConnectedEnd, to: &mut ConnectedEnd, batch: &mut [Completion], begin: Instant) {
     let here = from.source.slice(0..64).unwrap();
     let there = to.target.slice(64..128).unwrap();
     let remote = to.target.remote();
     to.queue_pair.receive(1, &[there]).unwrap();
     from.queue_pair.send(2, &[here], Flags::SIGNALLED).unwrap();
-    let data = [7; 48];
+    let mut data = [7; 48];
+    assert!(from.source.write(0, &data) && from.source.read(0, &mut data));
     from.queue_pair
         .write_inline(3, &data, remote.at(128), None, Flags::SIGNALLED)
         .unwrap();

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 pub(super) const HELP: &str = "\
 start                       begin to forward
+start tx_first [BURSTS]     send one burst of every queue, or as many as named, and begin then
 stop                        pause
 set fwd MODE                io, macswap, mac, rxonly, txonly, icmp-echo, flowgen
 set burst COUNT             packets of a burst, 1 to 64
@@ -31,7 +32,8 @@ rule remove PORT NUMBER     take a rule back
 show fwd stats all          what was forwarded; show port stats PORT is the same for one port
 show port xstats PORT       every counter of the port, or of the VSI
 show port info PORT         address, VSI, link
-clear fwd stats all         begin to count anew; clear port stats all is the same
+show config fwd             modes, pairs of ports, queues and threads
+clear fwd stats all         begin to count anew; clear port stats PORT is the same for one port
 quit                        end
 A further VSI of a port is named in place of PORT: 0.1 is the first one of port 0. set promisc, set allmulti, \
 port, show port stats, show port xstats and show port info take \"all\" for all ports.";
@@ -42,6 +44,9 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 const SETTLE_PAUSE: Duration = Duration::from_millis(1);
 /// Packets of a burst at most.
 const MAX_PACKETS: u8 = ringside_lan::MAX_BURST as u8;
+
+/// Bursts of `start tx_first` at most.
+const MAX_FIRST_BURSTS: u32 = 4096;
 
 /// The step after a line of input.
 enum Next {
@@ -133,7 +138,9 @@ fn command(line: &str, shared: &Shared, running: &mut Running<'_>) -> Done<Next>
         [] => {}
         ["help"] => writeln!(stdout(), "{HELP}")?,
         ["quit"] => return Ok(Next::Quit),
-        ["start"] => shared.forwarding.store(true, Ordering::Release),
+        ["start"] => shared.start(0),
+        ["start", "tx_first"] => shared.start(1),
+        ["start", "tx_first", bursts] => shared.start(first_bursts(bursts)?),
         ["stop"] => shared.forwarding.store(false, Ordering::Release),
         ["set", "fwd", mode] => {
             let wrong = |_| Wrong::Line(format!("no mode {mode}: one of {}", modes()));
@@ -159,12 +166,12 @@ fn command(line: &str, shared: &Shared, running: &mut Running<'_>) -> Done<Next>
                 show_info(&name, port)?;
             }
         }
-        ["clear", "port" | "fwd", "stats", "all"] => running.report.clear(),
-        ["set", what, ..] => return Err(Wrong::Line(nothing_to_set(what, line))),
+        ["show", "config", "fwd"] => show_config(shared)?,
         ["clear", "port" | "fwd", "stats", name] => {
-            let text = format!("the counts of {name} alone are not cleared: clear port stats all");
-            return Err(Wrong::Line(text));
+            find_all(running, name)?;
+            running.report.clear(name);
         }
+        ["set", what, ..] => return Err(Wrong::Line(nothing_to_set(what, line))),
         _ => {
             let text = format!("no command '{line}'; \"help\" lists them");
             return Err(Wrong::Line(text));
@@ -195,6 +202,14 @@ fn nothing_to_set(what: &str, line: &str) -> String {
         _ => return format!("nothing '{what}' to set: fwd, burst, promisc or allmulti"),
     };
     format!("'{line}' is not {form}")
+}
+
+/// Bursts before forwarding begins.
+fn first_bursts(count: &str) -> Done<u32> {
+    let bursts = count.parse().ok();
+    let bursts = bursts.filter(|bursts| (1..=MAX_FIRST_BURSTS).contains(bursts));
+    let text = || format!("{count} is no number of bursts: 1 to {MAX_FIRST_BURSTS}");
+    bursts.ok_or_else(|| Wrong::Line(text()))
 }
 
 fn set_burst(count: &str, shared: &Shared) -> Done {
@@ -318,6 +333,31 @@ fn show_info(name: &str, vsi: &Vsi) -> Done {
         Some(speed) if link.up => writeln!(out, "link up, {speed} Mb/s")?,
         _ if link.up => writeln!(out, "link up")?,
         _ => writeln!(out, "link down")?,
+    }
+    Ok(())
+}
+
+/// The way of packets: for each port or VSI its mode, the one that its packets leave by, and the
+/// thread of each queue.
+fn show_config(shared: &Shared) -> Done {
+    let layout = shared.layout();
+    let (stations, threads) = (layout.stations(), layout.threads());
+    let mut out = stdout();
+    writeln!(out, "{threads} threads, {} packets a burst", shared.burst())?;
+    for (index, station) in stations.iter().enumerate() {
+        let what = if station.place == 0 { "port" } else { "VSI" };
+        let pair = stations.get(station.pair).map(|pair| pair.name());
+        let of_queue = |queue| format!("{queue} on thread {}", layout.thread_of(queue));
+        let queues: Vec<_> = (0..station.queues).map(of_queue).collect();
+        writeln!(
+            out,
+            "{what} {} ({}): {}, to {}; queue {}",
+            station.name(),
+            layout.device(index),
+            shared.mode(station.port).name(),
+            pair.unwrap_or_default(),
+            queues.join(", ")
+        )?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ mod layout;
 mod mode;
 mod observed;
 mod packets;
+mod report;
 mod running;
 mod statistics;
 mod worker;
@@ -144,6 +145,9 @@ pub(crate) struct Options {
     /// Let `ringside capture --attach PATH` see what the ports receive and send
     #[arg(long, value_name = "PATH")]
     mirror: Option<PathBuf>,
+    /// Send one burst of every queue before forwarding begins
+    #[arg(long, conflicts_with = "interactive")]
+    tx_first: bool,
     /// Seconds to run [default: until interrupted]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     duration: Option<u64>,
@@ -471,7 +475,7 @@ fn watch(options: &Options, shared: &Shared, running: &mut Running<'_>) -> Resul
     if options.interactive {
         return interactive::run(shared, running, end, options.json);
     }
-    shared.forwarding.store(true, Ordering::Release);
+    shared.start(options.tx_first.into());
     let period = Duration::from_secs(options.stats_period);
     let mut next = begin + period;
     loop {

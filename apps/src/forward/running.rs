@@ -1,6 +1,7 @@
 //! Ports while their packets are forwarded: looked after, reported, and named by commands.
 
-use super::statistics::{Report, Shared};
+use super::report::Report;
+use super::statistics::Shared;
 use super::worker::Handover;
 use crate::failure::Failure;
 use crate::supervised::Brought;

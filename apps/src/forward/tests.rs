@@ -1,6 +1,6 @@
 //! Each cause of a drop is produced on the model, and the report shows it where it belongs.
 
-use super::statistics::Report;
+use super::report::Report;
 use super::*;
 use clap::Parser;
 use ringside_bus::Iova;
@@ -309,7 +309,7 @@ fn a_queue_that_the_device_stopped_is_named_once() {
     }
     let (value, _) = report.total_of_test();
     assert_eq!(value[0]["malicious_events"], 1, "not counted twice");
-    report.clear();
+    report.clear("all");
     let (value, text) = report.total_of_test();
     assert_eq!(value[0]["malicious"], Value::Array(Vec::new()));
     assert!(!text.contains("was stopped"), "{text}");

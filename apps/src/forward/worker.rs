@@ -139,6 +139,8 @@ pub(super) struct Worker {
     replacements: Receiver<Handover>,
     /// handovers that were looked for
     handovers: u32,
+    /// bursts that each lane sent before it forwarded
+    first_bursts: u32,
 }
 
 impl Worker {
@@ -156,6 +158,7 @@ impl Worker {
             stamps,
             replacements,
             handovers: 0,
+            first_bursts: 0,
         }
     }
 
@@ -232,11 +235,12 @@ impl Worker {
             if self.shared.handovers.load(Ordering::Relaxed) != self.handovers {
                 self.take_over();
             }
-            if !self.shared.forwarding.load(Ordering::Relaxed) {
+            if !self.shared.forwarding.load(Ordering::Acquire) {
                 self.publish_drops();
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             }
+            self.send_first_bursts();
             let mut moved = 0;
             for lane in 0..self.lanes.len() {
                 moved += self.round(lane);
@@ -256,6 +260,29 @@ impl Worker {
             }
         }
         self.publish_drops();
+    }
+
+    /// Sends the bursts that were asked for before forwarding begins.
+    fn send_first_bursts(&mut self) {
+        let wanted = self.shared.first_bursts();
+        while self.first_bursts != wanted {
+            self.first_bursts = self.first_bursts.wrapping_add(1);
+            for lane in 0..self.lanes.len() {
+                self.send_generated(lane);
+            }
+        }
+    }
+
+    /// Sends one burst of packets as txonly makes them.
+    fn send_generated(&mut self, index: usize) {
+        self.generate(Mode::Txonly, index);
+        let before = self.sent(index);
+        if let Some(lane) = self.lanes.get_mut(index) {
+            lane.transmit.send(&mut self.burst);
+        }
+        let after = self.sent(index);
+        self.burst.clear();
+        self.publish(index, index, (after.0 - before.0, after.1 - before.1));
     }
 
     /// Looks whether the transmit queues move, and lets the reporting thread see it.

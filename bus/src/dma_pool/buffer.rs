@@ -64,6 +64,15 @@ impl DmaBuffer {
         view.unwrap_or_else(|| self.memory.no_words())
     }
 
+    /// The words of a part of the buffer, offset and length in bytes; `None` if the part is outside,
+    /// or if its address or its length is no multiple of 8.
+    #[must_use]
+    pub fn words_at(&self, offset: usize, length: usize) -> Option<Words> {
+        let end = offset.checked_add(length)?;
+        let inside = end <= self.length;
+        inside.then(|| self.memory.words(self.offset + offset, length))?
+    }
+
     /// Unmaps memory of the application and returns it. Fails with the buffer if it is a piece of a
     /// pool, or if the device's mapping cannot be removed.
     ///

@@ -96,11 +96,18 @@ fn has_event(descriptor: i32, limit_ms: i32) -> bool {
     unsafe { libc::poll(&raw mut ready, 1, limit_ms) == 1 }
 }
 
-/// A datagram queue pair that sends.
+/// The device refuses every step of a queue pair.
+const REFUSED_STEPS: Fault = Fault::ControlCommandFails {
+    opcode: 1,
+    major: 1,
+    minor: 1,
+};
+
+/// A datagram queue pair in INIT.
 ///
 /// # Safety
 /// Context and queue are of the library.
-unsafe fn sender(context: *mut ibv_context, queue: *mut ibv_cq) -> *mut ibv_qp {
+unsafe fn initialised(context: *mut ibv_context, queue: *mut ibv_cq) -> *mut ibv_qp {
     // SAFETY: the caller's promise; zero is a value of all structures.
     unsafe {
         let mut init: ibv_qp_init_attr = zeroed();
@@ -108,17 +115,35 @@ unsafe fn sender(context: *mut ibv_context, queue: *mut ibv_cq) -> *mut ibv_qp {
         (init.cap.max_send_wr, init.cap.max_recv_wr) = (4, 1);
         let pair = ibv_create_qp(ibv_alloc_pd(context), &raw mut init);
         assert!(!pair.is_null());
-        let mut set: ibv_qp_attr = zeroed();
-        (set.port_num, set.qkey) = (1, 5);
         let initial = mask::STATE | mask::PKEY_INDEX | mask::PORT | mask::QKEY;
-        for (next, given) in [
-            (state::INIT, initial),
-            (state::RTR, mask::STATE),
-            (state::RTS, mask::STATE | mask::SQ_PSN),
-        ] {
-            set.qp_state = next;
-            assert_eq!(ibv_modify_qp(pair, &raw mut set, given), 0);
-        }
+        assert_eq!(step(pair, state::INIT, initial), 0);
+        pair
+    }
+}
+
+/// Moves a datagram queue pair to a state.
+///
+/// # Safety
+/// The queue pair is of the library.
+unsafe fn step(pair: *mut ibv_qp, next: i32, given: i32) -> i32 {
+    // SAFETY: the caller's promise; zero is a value of the structure.
+    unsafe {
+        let mut set: ibv_qp_attr = zeroed();
+        (set.port_num, set.qkey, set.qp_state) = (1, 5, next);
+        ibv_modify_qp(pair, &raw mut set, given)
+    }
+}
+
+/// A datagram queue pair that sends.
+///
+/// # Safety
+/// Context and queue are of the library.
+unsafe fn sender(context: *mut ibv_context, queue: *mut ibv_cq) -> *mut ibv_qp {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let pair = initialised(context, queue);
+        assert_eq!(step(pair, state::RTR, mask::STATE), 0);
+        assert_eq!(step(pair, state::RTS, mask::STATE | mask::SQ_PSN), 0);
         pair
     }
 }
@@ -206,6 +231,38 @@ fn a_program_that_sleeps_is_woken_when_its_completion_queue_fails() {
     }
 }
 
+/// A step that the device refuses leaves the queue pair as it was, with its receives, as on Linux.
+#[test]
+fn a_queue_pair_whose_step_to_rtr_the_device_refuses_stays_in_init() {
+    let _alone = alone();
+    let context = open_model();
+    // SAFETY: every object is of the library and destroyed once; every place is of this test.
+    unsafe {
+        let channel: *mut ibv_comp_channel = ibv_create_comp_channel(context);
+        let queue = ibv_create_cq(context, 8, null_mut(), channel, 0);
+        let pair = initialised(context, queue);
+        let mut receive: ibv_recv_wr = zeroed();
+        let mut refused = null_mut();
+        assert_eq!(post_recv(pair, &raw mut receive, &raw mut refused), 0);
+        let port = port().unwrap().unwrap();
+        let model = port.model().unwrap();
+        model.with(|world| world.inject(0, REFUSED_STEPS));
+        assert_ne!(step(pair, state::RTR, mask::STATE), 0);
+        assert_eq!((*pair).state, state::INIT);
+        model.with(|world| world.clear_faults(0));
+        assert_eq!(step(pair, state::RTR, mask::STATE), 0);
+        assert_eq!(step(pair, state::RTS, mask::STATE | mask::SQ_PSN), 0);
+        assert_eq!(step(pair, state::ERR, mask::STATE), 0);
+        let mut done: ibv_wc = zeroed();
+        let begun = Instant::now();
+        while poll_cq(queue, 1, &raw mut done) == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(5), "no completion");
+        }
+        assert_eq!(done.status, crate::abi::status::WR_FLUSH_ERR);
+        destroy(context, pair, channel);
+    }
+}
+
 /// The device refuses the step to the error state: the library completes what was outstanding.
 #[test]
 fn a_program_that_sleeps_is_woken_when_the_device_does_not_flush() {
@@ -222,15 +279,8 @@ fn a_program_that_sleeps_is_woken_when_the_device_does_not_flush() {
         assert_eq!(req_notify_cq(queue, 0), 0);
         let port = port().unwrap().unwrap();
         let model = port.model().unwrap();
-        let fails = Fault::ControlCommandFails {
-            opcode: 1,
-            major: 1,
-            minor: 1,
-        };
-        model.with(move |world| world.inject(0, fails));
-        let mut failed: ibv_qp_attr = zeroed();
-        failed.qp_state = state::ERR;
-        assert_ne!(ibv_modify_qp(pair, &raw mut failed, mask::STATE), 0);
+        model.with(|world| world.inject(0, REFUSED_STEPS));
+        assert_ne!(step(pair, state::ERR, mask::STATE), 0);
         model.with(|world| world.clear_faults(0));
 
         assert!(has_event((*channel).fd, 5000), "it sleeps on");

@@ -122,8 +122,8 @@ impl PacketPath {
     /// The path of a queue: `wanted`, else that of the environment variable [`PATH_VARIABLE`],
     /// else AVX2, or words on a processor without it.
     ///
-    /// AVX-512 is taken by name only: it was not run since its last change, on a machine that has
-    /// it.
+    /// AVX-512 is taken by name only: on the processor where both were timed, AVX2 was faster
+    /// (`docs/performance.md`).
     ///
     /// Errors: [`PathError`], a path that was named and cannot be used.
     pub fn choose(wanted: Option<Self>) -> Result<Self, PathError> {

@@ -205,3 +205,5 @@ impl Profiles {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;

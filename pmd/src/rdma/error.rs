@@ -360,6 +360,16 @@ impl RdmaError {
     pub(crate) const fn is_refusal_by_device(&self) -> bool {
         matches!(self, Self::Control(ControlError::Refused { .. }))
     }
+
+    /// True if an operation that ended with it has changed nothing in the device: the device
+    /// refused its command, or got none.
+    pub(crate) const fn leaves_object(&self) -> bool {
+        match self {
+            Self::Control(_) => self.is_refusal_by_device(),
+            Self::DeviceFailed { .. } | Self::Gone { .. } => false,
+            _ => true,
+        }
+    }
 }
 
 impl From<ControlError> for RdmaError {

@@ -21,7 +21,7 @@ use super::session::Session;
 pub use access::{Access, Base, RemoteAddress, RemoteRegion, SliceError};
 pub use error::{DeregisterError, RegisterError, ReregisterError};
 pub(super) use pages::Pages;
-use ringside_bus::DmaBuffer;
+use ringside_bus::{DmaBuffer, Words};
 use ringside_qp::Fragment;
 use ringside_spec::rdma::commands::SteeringTag;
 use std::ops::Range;
@@ -246,22 +246,35 @@ impl MemoryRegion {
         true
     }
 
+    /// The 64-bit words of a range, in place and without a copy: atomics, which the device and its
+    /// peers write as well. A word that a peer writes last, such as a counter, tells when the bytes
+    /// before it are there: read it with [`Words::load_acquire`].
+    ///
+    /// `None` if the range is empty, outside or in more than one buffer, or if its address in this
+    /// process or its length is no multiple of 8.
+    #[must_use]
+    pub fn words(&self, range: Range<usize>) -> Option<Words> {
+        let length = range.end.checked_sub(range.start)?;
+        let (buffer, at, count) = self.pieces(range.start, length)?.next()?;
+        (count == length).then(|| buffer.words_at(at, length))?
+    }
+
     /// The buffers that hold a range: each with offset and bytes in it.
-    fn pieces(&self, offset: usize, length: usize) -> Option<Vec<(&DmaBuffer, usize, usize)>> {
+    fn pieces(
+        &self,
+        offset: usize,
+        length: usize,
+    ) -> Option<impl Iterator<Item = (&DmaBuffer, usize, usize)>> {
         let end = offset
             .checked_add(length)
             .filter(|end| *end <= self.length)?;
-        let mut start = 0;
-        let mut pieces = Vec::new();
-        for buffer in &self.buffers {
-            let stop = start + buffer.length();
+        let mut stop = 0;
+        Some(self.buffers.iter().filter_map(move |buffer| {
+            let start = stop;
+            stop += buffer.length();
             let (from, to) = (offset.max(start), end.min(stop));
-            if from < to {
-                pieces.push((buffer, from - start, to - from));
-            }
-            start = stop;
-        }
-        Some(pieces)
+            (from < to).then(|| (buffer, from - start, to - from))
+        }))
     }
 
     pub(super) fn number(&self) -> u32 {

@@ -199,6 +199,18 @@ impl<O: Object> Table<O> {
         }
     }
 
+    /// True if the object held a use of this MAC address: it does not hold it any more, and the
+    /// caller frees it.
+    pub(crate) fn release_address(&mut self, number: u32, mac: MacAddress) -> bool {
+        let Some(Entry::Present { held, .. }) = self.entries.get_mut(&number) else {
+            return false;
+        };
+        let at = held
+            .iter()
+            .position(|one| matches!(one, Held::Address(address) if *address == mac));
+        at.map(|at| held.swap_remove(at)).is_some()
+    }
+
     /// Removes all objects without a command; the device may still have them. Returns their memory.
     pub(super) fn give_up(&mut self, reason: &RdmaError) -> Vec<DmaBuffer> {
         let mut memory = Vec::new();

@@ -97,15 +97,15 @@ struct Inner {
 /// A connection that was not made.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub struct ConnectError {
+pub struct ConnectError<S = Initialised> {
     /// The error.
     #[source]
     pub error: RdmaError,
-    queue_pair: Option<Returned<QueuePair>>,
+    queue_pair: Option<Returned<QueuePair<S>>>,
 }
 
-impl ConnectError {
-    fn before(error: RdmaError, queue_pair: QueuePair) -> Self {
+impl<S> ConnectError<S> {
+    fn before(error: RdmaError, queue_pair: QueuePair<S>) -> Self {
         Self {
             error,
             queue_pair: Some(Returned::new(queue_pair)),
@@ -119,9 +119,18 @@ impl ConnectError {
         }
     }
 
-    /// The queue pair, unchanged, if no command was sent yet; otherwise it is destroyed.
+    /// The error of a step of this queue pair.
+    fn of(error: RdmaError, queue_pair: QueuePair<S>) -> Self {
+        match error.leaves_object() {
+            true => Self::before(error, queue_pair),
+            false => Self::after(error),
+        }
+    }
+
+    /// The queue pair, unchanged, if the device refused the step or got no command for it;
+    /// otherwise it is destroyed.
     #[must_use]
-    pub fn into_queue_pair(self) -> Option<QueuePair> {
+    pub fn into_queue_pair(self) -> Option<QueuePair<S>> {
         self.queue_pair.map(Returned::into_inner)
     }
 }
@@ -144,27 +153,34 @@ impl QueuePair {
     /// Connects to a peer, which has to connect to this one's [`QueuePair::endpoint`] too.
     ///
     /// The path MTU is the smaller one of both.
-    pub fn connect(mut self, peer: &Endpoint) -> Result<QueuePair<Connected>, ConnectError> {
+    ///
+    /// Errors: [`ConnectError`]; with the queue pair if it does not receive yet.
+    pub fn connect(self, peer: &Endpoint) -> Result<QueuePair<Connected>, ConnectError> {
         if let Err(error) = self.inner.attributes.check_peer(peer) {
-            return Err(ConnectError {
-                error,
-                queue_pair: Some(Returned::new(self)),
-            });
+            return Err(ConnectError::before(error, self));
         }
+        let receiving = self.let_receive(peer)?;
+        let sending = receiving.let_send();
+        sending.map_err(|refused| ConnectError::after(refused.error))
+    }
+
+    /// Has the device take it to RTR.
+    fn let_receive(mut self, peer: &Endpoint) -> Result<QueuePair<Receiving>, ConnectError> {
         let engine = Arc::clone(self.inner.engine());
-        let result = engine
-            .open_state()
-            .and_then(|mut state| state.connect(self.inner.number, &self.inner.attributes, peer));
-        let path = match result {
-            Ok(path) => path,
-            Err(error) => return Err(ConnectError::after(error)),
-        };
-        self.inner.peer = Some(*peer);
-        self.inner.path = Some(path);
-        Ok(QueuePair {
-            inner: self.inner,
-            state: PhantomData,
-        })
+        let result = engine.open_state().and_then(|mut state| {
+            state.let_receive(self.inner.number, &self.inner.attributes, peer)
+        });
+        match result {
+            Ok(path) => {
+                self.inner.peer = Some(*peer);
+                self.inner.path = Some(path);
+                Ok(QueuePair {
+                    inner: self.inner,
+                    state: PhantomData,
+                })
+            }
+            Err(error) => Err(ConnectError::of(error, self)),
+        }
     }
 }
 

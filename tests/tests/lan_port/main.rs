@@ -13,6 +13,7 @@ mod random;
 mod recovery;
 mod refused;
 mod rig;
+mod rings;
 mod rules;
 mod threads;
 mod time_stamps;

@@ -6,6 +6,7 @@ mod commands;
 mod constants;
 mod contexts;
 mod descriptors;
+mod filters;
 mod layouts;
 
 use serde_json::Value;

@@ -99,6 +99,12 @@ fn a_region_with_a_window_on_it_stays_and_goes_with_the_window() {
     b.ring();
     assert_eq!(pair.wait_b(1)[0].status(), Status::Success);
     let error = at.deregister().unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("memory windows on it first (the device refused"),
+        "{text}"
+    );
+    assert!(!text.contains(';'), "one remedy: {text}");
     let DeregisterError::InUse { region: at, .. } = error else {
         panic!("{error}");
     };

@@ -16,6 +16,7 @@ mod planted;
 mod policies;
 mod queries;
 mod queues;
+mod refused_steps;
 mod shared;
 mod states;
 mod texts;

@@ -97,3 +97,6 @@ impl Block {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

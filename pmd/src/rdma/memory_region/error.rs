@@ -1,6 +1,7 @@
 //! Errors of making, changing and deregistering regions.
 
 use super::MemoryRegion;
+use crate::control::ControlError;
 use crate::rdma::RdmaError;
 use ringside_bus::DmaBuffer;
 
@@ -21,7 +22,8 @@ pub enum DeregisterError {
     /// The device refused, and the region is as it was: memory windows are bound to it. Invalidate
     /// or drop them first.
     #[error(
-        "the region is still in use, invalidate or drop the memory windows on it first: {error}"
+        "the region is still in use: invalidate or drop the memory windows on it first ({})",
+        brief(error)
     )]
     InUse {
         /// The device's answer.
@@ -59,5 +61,16 @@ impl std::fmt::Debug for RegisterError {
             .field("error", &self.error)
             .field("buffers", &self.buffers.len())
             .finish()
+    }
+}
+
+/// A refusal without the remedy for refusals of any kind.
+fn brief(error: &RdmaError) -> String {
+    match error {
+        RdmaError::Control(ControlError::Refused { opcode, failure }) => {
+            let (major, minor) = failure.codes();
+            format!("the device refused {opcode:?}: major {major:#06x}, minor {minor:#06x}")
+        }
+        other => other.to_string(),
     }
 }

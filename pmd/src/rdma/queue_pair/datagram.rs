@@ -2,6 +2,7 @@
 
 use super::create::{self, Number};
 use super::{PostError, QueuePair, QueuePairConfig};
+use crate::Returned;
 use crate::rdma::{AddressHandle, ProtectionDomain, RdmaError};
 use ringside_qp::request::Payload;
 use ringside_qp::{Fragment, SendDatagram, SendFlags};
@@ -24,13 +25,23 @@ const MAX_QUEUE_PAIR_NUMBER: u32 = (1 << 24) - 1;
 /// Number of the queue pair of the general service interface. Source: IBA 3.9.4.
 const SERVICE_QUEUE_PAIR: u32 = 1;
 
-/// A datagram queue pair that did not become ready; it is destroyed.
+/// A datagram queue pair that did not become ready.
 #[derive(Debug, thiserror::Error)]
 #[error("the datagram queue pair did not become ready: {error}")]
 pub struct ReadyError {
     /// The error.
     #[source]
     pub error: RdmaError,
+    queue_pair: Option<Returned<QueuePair<DatagramInitialised>>>,
+}
+
+impl ReadyError {
+    /// The queue pair, to try again or to reset, if the device refused a step or got no command
+    /// for it; otherwise it is destroyed.
+    #[must_use]
+    pub fn into_queue_pair(self) -> Option<QueuePair<DatagramInitialised>> {
+        self.queue_pair.map(Returned::into_inner)
+    }
 }
 
 impl ProtectionDomain {
@@ -70,13 +81,18 @@ impl ProtectionDomain {
 
 impl QueuePair<DatagramInitialised> {
     /// Lets it send, and receive datagrams with this queue key.
+    ///
+    /// Errors: [`ReadyError`]; with the queue pair if the device refused or got no command.
     pub fn ready(mut self, queue_key: u32) -> Result<QueuePair<DatagramReady>, ReadyError> {
         self.inner.attributes.queue_key = queue_key;
         let engine = Arc::clone(self.inner.engine());
-        engine
+        let ready = engine
             .open_state()
-            .and_then(|mut state| state.make_ready(self.inner.number, &self.inner.attributes))
-            .map_err(|error| ReadyError { error })?;
+            .and_then(|mut state| state.make_ready(self.inner.number, &self.inner.attributes));
+        if let Err(error) = ready {
+            let queue_pair = error.leaves_object().then(|| Returned::new(self));
+            return Err(ReadyError { error, queue_pair });
+        }
         Ok(QueuePair {
             inner: self.inner,
             state: PhantomData,

@@ -3,6 +3,7 @@
 use super::context::{Attributes, Path};
 use crate::control::{Completed, ControlError};
 use crate::rdma::RdmaError;
+use crate::rdma::address::MacAddress;
 use crate::rdma::claim::Claim;
 use crate::rdma::connection::Endpoint;
 use crate::rdma::end::OwedFlush;
@@ -67,21 +68,8 @@ impl Object for QueuePairRecord {
 }
 
 impl Session<'_> {
-    /// Takes queue pair `number` to the state in which it sends and receives.
-    pub(super) fn connect(
-        &mut self,
-        number: u32,
-        attributes: &Attributes,
-        peer: &Endpoint,
-    ) -> Result<Path, RdmaError> {
-        self.claimed(Claim::QueuePair(number), |session| {
-            let path = session.receive_claimed(number, attributes, peer)?;
-            session.send_claimed(number, attributes, &path)?;
-            Ok(path)
-        })
-    }
-
-    /// Takes queue pair `number` to the state in which it receives and answers.
+    /// Takes queue pair `number` to the state in which it receives and answers. If the device
+    /// refuses, the queue pair is as it was.
     pub(super) fn let_receive(
         &mut self,
         number: u32,
@@ -112,11 +100,29 @@ impl Session<'_> {
         write_context(&record.memory, attributes, number, Some(&path));
         let ready_to_receive = to_receive(record, number);
         record.was_connected = true;
-        self.execute(ready_to_receive)?;
-        Ok(path)
+        let moved = self.execute(ready_to_receive).map_err(RdmaError::from);
+        if moved.as_ref().is_err_and(RdmaError::is_refusal_by_device) {
+            self.forget_peer(number, attributes, peer.mac);
+        }
+        moved.map(|_| path)
     }
 
-    /// Takes queue pair `number` from there to the state in which it sends too.
+    /// Undoes the preparations for a peer: the device did not take the step.
+    fn forget_peer(&mut self, number: u32, attributes: &Attributes, mac: MacAddress) {
+        if let Ok(record) = self.objects.queue_pairs.must_mut(number) {
+            record.peer = None;
+            record.was_connected = false;
+            write_context(&record.memory, attributes, number, None);
+        }
+        if self.objects.queue_pairs.release_address(number, mac)
+            && let Err(error) = self.give_address(mac)
+        {
+            tracing::error!(%error, "the entry of a MAC address could not be freed");
+        }
+    }
+
+    /// Takes queue pair `number` from there to the state in which it sends too. If the device
+    /// refuses, the queue pair is as it was.
     pub(super) fn let_send(
         &mut self,
         number: u32,
@@ -141,7 +147,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Takes a datagram queue pair to the state in which it sends and receives.
+    /// Takes a datagram queue pair to the state in which it sends and receives. If the device
+    /// refuses a step, the next call begins with that step.
     pub(super) fn make_ready(
         &mut self,
         number: u32,
@@ -161,8 +168,15 @@ impl Session<'_> {
         write_context(&record.memory, attributes, number, None);
         let ready_to_receive = to_receive(record, number);
         let ready_to_send = to_send(record, number);
-        record.was_connected = true;
-        self.execute(ready_to_receive)?;
+        if !std::mem::replace(&mut record.was_connected, true) {
+            let moved = self.execute(ready_to_receive).map_err(RdmaError::from);
+            if moved.as_ref().is_err_and(RdmaError::is_refusal_by_device)
+                && let Ok(record) = self.objects.queue_pairs.must_mut(number)
+            {
+                record.was_connected = false;
+            }
+            moved?;
+        }
         self.execute(ready_to_send)?;
         self.objects.queue_pairs.must_mut(number)?.sending = SendState::Active;
         Ok(())

@@ -56,7 +56,7 @@ impl QueuePair<Initialised> {
 
     /// Moves it to RTR: it receives the peer's requests and answers them.
     ///
-    /// Errors: [`ConnectError`]; with the queue pair if no command was sent yet.
+    /// Errors: [`ConnectError`]; with the queue pair if the device refused or got no command.
     pub fn receive_from(
         mut self,
         wanted: &ReceiveAttributes,
@@ -71,21 +71,7 @@ impl QueuePair<Initialised> {
         if let Err(error) = self.set_receive(wanted, &peer) {
             return Err(ConnectError::before(error, self));
         }
-        let engine = Arc::clone(self.inner.engine());
-        let result = engine.open_state().and_then(|mut state| {
-            state.let_receive(self.inner.number, &self.inner.attributes, &peer)
-        });
-        match result {
-            Ok(path) => {
-                self.inner.peer = Some(peer);
-                self.inner.path = Some(path);
-                Ok(QueuePair {
-                    inner: self.inner,
-                    state: PhantomData,
-                })
-            }
-            Err(error) => Err(ConnectError::after(error)),
-        }
+        self.let_receive(&peer)
     }
 
     fn set_receive(
@@ -124,11 +110,11 @@ impl QueuePair<Receiving> {
 
     /// Lets it send too.
     ///
-    /// Errors: [`ConnectError`]; the queue pair is destroyed.
+    /// Errors: [`ConnectError`]; with the queue pair if the device refused or got no command.
     pub fn send_from(
         mut self,
         wanted: &SendAttributes,
-    ) -> Result<QueuePair<Connected>, ConnectError> {
+    ) -> Result<QueuePair<Connected>, ConnectError<Receiving>> {
         let checked = within("the retry count", wanted.retries.into(), 0, 7)
             .and_then(|()| within("a packet sequence number", wanted.psn, 0, (1 << 24) - 1))
             .and_then(|()| {
@@ -136,13 +122,20 @@ impl QueuePair<Receiving> {
                 within("the acknowledge timeout", timeout, 0, 31)
             })
             .and_then(|()| within("outbound reads", wanted.outbound_reads.into(), 0, 127));
-        checked.map_err(ConnectError::after)?;
+        if let Err(error) = checked {
+            return Err(ConnectError::before(error, self));
+        }
         let attributes = &mut self.inner.attributes;
         attributes.start_psn = wanted.psn;
         attributes.retries = wanted.retries;
         attributes.retransmission_timeout = timer_steps(wanted.acknowledge_timeout);
         attributes.receiver_not_ready_retries = wanted.receiver_not_ready_retries.min(7);
         attributes.outbound_reads = wanted.outbound_reads.max(1);
+        self.let_send()
+    }
+
+    /// Has the device take it to RTS.
+    pub(super) fn let_send(self) -> Result<QueuePair<Connected>, ConnectError<Receiving>> {
         let engine = Arc::clone(self.inner.engine());
         let what = "the path of queue pair";
         let path = self.inner.path.ok_or(RdmaError::Gone {
@@ -158,7 +151,7 @@ impl QueuePair<Receiving> {
                 inner: self.inner,
                 state: PhantomData,
             }),
-            Err(error) => Err(ConnectError::after(error)),
+            Err(error) => Err(ConnectError::of(error, self)),
         }
     }
 }

@@ -1,0 +1,280 @@
+//! Reports of the counts, as a table or as JSON.
+
+use super::observed::{Observed, VsiName};
+#[cfg(test)]
+use super::statistics::QueueDrops;
+use super::statistics::{Shared, Totals};
+use crate::output::stdout;
+use crate::supervised::Controls;
+use ringside_pmd::lan::port::Malicious;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// One station over a time.
+#[derive(Serialize)]
+struct Line<'a> {
+    port: usize,
+    #[serde(flatten)]
+    vsi: Option<VsiName>,
+    /// in commands
+    #[serde(skip)]
+    name: String,
+    #[serde(skip)]
+    label: String,
+    device: &'a str,
+    mode: &'static str,
+    seconds: f64,
+    rx_pps: f64,
+    rx_gbits: f64,
+    tx_pps: f64,
+    tx_gbits: f64,
+    #[serde(flatten)]
+    counted: Totals,
+    /// the latest events
+    #[serde(skip_serializing_if = "Option::is_none")]
+    malicious: Option<&'a [Malicious]>,
+}
+
+#[derive(Serialize)]
+struct Object<'a> {
+    kind: &'static str,
+    ports: &'a [Line<'a>],
+    /// the further ones of all ports
+    vsis: &'a [Line<'a>],
+}
+
+/// Reports the counts since the last report, and since the start.
+pub(super) struct Report {
+    shared: Arc<Shared>,
+    /// by station
+    observed: Vec<Observed>,
+    json: bool,
+    begin: Sample,
+    last: Sample,
+    shown: usize,
+}
+
+/// The counts of each station, and the time of each.
+type Sample = Vec<(Instant, Totals)>;
+
+impl Report {
+    /// `ports` are the controls of each port.
+    pub(super) fn new(shared: Arc<Shared>, ports: &[&Controls], json: bool) -> Self {
+        let stations = shared.layout().stations().iter();
+        let observed = stations.filter_map(|station| {
+            let controls = ports.get(station.port)?;
+            Observed::new(controls, station.place)
+        });
+        let mut report = Self {
+            begin: Vec::new(),
+            last: Vec::new(),
+            observed: observed.collect(),
+            shared,
+            json,
+            shown: 0,
+        };
+        report.clear("all");
+        report
+    }
+
+    /// A port was opened again: its stations have other controls now.
+    pub(super) fn reopened(&mut self, port: usize, controls: &Controls) {
+        for (index, station) in self.shared.layout().of_port(port) {
+            if let Some(observed) = self.observed.get_mut(index) {
+                observed.reopened(controls, station.place);
+            }
+        }
+    }
+
+    fn sample(&mut self) -> Sample {
+        let mut totals = self.shared.totals();
+        for (total, observed) in totals.iter_mut().zip(&mut self.observed) {
+            observed.look();
+            total.device_drops = observed.drops();
+            total.malicious_events = observed.events();
+            total.recoveries = observed.recoveries();
+        }
+        let now = Instant::now();
+        totals.into_iter().map(|totals| (now, totals)).collect()
+    }
+
+    /// Since the last interval.
+    pub(super) fn interval(&mut self) -> io::Result<()> {
+        let now = self.sample();
+        let before = std::mem::replace(&mut self.last, now);
+        self.show("interval", "all", &before)
+    }
+
+    /// Since the start, or since [`Report::clear`].
+    pub(super) fn totals(&mut self) -> io::Result<()> {
+        self.totals_of("all")
+    }
+
+    /// The same for the port or VSI that commands name so.
+    pub(super) fn totals_of(&mut self, name: &str) -> io::Result<()> {
+        self.last = self.sample();
+        self.shown = 0;
+        let begin = self.begin.clone();
+        self.show("total", name, &begin)
+    }
+
+    /// Resets the counts of the port or VSI that commands name so, or of all.
+    pub(super) fn clear(&mut self, name: &str) {
+        self.last = self.sample();
+        let stations = self.shared.layout().stations().iter();
+        let mut chosen = stations.map(|station| name == "all" || station.name() == name);
+        let before = std::mem::take(&mut self.begin).into_iter().map(Some);
+        let before = before.chain(std::iter::repeat(None));
+        let now = self.last.iter().zip(before);
+        let begin = now.map(|(now, before)| match chosen.next() {
+            Some(false) => before.unwrap_or_else(|| now.clone()),
+            _ => now.clone(),
+        });
+        self.begin = begin.collect();
+    }
+
+    /// A line of each station: what happened after `before`.
+    fn lines(&self, before: &Sample) -> Vec<Line<'_>> {
+        let layout = self.shared.layout();
+        let totals = self.last.iter().zip(before);
+        let stations = layout.stations().iter().zip(&self.observed).zip(totals);
+        let lines = stations.enumerate().map(|(index, (of, (now, before)))| {
+            let (station, observed) = of;
+            let seconds = (now.0 - before.0).as_secs_f64().max(1e-9);
+            let counted = now.1.since(&before.1);
+            let gbits = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e9;
+            Line {
+                port: station.port,
+                vsi: observed.vsi_name(station.place),
+                name: station.name(),
+                label: layout.label(index),
+                device: layout.device(index),
+                mode: self.shared.mode(station.port).name(),
+                seconds,
+                rx_pps: counted.rx_packets as f64 / seconds,
+                rx_gbits: gbits(counted.rx_bytes),
+                tx_pps: counted.tx_packets as f64 / seconds,
+                tx_gbits: gbits(counted.tx_bytes),
+                malicious: counted.malicious_events.map(|count| observed.last(count)),
+                counted,
+            }
+        });
+        lines.collect()
+    }
+
+    fn show(&mut self, kind: &'static str, name: &str, before: &Sample) -> io::Result<()> {
+        let mut lines = self.lines(before);
+        lines.retain(|line| name == "all" || line.name == name);
+        if self.json {
+            let further = lines.iter().position(|line| line.vsi.is_some());
+            let (ports, vsis) = lines.split_at(further.unwrap_or(lines.len()));
+            let text = serde_json::to_string(&Object { kind, ports, vsis })?;
+            return writeln!(stdout(), "{text}");
+        }
+        let text = table(kind, &lines, self.shown.is_multiple_of(20));
+        let count = lines.len();
+        self.shown += count;
+        write!(stdout(), "{text}")
+    }
+
+    /// A report of everything since the counters were made.
+    #[cfg(test)]
+    pub(super) fn from_zero(shared: Arc<Shared>, ports: &[&Controls]) -> Self {
+        let mut report = Self::new(shared, ports, true);
+        for (_, totals) in &mut report.begin {
+            let queues = totals.queue_drops.len();
+            *totals = Totals::default();
+            totals.queue_drops = vec![QueueDrops::default(); queues];
+        }
+        report
+    }
+
+    /// The report since the start: an object for each port, and the table.
+    #[cfg(test)]
+    pub(super) fn total_of_test(&mut self) -> (serde_json::Value, String) {
+        self.last = self.sample();
+        let lines = self.lines(&self.begin);
+        let value = serde_json::to_value(&lines).unwrap();
+        (value, table("total", &lines, true))
+    }
+}
+
+/// Lines of a table, with the names of its columns or without.
+fn table(kind: &str, lines: &[Line<'_>], with_names: bool) -> String {
+    let mut text = String::new();
+    if with_names {
+        text += &format!(
+            "{kind:>8} {:<16} {:<9} {:>12} {:>8} {:>12} {:>8} {:>10} {:>7}\n",
+            "port", "mode", "rx pkt/s", "rx Gb/s", "tx pkt/s", "tx Gb/s", "dropped", "empty %"
+        );
+    }
+    for port in lines {
+        let counted = &port.counted;
+        let empty = counted.empty_polls as f64 * 100.0 / counted.polls.max(1) as f64;
+        text += &format!(
+            "{:>7.1}s {:<16} {:<9} {:>12.0} {:>8.3} {:>12.0} {:>8.3} {:>10} {:>7.1}\n",
+            port.seconds,
+            port.label,
+            port.mode,
+            port.rx_pps,
+            port.rx_gbits,
+            port.tx_pps,
+            port.tx_gbits,
+            counted.dropped,
+            empty
+        );
+        if counted.tx_stuck > 0 {
+            text += &format!(
+                "         transmit does not move: {} descriptors wait for the device; check the link \
+                 and pause frames, else recover the device\n",
+                counted.tx_stuck
+            );
+        }
+        if counted.recoveries > 0 {
+            text += &format!(
+                "         the device was recovered: {}\n",
+                counted.recoveries
+            );
+        }
+        text += &drops_text(port);
+        if kind == "total" {
+            text += &format!(
+                "         received {} packets, {} bytes; sent {} packets, {} bytes; {} malformed\n",
+                counted.rx_packets,
+                counted.rx_bytes,
+                counted.tx_packets,
+                counted.tx_bytes,
+                counted.malformed
+            );
+            if let Some(stamps) = counted.time_stamps {
+                text += &format!(
+                    "         time stamps of the device: {} packets, the first at {} ns, the last at {} ns\n",
+                    stamps.packets, stamps.first_ns, stamps.last_ns
+                );
+            }
+        }
+    }
+    text
+}
+
+/// Lines of the packets that were dropped, by queue and cause, and of the queues that the device
+/// stopped; none without drops.
+fn drops_text(port: &Line<'_>) -> String {
+    let mut text = String::new();
+    for (number, queue) in port.counted.queue_drops.iter().enumerate() {
+        let causes = queue.text();
+        if !causes.is_empty() {
+            text += &format!("         dropped, queue {number}: {causes}\n");
+        }
+    }
+    let causes = port.counted.device_drops.text();
+    if !causes.is_empty() {
+        text += &format!("         dropped by the device: {causes}\n");
+    }
+    for event in port.malicious.unwrap_or_default() {
+        text += &format!("         {event}\n");
+    }
+    text
+}

@@ -1,0 +1,151 @@
+//! Steps to RTR and RTS that the device refuses: the queue pair is as it was, with its receives.
+
+use ringside_model::Fault;
+use ringside_pmd::rdma::{
+    ConnectError, Destination, Endpoint, Flags, Initialised, QueuePair, QueuePairStage,
+    ReceiveAttributes, Receiving, SendAttributes, Status,
+};
+use ringside_spec::rdma::commands::Opcode;
+use ringside_testkit::{Pair, config};
+
+/// Entries of the table of MAC addresses.
+const ADDRESSES: u32 = 16;
+/// More peers than entries.
+const PEERS: u8 = 40;
+
+fn pair() -> Pair {
+    let mut config = config();
+    config.rdma.arp_entries = ADDRESSES;
+    Pair::with(&config)
+}
+
+/// Runs `step` while the device of `pair.a` refuses every step of a queue pair.
+fn refused<T>(pair: &Pair, step: impl FnOnce() -> T) -> T {
+    pair.world.with(|world| {
+        world.inject(
+            0,
+            Fault::ControlCommandFails {
+                opcode: Opcode::ModifyQueuePair.code(),
+                major: 0xFFFF,
+                minor: 0x8003,
+            },
+        );
+    });
+    let result = step();
+    pair.world.with(|world| world.clear_faults(0));
+    result
+}
+
+fn receive_from(
+    qp: QueuePair<Initialised>,
+    peer: &Endpoint,
+) -> Result<QueuePair<Receiving>, ConnectError> {
+    qp.receive_from(&ReceiveAttributes {
+        path: Destination::from(peer),
+        queue_pair: peer.queue_pair,
+        psn: peer.start_psn,
+        path_mtu: 1024,
+        inbound_reads: 4,
+    })
+}
+
+#[test]
+fn a_queue_pair_whose_connection_the_device_refuses_connects_later_with_its_receives() {
+    let mut pair = pair();
+    let (from, to) = (pair.b.region(64), pair.a.region(64));
+    let mut qp = pair.a.queue_pair(pair.a.config());
+    let peer = pair.b.queue_pair(pair.b.config());
+    qp.receive(7, &[to.slice(0..64).unwrap()]).unwrap();
+    let (mine, its) = (qp.endpoint(), peer.endpoint());
+    // Each refusal frees the entry of its peer in the table of MAC addresses.
+    for number in 0..PEERS {
+        let mut other = its;
+        other.mac[5] = number;
+        let error = refused(&pair, || qp.connect(&other)).expect_err("the device refuses");
+        qp = error.into_queue_pair().expect("as it was");
+        assert_eq!(qp.query().unwrap().stage, QueuePairStage::Initialised);
+    }
+    let qp = qp.connect(&its).expect("a connection");
+    let mut peer = peer.connect(&mine).expect("a connection");
+    let piece = [from.slice(0..8).unwrap()];
+    peer.send(1, &piece, Flags::SIGNALLED).unwrap();
+    peer.ring();
+    let received = pair.wait_a(1);
+    assert_eq!((received[0].id, received[0].status()), (7, Status::Success));
+    assert_eq!(pair.wait_b(1)[0].status(), Status::Success);
+    drop((qp, peer, from, to));
+    pair.finish();
+}
+
+#[test]
+fn each_step_that_the_device_refuses_can_be_taken_again() {
+    let pair = pair();
+    let qp = pair.a.queue_pair(pair.a.config());
+    let peer = pair.b.queue_pair(pair.b.config());
+    let wanted = SendAttributes {
+        psn: 5,
+        retries: 2,
+        acknowledge_timeout: 14,
+        receiver_not_ready_retries: 7,
+        outbound_reads: 1,
+    };
+    let its = peer.endpoint();
+    let error = refused(&pair, || receive_from(qp, &its)).expect_err("RTR is refused");
+    let qp = error.into_queue_pair().expect("as it was");
+    let qp = receive_from(qp, &its).expect("RTR");
+    let error = refused(&pair, || qp.send_from(&wanted)).expect_err("RTS is refused");
+    let qp = error.into_queue_pair().expect("as it was");
+    assert_eq!(qp.query().unwrap().stage, QueuePairStage::ReadyToReceive);
+    let out_of_range = SendAttributes {
+        retries: 8,
+        ..wanted
+    };
+    let error = qp.send_from(&out_of_range).expect_err("8 retries");
+    let qp = error.into_queue_pair().expect("as it was");
+    let qp = qp.send_from(&wanted).expect("RTS");
+    assert_eq!(qp.query().unwrap().stage, QueuePairStage::ReadyToSend);
+
+    let datagrams = pair.a.domain.datagram_queue_pair(pair.a.config()).unwrap();
+    let error = refused(&pair, || datagrams.ready(7)).expect_err("it is refused");
+    let datagrams = error.into_queue_pair().expect("as it was");
+    assert_eq!(
+        datagrams.query().unwrap().stage,
+        QueuePairStage::Initialised
+    );
+    let datagrams = datagrams.ready(7).expect("ready");
+    assert_eq!(
+        datagrams.query().unwrap().stage,
+        QueuePairStage::ReadyToSend
+    );
+    drop((qp, peer, datagrams));
+    pair.finish();
+}
+
+#[test]
+fn a_full_table_of_addresses_leaves_the_queue_pair_as_it_was() {
+    let pair = pair();
+    let qp = pair.a.queue_pair(pair.a.config());
+    let peer = pair.b.queue_pair(pair.b.config());
+    let mut held = Vec::new();
+    for number in 0..PEERS {
+        let mut other = peer.endpoint();
+        other.mac[5] = number;
+        match pair.a.queue_pair(pair.a.config()).connect(&other) {
+            Ok(connected) => held.push(connected),
+            Err(error) => {
+                assert!(error.to_string().contains("ARP"), "{error}");
+                error.into_queue_pair().expect("no command was sent");
+                break;
+            }
+        }
+    }
+    assert!(held.len() < PEERS.into());
+    let mut full = peer.endpoint();
+    full.mac[5] = 0xFE;
+    let error = qp.connect(&full).expect_err("the table is full");
+    let qp = error.into_queue_pair().expect("as it was");
+    drop(held);
+    qp.connect(&peer.endpoint()).expect("there is room again");
+    drop(peer);
+    pair.finish();
+}
