@@ -63,6 +63,10 @@ pub(crate) struct Serve {
     /// and reports them; at most 256
     #[arg(long)]
     pub(crate) refused_through_client: bool,
+    /// Carry every frame as bytes between the functions, which the model parses again: slower, with
+    /// the same results
+    #[arg(long)]
+    pub(crate) frames_as_bytes: bool,
     /// Core of the model's thread
     #[arg(long, value_name = "CORE")]
     pub(crate) core: Option<usize>,

@@ -1,76 +1,20 @@
 //! `ringside sim`: driver, model and wire from one seed, judged by an oracle.
 
+mod options;
 mod report;
+
+pub(crate) use options::Sim;
 
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::stdout;
 use anyhow::anyhow;
-use clap::Args;
 use report::{Found, Summary, SummaryView};
-use ringside_sim::{FaultEvent, FaultMix, Faults, Scenario, Step, Untouched, run, shrink};
+use ringside_sim::{FaultEvent, Faults, Scenario, Untouched, run, shrink};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-const HELP: &str = "\
-Two devices, the wire between them and a random workload of all verbs run in one thread and in \
-virtual time. Everything follows from the seed: the same seed does the same again, on every machine. \
-An oracle that knows nothing of driver and model judges each completion, each byte and each call.
-
-Examples:
-  ringside sim                                 seeds 1 to 100, faults drawn by seed
-  ringside sim --runs 2000 --jobs 2            more of them, on two cores
-  ringside sim --faults drop=20000,corrupt     these faults; 2 % of all frames are lost
-  ringside sim --faults none --steps 1000      a long workload on a good wire
-  ringside sim --seed 42 --runs 1 --trace      what happens in one run, step by step
-
-Faults: NAME or NAME=AMOUNT, apart by commas; 'mixed' draws them by seed, 'all' takes every one, \
-'none' takes none. The first six are rates, of a million frames; the amounts of all others how often in a run.
-  drop duplicate reorder delay corrupt mark link-down clock-jump
-  reset hmc-error critical-error protocol-engine-stall firmware-stall function-dead memory-short
-  command-fails command-silent command-delayed command-garbled command-late
-  admin-fails admin-silent admin-delayed admin-garbled dma-refused interrupts-lost
-
-What is found is repeated with ever fewer faults and steps, and printed with the command that shows \
-it again. Exit code 1: something was found. Ctrl-C ends it after the runs under way: what was found until \
-then is shown.";
-
-#[derive(Args, Debug, Clone)]
-#[command(after_help = HELP)]
-pub(crate) struct Sim {
-    /// The first seed
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    seed: u64,
-    /// Seeds to run, one after the other
-    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
-    runs: u64,
-    /// Steps of the workload in each run
-    #[arg(long, value_name = "COUNT", default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    steps: u32,
-    /// Kinds of faults; see below
-    #[arg(long, value_name = "LIST", default_value = "mixed")]
-    faults: FaultMix,
-    /// Runs at a time, each on a thread of its own
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    jobs: u16,
-    /// Exactly these faults, as an earlier run printed them; '' for none
-    #[arg(long, value_name = "EVENTS", conflicts_with = "faults")]
-    only: Option<String>,
-    /// Only these steps of the workload, such as 0,3,17-20
-    #[arg(long, value_name = "STEPS")]
-    keep: Option<String>,
-    /// Print each step (with --runs 1); with --json on standard error
-    #[arg(long)]
-    pub(crate) trace: bool,
-    /// Do not search for the shortest run that shows a finding
-    #[arg(long)]
-    no_shrink: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
 
 /// Findings after which a run ends early.
 const MAX_FINDINGS: usize = 10;
@@ -112,6 +56,7 @@ impl Wanted {
     fn scenario(&self, seed: u64, options: &Sim) -> Scenario {
         let mut scenario = Scenario::new(seed, options.steps, options.faults.clone());
         scenario.faults = self.faults.clone();
+        scenario.frames_as_bytes = options.frames_as_bytes;
         match &self.keep {
             Some(numbers) => scenario.keeping(numbers),
             None => scenario,
@@ -246,22 +191,6 @@ fn progress(summary: &mut Summary, options: &Sim, started: Instant) {
         summary.findings.len(),
         elapsed.as_secs_f64()
     );
-}
-
-/// Steps as the command line takes them.
-fn steps_text(steps: &[Step]) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for step in steps {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == step.number => *last = step.number,
-            _ => ranges.push((step.number, step.number)),
-        }
-    }
-    let words = ranges.iter().map(|(first, last)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    });
-    words.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

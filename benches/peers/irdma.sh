@@ -1,16 +1,17 @@
-# The peer "irdma": rdma-core's provider for the E810, version 56.1 as Debian trixie has it.
+# The peer "irdma": rdma-core's provider for the E810, in the version that tests/guest/judges pins.
 #
 # Sourced by `run`, in the folder that the peer may fill. Sets `version` and `program`.
 # Built as a static archive, driven by drive.c and irdma.c with the functions of card.h.
 
-peer_version=56.1
+peer_version=$(awk '$1 == "rdma-core" { sub(/-.*/, "", $5); print $5 }' "$peer_judges")
+[ -n "$peer_version" ] || { echo "benches/peers/run: tests/guest/judges does not name rdma-core" >&2; exit 3; }
 peer_needs='apt-get gcc ar python3 tar valgrind'
 
 peer_fetch() {
     [ -d "rdma-core-$peer_version" ] && return
     debian_source rdma-core
     [ -f "rdma-core_$peer_version.orig.tar.gz" ] || {
-        echo "benches/peers/run: rdma-core $peer_version is not in Debian trixie any more: change peer_version in irdma.sh" >&2
+        echo "benches/peers/run: rdma-core $peer_version is not in Debian trixie any more: change rdma-core in tests/guest/judges" >&2
         exit 3
     }
     tar xf "rdma-core_$peer_version.orig.tar.gz"

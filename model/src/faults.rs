@@ -279,3 +279,6 @@ impl OnCommand {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -98,8 +98,11 @@ pub(crate) struct Side {
 }
 
 /// Two functions that reach each other.
-pub(crate) fn world(mapped_doorbells: bool) -> Stepped {
-    let settings = WorldSettings::with_functions(2);
+pub(crate) fn world(mapped_doorbells: bool, frames_as_bytes: bool) -> Stepped {
+    let settings = WorldSettings {
+        frames_as_bytes,
+        ..WorldSettings::with_functions(2)
+    };
     let mapped = mapped_doorbells.then(|| Stepped::with_mapped_doorbells(&settings));
     // A machine without memory for two pages runs with messages.
     let mapped = mapped.and_then(Result::ok);

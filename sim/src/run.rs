@@ -162,7 +162,7 @@ pub(crate) struct Run<'a> {
 pub fn run(scenario: &Scenario, with_trace: bool, interference: &mut dyn Interference) -> Outcome {
     let wire = Wire::default();
     let mapped = Random::split(scenario.seed, 0xD00B).chance(RUNS_WITH_MAPPED_DOORBELLS);
-    let world = rig::world(mapped);
+    let world = rig::world(mapped, scenario.frames_as_bytes);
     let mut trace = with_trace.then(Vec::new);
     let mut digest = Digest::new();
     let mut counts = Counts::default();

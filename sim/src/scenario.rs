@@ -127,6 +127,9 @@ pub struct Scenario {
     pub steps: Vec<Step>,
     /// Faults.
     pub faults: Faults,
+    /// Carry every frame as bytes, which the model parses again: see
+    /// [`WorldSettings::frames_as_bytes`](ringside_model::WorldSettings::frames_as_bytes).
+    pub frames_as_bytes: bool,
 }
 
 impl Scenario {
@@ -152,6 +155,7 @@ impl Scenario {
             seed,
             steps: steps.collect(),
             faults: Faults::Mix(mix),
+            frames_as_bytes: false,
         }
     }
 

@@ -104,6 +104,43 @@ fn seeds_that_once_found_something_keep_all_rules() {
     }
 }
 
+/// A refusal that passed over a read was taken for the read's own (the first seed). Of the others
+/// firmware left a command unanswered and refused or garbled it as well, and answered.
+#[test]
+fn longer_runs_that_once_found_something_keep_all_rules() {
+    let all: FaultMix = "all".parse().unwrap();
+    let with_all = [
+        475,
+        1_795_320_398_045,
+        1_795_320_398_136,
+        1_795_320_398_253,
+        1_795_320_398_637,
+        1_795_320_399_369,
+    ];
+    let runs = [(5_002_795, FaultMix::BySeed)];
+    let runs = runs
+        .into_iter()
+        .chain(with_all.map(|seed| (seed, all.clone())));
+    for (seed, faults) in runs {
+        let outcome = run(&Scenario::new(seed, 150, faults), false, &mut Untouched);
+        assert_eq!(outcome.finding, None, "seed {seed}");
+    }
+}
+
+/// Every kind of fault in every run; `.ci/nightly` runs thousands.
+#[test]
+fn runs_with_every_kind_of_fault_keep_all_rules() {
+    let all: FaultMix = "all".parse().unwrap();
+    for seed in 1..=36 {
+        let scenario = Scenario::new(seed, 150, all.clone());
+        let outcome = run(&scenario, false, &mut Untouched);
+        assert_eq!(outcome.finding, None, "seed {seed}");
+        let struck = outcome.events.iter().filter_map(FaultKind::of);
+        let kinds: std::collections::BTreeSet<_> = struck.collect();
+        assert!(kinds.len() > 10, "seed {seed}: {kinds:?}");
+    }
+}
+
 #[test]
 fn short_runs_that_once_found_something_keep_all_rules() {
     let table: &[(u64, &str, &[u32])] = &[
@@ -167,6 +204,29 @@ fn a_trace_changes_nothing() {
         }
     }
     assert!(compared > 50, "{compared} runs without long messages");
+}
+
+/// Frames as values and frames as bytes give the same results: every event, byte and time. Where no
+/// fault of frames and no trace wants single frames, short writes and the packets of long messages
+/// travel without any, so those runs are traced.
+#[test]
+fn frames_as_bytes_change_nothing() {
+    let mut struck = 0;
+    for seed in 0..300 {
+        let values = Scenario::new(seed, STEPS, FaultMix::BySeed);
+        let bytes = Scenario {
+            frames_as_bytes: true,
+            ..values.clone()
+        };
+        let [values, bytes] = [values, bytes].map(|scenario| run(&scenario, true, &mut Untouched));
+        assert_eq!(values.finding, None, "seed {seed}");
+        assert_eq!(bytes.finding, None, "seed {seed}, frames as bytes");
+        assert_eq!(values.events, bytes.events, "seed {seed}");
+        assert_eq!(values.counts, bytes.counts, "seed {seed}");
+        assert_eq!(values.digest, bytes.digest, "seed {seed}");
+        struck += values.events.len();
+    }
+    assert!(struck > 1_000, "{struck} faults");
 }
 
 #[test]

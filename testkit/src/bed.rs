@@ -9,6 +9,19 @@ use std::sync::Arc;
 /// The environment variable that names functions other than those of the stepped world.
 const DEVICES: &str = "RINGSIDE_TEST_DEVICES";
 
+/// The environment variable that makes models of tests carry every frame as bytes, if it is 1.
+const FRAMES_AS_BYTES: &str = "RINGSIDE_FRAMES_AS_BYTES";
+
+/// Settings of a model with `functions` functions. With `RINGSIDE_FRAMES_AS_BYTES=1` in the
+/// environment it serialises every frame and parses it again: tests must pass in both modes.
+#[must_use]
+pub fn world_settings(functions: u16) -> WorldSettings {
+    WorldSettings {
+        frames_as_bytes: std::env::var_os(FRAMES_AS_BYTES).is_some_and(|value| value == "1"),
+        ..WorldSettings::with_functions(functions)
+    }
+}
+
 /// Claims the function at an address, in real time.
 ///
 /// # Errors
@@ -46,7 +59,7 @@ impl Bed {
     /// world.
     pub fn open() -> Self {
         let Ok(text) = std::env::var(DEVICES) else {
-            return Self::Stepped(Stepped::new(&WorldSettings::with_functions(2)));
+            return Self::Stepped(Stepped::new(&world_settings(2)));
         };
         let addresses = text.split(',').map(|word| word.parse().expect(DEVICES));
         let list: Vec<DeviceAddress> = addresses.collect();

@@ -1,9 +1,10 @@
 //! Devices: their configuration, bring-up and shutdown.
 
 use crate::Bed;
+use crate::bed::world_settings;
 use ringside_bus::Function;
 use ringside_config::{Config, HugePages};
-use ringside_model::{Stepped, Threaded, WorldSettings};
+use ringside_model::{Stepped, Threaded};
 use ringside_pmd::{BringUpOptions, Device};
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub fn config() -> Config {
 }
 
 /// A configuration for devices in process whose port comes up without a DDP package: the search for
-/// a package finds nothing, whatever the machine has installed.
+/// a package finds nothing, even if the machine has one installed.
 #[must_use]
 pub fn config_without_package() -> Config {
     let mut config = Config::default();
@@ -49,8 +50,7 @@ pub fn small_config() -> Config {
 /// Starts a model of two functions on a thread of its own, in real time.
 #[must_use]
 pub fn threaded() -> Threaded {
-    Threaded::start(&WorldSettings::with_functions(2), None)
-        .unwrap_or_else(|error| panic!("no model: {error}"))
+    Threaded::start(&world_settings(2), None).unwrap_or_else(|error| panic!("no model: {error}"))
 }
 
 /// Brings up a function of a stepped world; panics with the last stage if that fails.

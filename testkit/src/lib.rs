@@ -3,8 +3,9 @@
 //! [`Pair`] has both, in virtual time: its functions are those of one stepped world in this
 //! process. `RINGSIDE_TEST_DEVICES` can name two addresses instead, separated by a comma, of cards
 //! or of models in other processes. Tests in real time start a model with [`threaded`], bring its
-//! functions up with [`bring_up_all`] and join two devices with [`connect`]. Failures panic, as
-//! tests expect; [`claim`] returns an error, because programs use it too.
+//! functions up with [`bring_up_all`] and join two devices with [`connect`]. With
+//! `RINGSIDE_FRAMES_AS_BYTES=1` the models of both carry every frame as bytes ([`world_settings`]).
+//! Failures panic, as tests expect; [`claim`] returns an error, because programs use it too.
 #![forbid(unsafe_code)]
 
 mod bed;
@@ -13,7 +14,7 @@ mod devices;
 mod namespaces;
 mod pair;
 
-pub use bed::{Bed, claim};
+pub use bed::{Bed, claim, world_settings};
 pub use connection::{ConnectedEnd, connect};
 pub use devices::{
     bring_up, bring_up_all, bring_up_function, config, config_without_package, shut_down,

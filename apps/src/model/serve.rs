@@ -151,6 +151,7 @@ fn bind(options: &Serve) -> Result<Server, Failure> {
         ..FunctionSettings::numbered(number)
     };
     settings.world.functions = numbers.map(function).collect();
+    settings.world.frames_as_bytes = options.frames_as_bytes;
     settings.doorbell_page = options.doorbell_page;
     settings.accept_shrinkable_memory = options.accept_shrinkable_memory;
     settings.refused_through_client = options.refused_through_client;

@@ -4,6 +4,7 @@ use super::Tell;
 use crate::failure::Failure;
 use crate::output::stdout;
 use anyhow::{Context, anyhow};
+use ringside_server::control::MAX_ANSWER_BYTES;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,9 +13,6 @@ use std::time::Duration;
 
 /// The time that a server may take: it answers between two steps of its world.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-
-/// Longest answer, in bytes.
-const MAX_ANSWER_BYTES: u64 = 1 << 20;
 
 pub(super) fn run(options: &Tell) -> Result<(), Failure> {
     let line = options.words.join(" ");
@@ -41,7 +39,7 @@ pub(crate) fn exchange(
         stream.set_write_timeout(Some(ANSWER_WITHIN))?;
         stream.write_all(line.as_bytes())?;
         let mut answer = String::new();
-        BufReader::new(stream.take(MAX_ANSWER_BYTES)).read_line(&mut answer)?;
+        BufReader::new(stream.take(MAX_ANSWER_BYTES as u64)).read_line(&mut answer)?;
         Ok(answer)
     };
     let answer =

@@ -1,8 +1,10 @@
 //! The report of a simulation.
 
-use super::{Sim, steps_text};
+use super::options::Sim;
 use ringside_sim::fault::FrameFault;
-use ringside_sim::{Counts, FaultEvent, FaultMix, Faults, Finding, Outcome, Scenario, Shrunk};
+use ringside_sim::{
+    Counts, FaultEvent, FaultMix, Faults, Finding, Outcome, Scenario, Shrunk, Step,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -148,6 +150,9 @@ pub(super) fn replay(scenario: &Scenario, steps: u32) -> String {
     if scenario.steps.len() != steps as usize {
         command.push_str(&format!(" --keep '{}'", steps_text(&scenario.steps)));
     }
+    if scenario.frames_as_bytes {
+        command.push_str(" --frames-as-bytes");
+    }
     command.push_str(" --trace");
     command
 }
@@ -256,4 +261,20 @@ impl fmt::Display for SummaryView {
         }
         Ok(())
     }
+}
+
+/// Steps as the command line takes them.
+pub(super) fn steps_text(steps: &[Step]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for step in steps {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == step.number => *last = step.number,
+            _ => ranges.push((step.number, step.number)),
+        }
+    }
+    let words = ranges.iter().map(|(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    words.collect::<Vec<_>>().join(",")
 }

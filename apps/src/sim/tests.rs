@@ -1,6 +1,7 @@
-use super::report::replay;
+use super::report::{replay, steps_text};
 use super::*;
 use clap::Parser;
+use ringside_sim::FaultMix;
 
 #[test]
 fn steps_are_written_as_they_are_read() {

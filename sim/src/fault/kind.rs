@@ -206,6 +206,30 @@ mod tests {
         }
     }
 
+    /// Faults of the model that no run has: those of the bring-up and of a port without a module,
+    /// and asynchronous events without their cause. Tests of the driver have them.
+    const NOT_DRAWN: [&str; 10] = [
+        "module-absent",
+        "lldp-agent",
+        "reset-never-ends",
+        "firmware-never-ready",
+        "protocol-engine-status",
+        "no-package",
+        "flash-package",
+        "control-queue-creation-fails",
+        "control-queue-creation-silent",
+        "engine-event",
+    ];
+
+    #[test]
+    fn every_fault_of_the_model_has_a_kind_or_is_left_out_by_name() {
+        for (usage, _) in FAULTS {
+            let name = usage.split(' ').next().unwrap();
+            let of_a_kind = KINDS.iter().any(|kind| kind.words.contains(&name));
+            assert!(of_a_kind != NOT_DRAWN.contains(&name), "{name}");
+        }
+    }
+
     #[test]
     fn a_former_name_is_read() {
         for kind in FaultKind::all() {

@@ -14,54 +14,88 @@ use std::time::Duration;
 /// Rounds in which a driver must detect that its device failed: each takes at least 100 us.
 const NOTICE_ROUNDS: usize = 2_000;
 
+/// The effect of a fault on its device and driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// The data path stops, and the device must be recovered.
+    Stops,
+    /// Commands are not answered, and the device must be recovered; data goes on.
+    StopsCommands,
+    /// Accesses to memory are refused. Only if all are, the driver must detect it.
+    RefusesMemory { all: bool },
+    /// Commands fail: the driver may take the device out of service.
+    FailsCommands,
+    /// The driver must continue without any reaction.
+    Harmless,
+}
+
+/// The class of a fault. A fault that the model gets has to be put into one.
+fn class(fault: Fault) -> Class {
+    match fault {
+        Fault::Reset(_)
+        | Fault::HmcError { .. }
+        | Fault::CriticalError { .. }
+        | Fault::ProtocolEngineStall
+        | Fault::FunctionDead => Class::Stops,
+        Fault::FirmwareStall => Class::StopsCommands,
+        Fault::AdminCommandSilent { opcode }
+            if opcode == ANY_ADMIN_COMMAND || opcode == Opcode::GetVersion.code() =>
+        {
+            Class::StopsCommands
+        }
+        Fault::DmaRefused(refusal) => Class::RefusesMemory {
+            all: refusal.accesses.is_none(),
+        },
+        Fault::ControlCommandDelayed { .. }
+        | Fault::ControlCompletionLate { .. }
+        | Fault::AdminCommandDelayed { .. }
+        | Fault::InterruptsLost { .. }
+        | Fault::LinkDown => Class::Harmless,
+        Fault::AdminCommandFails { .. }
+        | Fault::AdminCommandSilent { .. }
+        | Fault::AdminCommandGarbled { .. }
+        | Fault::ControlCommandFails { .. }
+        | Fault::ControlCommandSilent { .. }
+        | Fault::ControlCommandGarbled { .. }
+        | Fault::MappedMemoryAtMost { .. }
+        // Faults of the bring-up, of the wire and of single objects, which no run draws.
+        | Fault::ResetNeverEnds
+        | Fault::FirmwareNeverReady
+        | Fault::ProtocolEngineStatus(_)
+        | Fault::ControlQueueCreationFails
+        | Fault::ControlQueueCreationSilent
+        | Fault::EngineEvent { .. }
+        | Fault::ModuleAbsent
+        | Fault::LldpAgent
+        | Fault::NoPackageLoaded
+        | Fault::FlashPackageOnly
+        | Fault::DropFrames { .. }
+        | Fault::DuplicateFrames { .. }
+        | Fault::ReorderFrames { .. }
+        | Fault::DelayFrames { .. }
+        | Fault::CorruptFrames { .. }
+        | Fault::MarkFrames { .. } => Class::FailsCommands,
+    }
+}
+
 /// True if the device has failed with this fault and must be recovered.
 fn is_fatal(fault: Fault) -> bool {
     matches!(
-        fault,
-        Fault::Reset(_)
-            | Fault::HmcError { .. }
-            | Fault::CriticalError { .. }
-            | Fault::ProtocolEngineStall
-            | Fault::FirmwareStall
-            | Fault::FunctionDead
-    ) || is_fatal_to_commands(fault)
-}
-
-/// True if the next health check detects it.
-fn is_fatal_to_commands(fault: Fault) -> bool {
-    match fault {
-        Fault::DmaRefused(refusal) => refusal.accesses.is_none(),
-        Fault::AdminCommandSilent { opcode } => {
-            opcode == ANY_ADMIN_COMMAND || opcode == Opcode::GetVersion.code()
-        }
-        _ => false,
-    }
+        class(fault),
+        Class::Stops | Class::StopsCommands | Class::RefusesMemory { all: true }
+    )
 }
 
 /// True if the driver must continue without any reaction.
 fn is_harmless(fault: Fault) -> bool {
-    matches!(
-        fault,
-        Fault::ControlCommandDelayed { .. }
-            | Fault::ControlCompletionLate { .. }
-            | Fault::AdminCommandDelayed { .. }
-            | Fault::InterruptsLost { .. }
-            | Fault::LinkDown
-    )
+    class(fault) == Class::Harmless
 }
 
 /// The effect of a fault on the data path of its device.
 fn harm(fault: Fault) -> Harm {
     Harm {
-        stops: matches!(
-            fault,
-            Fault::Reset(_)
-                | Fault::HmcError { .. }
-                | Fault::CriticalError { .. }
-                | Fault::ProtocolEngineStall
-                | Fault::FunctionDead
-        ),
-        lacks_memory: matches!(fault, Fault::DmaRefused(_)),
+        stops: class(fault) == Class::Stops,
+        lacks_memory: matches!(class(fault), Class::RefusesMemory { .. }),
         given_up: false,
     }
 }

@@ -26,7 +26,7 @@ const FLOWS: usize = 4;
 /// even if each arrives twice.
 const TRANSMIT_DESCRIPTORS: u16 = 64;
 /// The longest frame: it needs two buffers.
-const LONGEST: usize = 3800;
+const MAX_PACKET_BYTES: usize = 3800;
 const SHORTEST: usize = 60;
 /// Packets that an application holds at most.
 const HELD: usize = 16;
@@ -169,7 +169,7 @@ impl Run<'_> {
         let mut numbers = Vec::new();
         while burst.len() < count && burst.room() > 1 {
             let length = match self.random.chance(300) {
-                true => self.random.within(SHORTEST, LONGEST),
+                true => self.random.within(SHORTEST, MAX_PACKET_BYTES),
                 false => self.random.within(SHORTEST, 200),
             };
             let number = sent.len();
@@ -251,7 +251,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A frame that nobody sent: the wire changed it, or a device had no access to its memory.
+    /// A frame that no side sent: the wire changed it, or a device had no access to its memory.
     fn mangled_packet(&mut self, side: usize, frame: &[u8]) -> Result<(), Problem> {
         let weather = &self.ledger.weather;
         if weather.harm.iter().any(|harm| harm.lacks_memory) {

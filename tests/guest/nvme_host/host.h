@@ -39,7 +39,7 @@ void queue_send(struct queue *queue, struct command *command, const struct ibv_s
 /* The next response. */
 struct response queue_response(struct queue *queue);
 
-/* Sends one command and returns its response, whatever its status. */
+/* Sends one command and returns its response, good or bad. */
 struct response queue_ask(struct queue *queue, struct command *command, const struct ibv_sge *data);
 
 /* Describes the data of a command. */

@@ -174,7 +174,22 @@ PANIC_SECONDS = 2
 def emulators_panic(console):
     """True if the console shows a kernel that panicked within two seconds of its start at the static key of hrtimer_start_range_ns.
 
-    With two processors the emulator sometimes runs an instruction on one while the other one changes it.
+    With two processors the emulator sometimes runs an instruction on one while the other one changes it. Any other panic is a
+    failure, and so is this one later or without the panic's line.
+
+    >>> said = "[    {}] RIP: 0010:{}+0x1f/0x2d0\\n[    {}] {} not syncing: Fatal exception in interrupt\\n".format
+    >>> emulators_panic(said("0.913442", "hrtimer_start_range_ns", "0.913450", "Kernel panic -"))
+    True
+    >>> emulators_panic(said("0.913442", "irdma_cqp_ce_handler", "0.913450", "Kernel panic -"))
+    False
+    >>> emulators_panic(said("2.104411", "hrtimer_start_range_ns", "2.104460", "Kernel panic -"))
+    False
+    >>> emulators_panic(said("0.913442", "hrtimer_start_range_ns", "0.913450", "a warning,"))
+    False
+    >>> emulators_panic(said("0.913442", "ice_probe", "0.913450", "Kernel panic -") + "[    0.2] hrtimer_start_range_ns: fine\\n")
+    False
+    >>> emulators_panic("")
+    False
     """
     found = re.search(r"\[\s*(\d+\.\d+)\][^\n]*RIP: 0010:hrtimer_start_range_ns", console)
     return bool(found) and float(found[1]) < PANIC_SECONDS and "Kernel panic" in console

@@ -50,6 +50,7 @@ ALL = {
     "perftest-sizes": perftest.all_sizes,
     "perftest-both-ways": mismatch.both_ways,
     "perftest-atomics": mismatch.atomics,
+    "perftest-others": mismatch.others,
     "reload": recovery.reload,
     "reset": recovery.reset,
     "engine-errors": recovery.engine_errors,
@@ -77,7 +78,7 @@ LONGEST = ("dpdk-24", "dpdk-25", "vfio-programs-all", "perftest-sizes", "vfio-bo
            "reload", "vfio-irdma", "sizes", "recording", "perftest")
 
 # Scenarios of the nightly run only: their judge moves, or they take long and others come close to what they show.
-NIGHTLY = ("dpdk-24", "dpdk-25", "ours-dpdk", "classes", "perftest-sizes", "perftest-both-ways", "perftest-atomics", "refused-keys-load", "vfio-programs-all", "sizes",
+NIGHTLY = ("dpdk-24", "dpdk-25", "ours-dpdk", "classes", "perftest-sizes", "perftest-both-ways", "perftest-atomics", "perftest-others", "refused-keys-load", "vfio-programs-all", "sizes",
            "counters", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-memory", "vfio-removed", "vfio-tools", "vfio-vanished", *together.RDMA)
 # The judge of a scenario that has one besides the rig's.
 DPDK = {"dpdk-24": "dpdk-24", "dpdk-25": "dpdk-25", "ours-dpdk": "dpdk-24"}

@@ -7,7 +7,7 @@ from machine import PATIENCE, Failed
 from .vfio import FIRST, SECOND, bound, free_huge_pages, own_guest
 
 SECONDS = 120
-# What the bench must raise at least, whatever it lists: the causes of a recovery, and accesses that an IOMMU refuses.
+# What the bench must raise at least: the causes of a recovery, and accesses that an IOMMU refuses.
 RAISED = {"function-reset", "core-reset", "firmware-stall", "protocol-engine-stall", "hmc-error", "link-down", "dma-refused"}
 
 

@@ -6,8 +6,8 @@ from . import perftest
 from .ours import HOST, free_port, guest_with_way_out
 from .peers import soft_roce_guest
 
-# Less than the time that a side waits for a silent peer.
-SOON = 25
+# More than the 30 s for which a side waits for a silent peer.
+SOON = 40
 FLAGS = "-s 64 -n 5"
 # The program, its flags, the test that ringside expects.
 BOTH_WAYS = (
@@ -21,11 +21,29 @@ ATOMICS = (
     ("ib_atomic_lat", "", "write lat"),
     ("ib_atomic_lat", "", "send lat"),
 )
+# Other transports, a measurement by time, another operation, another size, another number of messages.
+OTHERS = (
+    ("ib_write_bw", "-c UC", "write bw"),
+    ("ib_send_bw", "-c UC", "send bw"),
+    ("ib_send_bw", "-c UD", "send bw"),
+    ("ib_read_bw", "", "write bw"),
+    ("ib_send_bw", "", "write bw"),
+    ("ib_write_bw", "", "send bw"),
+    ("ib_write_lat", "", "send lat"),
+)
+# Flags of a client. A server only receives, or is the target of writes and reads: ringside as its client measures what it was asked for.
+OTHER_CLIENTS = (
+    ("ib_send_bw", "-s 128", "send bw"),
+    ("ib_write_bw", "-D 1", "write bw"),
+    ("ib_write_bw", "-s 128", "write bw"),
+    ("ib_read_bw", "-n 7", "read bw"),
+)
 
 
-def peer_flags(program):
-    """An atomic operation has 8 bytes; the program refuses another size."""
-    return "-n 5" if "atomic" in program else FLAGS
+def peer_flags(program, flags):
+    """The flags of both sides, without those that the peer has otherwise. An atomic operation has 8 bytes; the program refuses another size."""
+    size = "" if "atomic" in program or "-s " in flags else "-s 64"
+    return f"{size} {'' if '-n ' in flags or '-D ' in flags else '-n 5'} {flags}"
 
 
 def told(what, program, began, wanted):
@@ -45,7 +63,7 @@ def told(what, program, began, wanted):
 def as_client(stage, guest, port, case, device):
     """The guest's program is the server, ringside the client."""
     program, flags, words = case
-    guest.start("perftest", f"timeout 60 {program} -d {device} -x 0 -F {flags} {peer_flags(program)}")
+    guest.start("perftest", f"timeout 60 {program} -d {device} -x 0 -F {peer_flags(program, flags)}")
     guest.run("for i in $(seq 100); do netstat -ltn | grep -q :18515 && exit 0; sleep 0.1; done; cat /run/perftest.output; exit 1", 30)
     began = time.monotonic()
     asking = stage.host_program("bench", "--connect", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[-1]}",
@@ -63,7 +81,7 @@ def as_server(stage, guest, case, device):
                                  "--perftest", *words.split(), *FLAGS.split())
     serving.says("Listening on", 30)
     began = time.monotonic()
-    guest.start("perftest", f"timeout 60 {program} -d {device} -x 0 -F {flags} {peer_flags(program)} -p {port} {HOST}")
+    guest.start("perftest", f"timeout 60 {program} -d {device} -x 0 -F {peer_flags(program, flags)} -p {port} {HOST}")
     why = told(f"{program} {flags} asks, ringside serves {words}", serving, began, (f"ib_{words.replace(' ', '_')}", FLAGS))
     guest.finish("perftest", 70)
     return why
@@ -93,3 +111,24 @@ def atomics(stage):
     guest, port = soft_roce_guest(stage)
     said = both_ends(stage, guest, port, ATOMICS, "rxe0")
     return f"{len(said)} tests with atomics, each ended by ringside within {SOON} s with the program and the flags that it awaits"
+
+
+def by_connection_manager(stage, guest, port, device):
+    """perftest's -R listens at the connection manager and not on TCP: ringside as client finds no peer, and says why."""
+    guest.start("perftest", f"timeout 30 ib_write_bw -d {device} -x 0 -F -R {FLAGS}")
+    began = time.monotonic()
+    asking = stage.host_program("bench", "--connect", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[-1]}",
+                                "--perftest", "write", "bw", *FLAGS.split())
+    why = told("ib_write_bw -R serves", asking, began, ("-R",))
+    guest.finish("perftest", 40)
+    return why
+
+
+def others(stage):
+    """perftest on rdma_rxe with another transport, operation, size, number, -D or -R, as server and as client: an error that names the flags."""
+    guest, port = soft_roce_guest(stage)
+    said = both_ends(stage, guest, port, OTHERS, "rxe0")
+    said += [as_server(stage, guest, case, "rxe0") for case in OTHER_CLIENTS]
+    said.append(by_connection_manager(stage, guest, port, "rxe0"))
+    print("\n".join(f"        {line}" for line in said[-1 - len(OTHER_CLIENTS):]), flush=True)
+    return f"{len(said)} tests that differ, each ended by ringside within {SOON} s with the program and the flags that it awaits"

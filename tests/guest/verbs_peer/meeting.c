@@ -36,7 +36,7 @@ int meet_listen(unsigned port, unsigned wait_ms)
 	if (listener < 0 || bind(listener, (struct sockaddr *)&here, sizeof here) || listen(listener, 1))
 		fail("cannot listen on port %u: %s", port, strerror(errno));
 	if (poll(&waiting, 1, wait_ms) != 1)
-		fail("nobody connected to port %u", port);
+		fail("no peer connected to port %u", port);
 	peer = accept(listener, NULL, NULL);
 	if (peer < 0)
 		fail("accept: %s", strerror(errno));

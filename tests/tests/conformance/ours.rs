@@ -1,9 +1,9 @@
 //! Our driver on the same model: bring-up, a connection with traffic, datagrams, shutdown.
 
+use ringside_model::Stepped;
 use ringside_model::record::{Entry, Recorder};
-use ringside_model::{Stepped, WorldSettings};
 use ringside_pmd::rdma::{Destination, Flags, QueuePairConfig, To};
-use ringside_testkit::{Bed, End, Pair, config};
+use ringside_testkit::{Bed, End, Pair, config, world_settings};
 
 /// More than one run has.
 const MAX_ENTRIES: usize = 100_000;
@@ -13,7 +13,7 @@ const QUEUE_KEY: u32 = 0x1234_5678;
 /// The requests of our driver to both functions; function 0 is compared.
 pub(crate) fn record() -> Vec<Entry> {
     let recorder = Recorder::in_memory(MAX_ENTRIES);
-    let world = Bed::Stepped(Stepped::new(&WorldSettings::with_functions(2)));
+    let world = Bed::Stepped(Stepped::new(&world_settings(2)));
     world.with(|world| world.record(&recorder));
     let config = config();
     let a = End::new(&world, 0, &config);

@@ -72,7 +72,7 @@ fn packets_to_the_new_address_arrive_and_those_to_the_one_before_no_longer() {
     rig.finish();
 }
 
-/// An address that the program added stays its own concern, whatever the port's address is.
+/// An address that the program added stays its own concern, independent of the port's address.
 #[test]
 fn an_added_address_stays_when_the_port_takes_and_leaves_it() {
     let mut rig = Rig::new();

@@ -1,10 +1,10 @@
 //! The frames that a port receives by address, tag and promiscuous mode.
 
 use crate::rig::{Rig, plain_frame, settings};
-use ringside_model::WorldSettings;
 use ringside_pmd::lan::port::PortSetup;
 use ringside_pmd::lan::{PortSettings, VlanStripping};
 use ringside_pmd::rdma::QueuePairConfig;
+use ringside_testkit::world_settings;
 
 const STRANGER: [u8; 6] = [0x02, 1, 2, 3, 4, 5];
 const GROUP: [u8; 6] = [0x33, 0x33, 0, 0, 0, 9];
@@ -168,7 +168,7 @@ fn packets_of_an_added_vlan_still_leave() {
 
 /// Two ports of a card in a VLAN mode, and a frame from the first to the second.
 fn in_mode(double_vlan: bool) -> (Rig, Vec<u8>) {
-    let mut world = WorldSettings::with_functions(2);
+    let mut world = world_settings(2);
     for function in &mut world.functions {
         function.double_vlan = double_vlan;
     }

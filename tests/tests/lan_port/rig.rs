@@ -5,7 +5,7 @@ use ringside_model::{Stepped, WorldSettings};
 use ringside_pmd::Device;
 use ringside_pmd::lan::{OpenPort, OpenVsi, PortSettings};
 pub(crate) use ringside_testkit::config_without_package as config;
-use ringside_testkit::{bring_up, shut_down};
+use ringside_testkit::{bring_up, shut_down, world_settings};
 use std::time::Duration;
 
 /// Rounds of 10 us that a test waits for packets.
@@ -117,7 +117,7 @@ impl Rig {
     }
 
     pub(crate) fn with(a: &PortSettings, b: &PortSettings) -> Self {
-        Self::on(&WorldSettings::with_functions(2), a, b)
+        Self::on(&world_settings(2), a, b)
     }
 
     pub(crate) fn on(world: &WorldSettings, a: &PortSettings, b: &PortSettings) -> Self {

@@ -4,7 +4,7 @@ use ringside_model::Stepped;
 use ringside_model::WorldSettings;
 use ringside_pmd::rdma::{Flags, PostError, RdmaError, Status};
 use ringside_pmd::{BringUpOptions, Device};
-use ringside_testkit::{Bed, End, Pair, bring_up, config};
+use ringside_testkit::{Bed, End, Pair, bring_up, config, world_settings};
 
 #[test]
 fn a_device_that_comes_up_and_goes_down_is_as_it_was_found() {
@@ -44,7 +44,7 @@ fn the_leaf_of_the_scheduler_goes_before_its_queue_set() {
 
 #[test]
 fn a_function_whose_segments_begin_behind_those_of_others_works() {
-    let mut settings = WorldSettings::with_functions(2);
+    let mut settings = world_settings(2);
     for (function, first) in settings.functions.iter_mut().zip([100, 3]) {
         function.first_segment = first;
     }

@@ -2,11 +2,11 @@
 
 use ringside_config::{Config, LocalAddress};
 use ringside_lan::{Burst, Packet};
-use ringside_model::{Stepped, WorldSettings};
+use ringside_model::Stepped;
 use ringside_pmd::Device;
 use ringside_pmd::lan::{OpenPort, Port, PortSettings};
 use ringside_stack::{QueueDevice, ResolveSettings, Stack, StackSettings};
-use ringside_testkit::{bring_up, config_without_package};
+use ringside_testkit::{bring_up, config_without_package, world_settings};
 use std::time::Duration;
 
 pub(crate) const MTU: u16 = 1500;
@@ -51,7 +51,7 @@ pub(crate) struct Bed {
 impl Bed {
     pub(crate) fn new() -> Self {
         Self {
-            world: Stepped::new(&WorldSettings::with_functions(2)),
+            world: Stepped::new(&world_settings(2)),
         }
     }
 
