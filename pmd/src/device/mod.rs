@@ -9,6 +9,7 @@ use crate::Registers;
 use crate::bring_up::{self, BringUpError, BringUpOptions, Context, Facts, Undo, UndoFailure};
 use crate::failure::FailureCause;
 use crate::rdma::Event;
+use crate::recovery::Series;
 use crate::release::ReleaseRequest;
 use crate::trace::Trace;
 use ringside_bus::process::Birth;
@@ -37,6 +38,8 @@ pub struct Device {
     pub(crate) down: Option<FailureCause>,
     /// times that it was brought up
     pub(crate) life: u32,
+    /// its recoveries, one after the other
+    pub(crate) series: Series,
     /// the original values, to be restored after the last period of service
     pub(crate) originals: Vec<Undo>,
     /// the firmware has reported a change of the link, and no further one until it is asked again
@@ -65,6 +68,7 @@ impl Device {
             trace,
             down: None,
             life: 1,
+            series: Series::default(),
             originals: Vec::new(),
             link_events_due: AtomicBool::new(false),
             late_phy: firmware::LatePhy::default(),

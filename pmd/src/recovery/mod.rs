@@ -30,10 +30,12 @@
 
 mod report;
 mod reset;
+mod series;
 mod supervise;
 
 pub use crate::failure::FailureCause;
 pub use report::{RecoverError, RecoveryReport, RecoveryStage};
+pub(crate) use series::Series;
 pub use supervise::{Supervised, Supervision};
 
 use crate::Device;
@@ -193,6 +195,7 @@ impl Device {
         let originals = std::mem::take(&mut self.originals);
         self.context_mut().keep_originals(originals);
         watch.lap("bring-up");
+        self.series.note(self.context().clock().now());
         self.down = None;
         self.life = self.life.saturating_add(1);
         self.set_trace(trace.clone());
