@@ -156,6 +156,25 @@ fn a_lease_hides_the_configured_router_and_its_end_brings_that_one_back() {
     bed.finish([near, server.into_device()]);
 }
 
+/// As after a recovery of the device, or where the configuration has the address, too.
+#[test]
+fn a_lease_of_an_address_that_the_port_has_with_another_prefix_ends_with_it() {
+    let bed = Bed::new();
+    let mut config = config(&["198.51.100.77/16"]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    lease(&bed, &mut stack, &mut server);
+    assert_eq!(stack.gateways(), [IpAddr::V4(SERVER)]);
+    stack
+        .remove_address(IpAddr::V4(OFFERED), None)
+        .expect("leased");
+    assert_eq!(stack.leased(), None);
+    assert!(stack.gateways().is_empty(), "{:?}", stack.gateways());
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
 #[test]
 fn a_router_that_is_set_during_a_lease_replaces_the_lease_s_one_of_its_kind() {
     let bed = Bed::new();
