@@ -3,18 +3,19 @@
 mod affinity;
 mod firmware;
 mod port;
+mod series;
 mod verbs;
 
 use crate::Registers;
 use crate::bring_up::{self, BringUpError, BringUpOptions, Context, Facts, Undo, UndoFailure};
 use crate::failure::FailureCause;
 use crate::rdma::Event;
-use crate::recovery::Series;
 use crate::release::ReleaseRequest;
 use crate::trace::Trace;
 use ringside_bus::process::Birth;
 use ringside_bus::{DmaPool, Function, FunctionError, OneProcess};
 use ringside_config::Config;
+use series::Series;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -30,12 +30,10 @@
 
 mod report;
 mod reset;
-mod series;
 mod supervise;
 
 pub use crate::failure::FailureCause;
 pub use report::{RecoverError, RecoveryReport, RecoveryStage};
-pub(crate) use series::Series;
 pub use supervise::{Supervised, Supervision};
 
 use crate::Device;

@@ -24,7 +24,7 @@ pub(crate) struct Series {
 
 impl Series {
     /// Notes a recovery.
-    pub(super) fn note(&mut self, now: Instant) {
+    pub(crate) fn note(&mut self, now: Instant) {
         self.recovered = Some(now);
         self.length = self.length.saturating_add(1);
         self.due = None;
@@ -32,7 +32,7 @@ impl Series {
 
     /// True if a device that failed may be recovered now; `interval` is the one between attempts
     /// that fail. The first call after a failure decides the time.
-    pub(super) fn is_due(&mut self, now: Instant, interval: Duration) -> bool {
+    pub(crate) fn is_due(&mut self, now: Instant, interval: Duration) -> bool {
         let due = match self.due {
             Some(due) => due,
             None => self.decide(now, interval),
