@@ -108,7 +108,7 @@ fn a_server_s_answers_come_to_the_stack_s_queue_whichever_it_is() {
 }
 
 /// Answers the stack's requests until it has a lease; returns the requests.
-fn lease(bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<DhcpMessageType> {
+pub(crate) fn lease(bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<DhcpMessageType> {
     let client = stack.port().mac();
     let mac = server.port.mac();
     let mut heard = Vec::new();
