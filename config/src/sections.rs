@@ -314,7 +314,8 @@ pub struct HousekeepingSection {
     /// Time between two probes of firmware and RDMA engine, in ms. 1..=3_600_000.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub probe_ms: u64,
-    /// Time between two attempts to recover the device, in ms. 1..=3_600_000.
+    /// Time between two attempts to recover the device, in ms. A device that fails again and again
+    /// soon after its recovery waits longer each time, up to 32 times this. 1..=3_600_000.
     #[schemars(range(min = 1, max = 3_600_000))]
     pub retry_ms: u64,
 }

@@ -190,8 +190,8 @@ fn obey(line: &str, world: &mut World, sources: &Sources) -> Result<Value, Strin
         "flush" if rest.is_empty() => {
             let capture = sources.capture.as_ref();
             let capture = capture.ok_or("there is no capture; start the server with --pcap")?;
-            capture.flush();
-            Ok(json!({"ok": true, "captured_frames": capture.frames()}))
+            let frames = capture.flush().map_err(|error| error.to_string())?;
+            Ok(json!({"ok": true, "captured_frames": frames}))
         }
         "help" => {
             let faults: Vec<_> = FAULTS

@@ -280,7 +280,10 @@ impl Stack {
         let removed = self.addresses.remove(place);
         self.filters.remove_address(address);
         self.announcements.remove(address, vlan);
-        if self.leased() == Some(removed) {
+        // The program's own entry may have another prefix than the lease.
+        let is_removed =
+            |leased: LocalAddress| (leased.address, leased.vlan) == (removed.address, removed.vlan);
+        if self.leased().is_some_and(is_removed) {
             self.lease = None;
             self.drop_leased_gateway();
         }

@@ -72,7 +72,8 @@ fn serve(options: &Serve) -> Result<(), Failure> {
             tell_breaches(world, index, told, &mut output);
         }
         if let Some(capture) = &sources.capture {
-            capture.flush();
+            // A failure is reported at the end.
+            let _ = capture.flush();
         }
         if is_over() {
             stop.store(true, Ordering::Relaxed);

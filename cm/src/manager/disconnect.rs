@@ -17,7 +17,8 @@ const AFTER_STALE: Duration = Duration::from_millis(50);
 
 impl Manager {
     /// Ends an established connection, or confirms that the peer ended it. Before that the program
-    /// moves its queue pair to the error state.
+    /// moves its queue pair to the error state. A connection of an address that was removed ends at
+    /// once: no message can reach its peer.
     ///
     /// Errors: [`RequestError`].
     pub fn disconnect(&mut self, now: Duration, id: ConnectionId) -> Result<(), RequestError> {
@@ -38,6 +39,11 @@ impl Manager {
         let Some(one) = self.connections.get(&id) else {
             return;
         };
+        if !self.addresses.contains(&one.path.local) {
+            self.time_wait(now, id, None);
+            self.event(id, EventKind::Disconnected { by_peer: false });
+            return;
+        }
         let mad = encoded(transaction_of(one.id), disconnect_request(one));
         let (path, repeat) = (one.path, Repeat::new(now, mad, one.patience));
         self.set_state(id, State::DisconnectSent { repeat });
@@ -204,12 +210,15 @@ impl Manager {
 
     /// Drops a connection in any state: the peer is notified, and the id becomes invalid.
     pub fn destroy(&mut self, now: Duration, id: ConnectionId) {
-        let state = self.connections.get(&id.0).map(|one| &one.state);
-        match state {
-            None => return,
+        let Some(one) = self.connections.get(&id.0) else {
+            return;
+        };
+        match one.state {
             // Repeated until the peer confirms it, as long as the connection is there.
-            Some(State::Established { .. }) => self.send_disconnect(now, id.0),
-            Some(State::ServiceReceived) => self.send_service_reply(
+            State::Established { .. } if self.addresses.contains(&one.path.local) => {
+                self.send_disconnect(now, id.0);
+            }
+            State::ServiceReceived => self.send_service_reply(
                 id.0,
                 &super::ServiceAnswer {
                     status: ServiceStatus::REJECTED,
@@ -219,7 +228,7 @@ impl Manager {
                 },
                 [0; 136],
             ),
-            Some(_) => {
+            _ => {
                 if let Some(farewell) = self.farewell(id) {
                     self.actions.push_back(Action::Send(farewell));
                 }

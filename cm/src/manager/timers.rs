@@ -22,6 +22,8 @@ impl Manager {
             return;
         };
         let path = one.path;
+        // Of an address that was removed, no message leaves.
+        let has_address = self.addresses.contains(&path.local);
         let (repeat, over) = match &mut one.state {
             State::RequestSent { repeat, .. }
             | State::ReplySent { repeat, .. }
@@ -39,7 +41,7 @@ impl Manager {
             }
             _ => return,
         };
-        if repeat.left > 0 {
+        if repeat.left > 0 && has_address {
             repeat.left -= 1;
             repeat.at = now + repeat.wait;
             let (at, mad) = (repeat.at, *repeat.mad);

@@ -192,23 +192,26 @@ fn close_pool(context: &mut Context) -> Result<(), StageError> {
 /// Undoes the effect. An effect that never happened is no error.
 ///
 /// If the engine refuses to free a resource, or does not answer, the reset of the function frees
-/// it: its undo is performed later. That is a warning and no failure, unless no reset is recorded.
+/// it: its undo is performed later. So are those of all that a queue pair uses which the device
+/// keeps. That is a warning and no failure, unless no reset is recorded.
 fn perform_rdma(undo: &RdmaUndo, context: &mut Context) -> Result<(), StageError> {
     let Some(engine) = context.engine.clone() else {
         return Ok(());
     };
     let stuck = engine.control.is_stuck();
-    let result = if stuck && *undo == RdmaUndo::DestroyObjects {
-        engine.abandon_objects();
-        Ok(())
-    } else if stuck && *undo != RdmaUndo::DestroyControlQueue {
-        Ok(())
-    } else {
-        perform_by(undo, &engine)
+    let left = stuck || engine.has_lost_queue_pairs();
+    let result = match undo {
+        RdmaUndo::DestroyObjects if stuck => {
+            engine.abandon_objects();
+            Ok(())
+        }
+        RdmaUndo::DestroyObjects | RdmaUndo::DestroyControlQueue => perform_by(undo, &engine),
+        _ if left => Ok(()),
+        _ => perform_by(undo, &engine),
     };
     let reset_follows = context.undos().any(|undo| *undo == Undo::ResetFunction);
     match result {
-        Ok(()) if stuck => {
+        Ok(()) if left => {
             let text = format!("left to the reset of the function: {undo}");
             context.recorder().record(|| Exchange::Note { text });
         }

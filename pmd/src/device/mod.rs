@@ -3,6 +3,7 @@
 mod affinity;
 mod firmware;
 mod port;
+mod series;
 mod verbs;
 
 use crate::Registers;
@@ -14,6 +15,7 @@ use crate::trace::Trace;
 use ringside_bus::process::Birth;
 use ringside_bus::{DmaPool, Function, FunctionError, OneProcess};
 use ringside_config::Config;
+use series::Series;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -37,6 +39,8 @@ pub struct Device {
     pub(crate) down: Option<FailureCause>,
     /// times that it was brought up
     pub(crate) life: u32,
+    /// its recoveries, one after the other
+    pub(crate) series: Series,
     /// the original values, to be restored after the last period of service
     pub(crate) originals: Vec<Undo>,
     /// the firmware has reported a change of the link, and no further one until it is asked again
@@ -65,6 +69,7 @@ impl Device {
             trace,
             down: None,
             life: 1,
+            series: Series::default(),
             originals: Vec::new(),
             link_events_due: AtomicBool::new(false),
             late_phy: firmware::LatePhy::default(),

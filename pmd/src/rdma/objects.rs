@@ -110,6 +110,12 @@ impl<O: Object> Table<O> {
         matches!(self.entries.get(&number), Some(Entry::Unconfirmed { .. }))
     }
 
+    /// True if there is one of those.
+    pub(crate) fn has_unconfirmed(&self) -> bool {
+        let mut entries = self.entries.values();
+        entries.any(|entry| matches!(entry, Entry::Unconfirmed { .. }))
+    }
+
     /// The same as [`Self::get`], to be changed.
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut O> {
         match self.entries.get_mut(&number) {

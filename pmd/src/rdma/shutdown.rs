@@ -30,7 +30,9 @@ impl Engine {
         // Those whose last member the device did not let go.
         result = result.and(state.destroy_all::<MulticastRecord>(|_| true));
         result = result.and(state.destroy_all::<AddressHandleRecord>(|_| true));
-        result = result.and(state.destroy_all::<CompletionQueueRecord>(|_| true));
+        result = result.and(state.destroy_all::<CompletionQueueRecord>(|queue| queue.users == 0));
+        // A queue pair that the device refused to destroy keeps its completion queues.
+        state.abandon::<CompletionQueueRecord>();
         result = result.and(state.group_rules.remove_all());
         if let Some(counted) = state.made.statistics.take() {
             state.withheld.kept.push(counted.into_buffer());
@@ -41,6 +43,12 @@ impl Engine {
         result = result.and(state.destroy_all::<RegionRecord>(|region| !region.is_window));
         self.retire_doorbells();
         result
+    }
+
+    /// True if the device has queue pairs whose destruction it did not confirm: until its reset they
+    /// use what was made before them.
+    pub(crate) fn has_lost_queue_pairs(&self) -> bool {
+        self.state().objects.queue_pairs.has_unconfirmed()
     }
 
     /// The same when the engine does not answer: the handles are cut off, and all memory stays out

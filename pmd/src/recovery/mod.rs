@@ -193,6 +193,7 @@ impl Device {
         let originals = std::mem::take(&mut self.originals);
         self.context_mut().keep_originals(originals);
         watch.lap("bring-up");
+        self.series.note(self.context().clock().now());
         self.down = None;
         self.life = self.life.saturating_add(1);
         self.set_trace(trace.clone());

@@ -7,12 +7,14 @@ use ringside_bus::clock::Instant;
 use std::time::Duration;
 
 /// Settings of the supervision of a device. Default: a probe each second, and a recovery attempt
-/// second.
+/// each second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Supervision {
     /// The interval at which firmware and RDMA engine are probed.
     pub probe_every: Duration,
-    /// The wait after a failed recovery.
+    /// The wait after a failed recovery. A device that fails again within 10 s of a recovery is
+    /// recovered at once four times; after that it waits for so long, and twice as long each
+    /// further time, up to 32 times as long.
     pub retry_after: Duration,
     next_probe: Option<Instant>,
     next_try: Option<Instant>,
@@ -106,7 +108,7 @@ impl Device {
     }
 
     /// Recovers the device from a failure that [`Device::observe`] returned, unless the last
-    /// attempt is too recent.
+    /// attempt is too recent, or too many recoveries were: see [`Supervision::retry_after`].
     ///
     /// Control path: as long as a recovery takes.
     pub fn recover_in_turn(
@@ -118,7 +120,7 @@ impl Device {
         if self.failure().is_none() {
             self.down = Some(cause);
         }
-        if !supervision.may_try(now) {
+        if !self.series.is_due(now, supervision.retry_after) || !supervision.may_try(now) {
             return Supervised::Waiting(cause);
         }
         match self.recover() {

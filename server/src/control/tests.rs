@@ -1,6 +1,7 @@
 use super::*;
-use crate::ports::WireReport;
+use crate::ports::{Capture, WireReport};
 use ringside_model::WorldSettings;
+use std::sync::Arc;
 
 struct Rig {
     folder: tempfile::TempDir,
@@ -103,6 +104,26 @@ fn what_is_not_understood_is_refused_with_the_reason_and_changes_nothing() {
     }
     assert_eq!(rig.world.function(0).unwrap().faults(), []);
     assert_eq!(rig.ask(&mut client, "help")["ok"], true);
+}
+
+#[test]
+fn a_capture_that_failed_is_not_flushed_with_success() {
+    let mut rig = Rig::new();
+    let mut client = rig.client();
+    let good = Capture::create(&rig.folder.path().join("good.pcap")).unwrap();
+    good.tap()(Instant(0), 0, &[0; 60]);
+    rig.control.sources.capture = Some(Arc::new(good));
+    let answer = rig.ask(&mut client, "flush");
+    assert_eq!(answer, json!({"ok": true, "captured_frames": 1}));
+    let full = Capture::create(Path::new("/dev/full")).unwrap();
+    full.tap()(Instant(0), 0, &[0; 60]);
+    rig.control.sources.capture = Some(Arc::new(full));
+    for _ in 0..2 {
+        let answer = rig.ask(&mut client, "flush");
+        assert_eq!(answer["ok"], false);
+        let error = answer["error"].as_str().unwrap();
+        assert!(error.contains("/dev/full"), "{error}");
+    }
 }
 
 #[test]

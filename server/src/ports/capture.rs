@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// A capture could not be written in full.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error(
     "{path}: {operation} the capture: {error}; check the directory, and that the disk has room"
 )]
@@ -118,14 +118,21 @@ impl Capture {
         lock(&self.state).frames
     }
 
-    /// Writes the buffered bytes to the file.
-    pub fn flush(&self) {
+    /// Writes the buffered bytes to the file. Returns the number of frames captured so far.
+    ///
+    /// # Errors
+    /// The capture is incomplete, since now or earlier. It has ended.
+    pub fn flush(&self) -> Result<u64, CaptureError> {
         let mut state = lock(&self.state);
         if let Some(writer) = state.writer.as_mut()
             && let Err(reason) = writer.flush()
         {
             state.writer = None;
             state.failure = Some(error(&self.path, "writing", &reason));
+        }
+        match &state.failure {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(state.frames),
         }
     }
 
@@ -135,12 +142,8 @@ impl Capture {
     /// # Errors
     /// The capture is incomplete.
     pub fn finish(&self) -> Result<u64, CaptureError> {
-        self.flush();
-        let mut state = lock(&self.state);
-        state.writer = None;
-        match state.failure.take() {
-            Some(failure) => Err(failure),
-            None => Ok(state.frames),
-        }
+        let flushed = self.flush();
+        lock(&self.state).writer = None;
+        flushed
     }
 }

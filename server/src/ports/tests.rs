@@ -331,7 +331,7 @@ fn capture_holds_every_frame_in_the_format_of_pcap() {
             .unwrap();
     }
     let expected = expected.finish().unwrap();
-    capture.flush();
+    assert_eq!(capture.flush().unwrap(), 100);
     assert_eq!(std::fs::read(&path).unwrap(), expected, "after a flush");
     assert_eq!(capture.finish().unwrap(), 100);
     assert_eq!(std::fs::read(&path).unwrap(), expected);
@@ -345,6 +345,10 @@ fn full_disk_is_reported_when_the_capture_ends() {
     let capture = Capture::create(full).unwrap();
     let mut tap = capture.tap();
     tap(Instant(0), 0, &frame(60));
+    for _ in 0..2 {
+        let refused = capture.flush().unwrap_err();
+        assert_eq!(refused.operation, "writing");
+    }
     let refused = capture.finish().unwrap_err();
     assert_eq!(refused.operation, "writing");
 }

@@ -319,7 +319,7 @@ fn refuse_file(error: ForeignError) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringside_bus::vfio_user::message::MapFlags;
+    use ringside_bus::vfio_user::message::{MapFlags, UnmapFlags};
     use rustix::fs::MemfdFlags;
     use std::fs::OpenOptions;
     use std::os::fd::AsRawFd;
@@ -402,6 +402,56 @@ mod tests {
         map(0).unwrap();
         map(4096).unwrap();
         assert_eq!(map(8192).unwrap_err().errno, ENOMEM);
+    }
+
+    #[test]
+    fn a_file_in_two_parts_is_one_mapping_until_both_are_gone() {
+        let mut mappings = Mappings::new(Allowance {
+            mappings: 1,
+            ..Allowance::of_function(1, false)
+        });
+        let file = || {
+            let file = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
+            rustix::fs::ftruncate(&file, 8192).unwrap();
+            file
+        };
+        let map = |mappings: &mut Mappings, file: &OwnedFd, offset: u64, address: u64| {
+            let map = DmaMap {
+                flags: MapFlags::ZERO.with_readable(true).with_writable(true),
+                offset,
+                address,
+                size: 4096,
+            };
+            let made = mappings.map(&map, vec![file.try_clone().unwrap()]);
+            made.map(|made| made.expect("reachable"))
+        };
+        let unmap = |mappings: &mut Mappings, address: u64| {
+            let unmap = DmaUnmap {
+                flags: UnmapFlags::ZERO,
+                address,
+                size: 4096,
+            };
+            mappings.unmap(&unmap).unwrap()
+        };
+        let (shared, other) = (file(), file());
+        let upper = map(&mut mappings, &shared, 4096, 0x1_0000).unwrap();
+        let lower = map(&mut mappings, &shared, 0, 0x2_0000).unwrap();
+        assert_eq!((lower.range, upper.range), (0..4096, 4096..8192));
+        // One mapping of the whole file serves both.
+        assert!(upper.memory.fill(0, 1, 0xA5));
+        assert_eq!(
+            lower.memory.virtual_address(),
+            upper.memory.virtual_address()
+        );
+        assert_eq!(unmap(&mut mappings, 0x2_0000), [(0x2_0000, 4096)]);
+        let refused = map(&mut mappings, &other, 0, 0x3_0000).map(|_| ());
+        assert_eq!(
+            refused.unwrap_err().errno,
+            ENOMEM,
+            "the upper part is there"
+        );
+        assert_eq!(unmap(&mut mappings, 0x1_0000), [(0x1_0000, 4096)]);
+        map(&mut mappings, &other, 0, 0x3_0000).unwrap();
     }
 
     #[test]

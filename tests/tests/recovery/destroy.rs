@@ -138,6 +138,28 @@ fn a_queue_pair_that_the_device_does_not_move_to_the_error_state_is_destroyed_al
     pair.finish();
 }
 
+/// Its completion queues stay as well: the device would refuse to destroy them, or not notice.
+#[test]
+fn a_queue_pair_that_the_device_keeps_keeps_its_completion_queues_until_the_reset() {
+    let pair = Pair::new();
+    let completions = pair.a.device.completion_queue(64).expect("a queue");
+    let made = pair
+        .a
+        .domain
+        .queue_pair(QueuePairConfig::reliable(&completions));
+    let refused = Fault::ControlCommandFails {
+        opcode: Opcode::DestroyQueuePair.code(),
+        major: 1,
+        minor: 1,
+    };
+    pair.world.with(|world| world.inject(0, refused));
+    made.expect("a queue pair").destroy().expect_err("refused");
+    drop(completions);
+    pair.world.with(|world| world.clear_faults(0));
+    assert_eq!(pair.a.device.quarantine().expect("in service").len(), 1);
+    pair.finish();
+}
+
 #[test]
 fn unconfirmed_objects_are_quarantined_and_freed_by_the_reset() {
     let opcode = ANY_CONTROL_COMMAND;

@@ -108,7 +108,7 @@ fn a_server_s_answers_come_to_the_stack_s_queue_whichever_it_is() {
 }
 
 /// Answers the stack's requests until it has a lease; returns the requests.
-fn lease(bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<DhcpMessageType> {
+pub(crate) fn lease(bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<DhcpMessageType> {
     let client = stack.port().mac();
     let mac = server.port.mac();
     let mut heard = Vec::new();
@@ -152,6 +152,25 @@ fn a_lease_hides_the_configured_router_and_its_end_brings_that_one_back() {
         .expect("leased");
     assert_eq!(stack.leased(), None);
     assert_eq!(stack.gateways(), [configured]);
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
+/// As after a recovery of the device, or where the configuration has the address, too.
+#[test]
+fn a_lease_of_an_address_that_the_port_has_with_another_prefix_ends_with_it() {
+    let bed = Bed::new();
+    let mut config = config(&["198.51.100.77/16"]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    lease(&bed, &mut stack, &mut server);
+    assert_eq!(stack.gateways(), [IpAddr::V4(SERVER)]);
+    stack
+        .remove_address(IpAddr::V4(OFFERED), None)
+        .expect("leased");
+    assert_eq!(stack.leased(), None);
+    assert!(stack.gateways().is_empty(), "{:?}", stack.gateways());
     drop(stack);
     bed.finish([near, server.into_device()]);
 }

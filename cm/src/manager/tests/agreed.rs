@@ -276,3 +276,57 @@ fn a_peer_that_does_not_confirm_the_end_leaves_the_connection_in_timewait() {
     }
     assert_eq!(told, ["Disconnected without answer", "TimeWaitOver"]);
 }
+
+/// A connection that `PEER` has asked for, established.
+fn established() -> (Manager, ConnectionId) {
+    let (mut one, id) = asked(request());
+    one.accept(START, id, &accept_with(OWN_QP)).expect("accept");
+    one.packet_arrived(id);
+    actions(&mut one);
+    (one, id)
+}
+
+#[test]
+fn a_connection_of_a_removed_address_ends_at_once() {
+    let (mut one, id) = established();
+    one.remove_address(OWN);
+    one.disconnect(START, id).expect("disconnect");
+    let (sent, told) = actions(&mut one);
+    assert!(sent.is_empty(), "{sent:?}");
+    assert_eq!(told, [(id, EventKind::Disconnected { by_peer: false })]);
+    assert_eq!(one.state(id), Some(StateName::TimeWait));
+
+    // The address is back: the next connection ends by a message again.
+    let (mut one, id) = established();
+    one.remove_address(OWN);
+    one.add_address(OWN);
+    one.disconnect(START, id).expect("disconnect");
+    assert_eq!(one.state(id), Some(StateName::DisconnectSent));
+
+    let (mut one, id) = established();
+    one.remove_address(OWN);
+    one.destroy(START, id);
+    assert!(actions(&mut one).1.is_empty());
+    assert_eq!(one.state(id), None);
+}
+
+#[test]
+fn messages_of_a_removed_address_are_not_repeated() {
+    let (mut one, id) = established();
+    one.disconnect(START, id).expect("disconnect");
+    let asking = one.connect(START, &connect_to(OWN, PEER, OWN_QP + 1));
+    let asking = asking.expect("a request");
+    actions(&mut one);
+    one.remove_address(OWN);
+    while let Some(next) = one.deadline() {
+        one.tick(next);
+        let (sent, told) = actions(&mut one);
+        assert!(sent.is_empty(), "{sent:?}");
+        if told.contains(&(asking, EventKind::Unreachable)) {
+            assert!(next < START + Duration::from_secs(6), "{next:?}");
+            one.destroy(next, asking);
+        }
+    }
+    assert_eq!(one.state(asking), None, "told that the peer is not reached");
+    assert_eq!(one.state(id), Some(StateName::Idle));
+}

@@ -358,3 +358,144 @@ fn descriptors_that_contradict_the_packet_are_errors_and_never_panics() {
         let _ = frames(&packet[..length], &offload);
     }
 }
+
+/// A packet of TCP over IPv4 that is cut behind each 64 bytes, with 100 bytes behind its headers.
+fn to_cut() -> (Vec<u8>, Offload) {
+    let mut packet = written!(v4().tcp(1, 2, 3, 4), &payload(100));
+    prepare(&mut packet, 20, 6, 16, true);
+    let offload = Offload {
+        segmentation: Some(Segmentation {
+            payload_bytes: 100,
+            segment_bytes: 64,
+        }),
+        ..tcp_offload(V4, 20)
+    };
+    (packet, offload)
+}
+
+#[test]
+fn a_packet_without_payload_or_with_half_a_header_of_tcp_is_not_cut() {
+    let (packet, offload) = to_cut();
+    assert_eq!(frames(&packet, &offload).map(|out| out.len()), Ok(2));
+    let short = Offload {
+        layer_4_bytes: 16,
+        segmentation: Some(Segmentation {
+            payload_bytes: 104,
+            segment_bytes: 64,
+        }),
+        ..offload
+    };
+    let refused = frames(&packet, &short).unwrap_err();
+    assert!(
+        matches!(refused, OffloadError::NotSegmentable { .. }),
+        "{refused:?}"
+    );
+    let empty = Offload {
+        segmentation: Some(Segmentation {
+            payload_bytes: 0,
+            segment_bytes: 64,
+        }),
+        ..offload
+    };
+    let refused = frames(&packet[..54], &empty).unwrap_err();
+    assert_eq!(refused, OffloadError::PayloadLength { found: 0, said: 0 });
+    let longest = Offload {
+        segmentation: Some(Segmentation {
+            payload_bytes: 100,
+            segment_bytes: 9668,
+        }),
+        ..offload
+    };
+    assert_eq!(frames(&packet, &longest).map(|out| out.len()), Ok(1));
+}
+
+#[test]
+fn identifications_of_segments_go_on_behind_the_last_number() {
+    let (mut packet, offload) = to_cut();
+    packet[18..20].fill(0xFF);
+    let out = frames(&packet, &offload).unwrap();
+    let found: Vec<_> = out.iter().map(|frame| be16(frame, 18).unwrap()).collect();
+    assert_eq!(found, [0xFFFF, 0]);
+    assert!(out.iter().all(|frame| sound(frame)));
+}
+
+/// Zero says that a datagram has no checksum. Source: RFC 768.
+#[test]
+fn a_checksum_of_zero_goes_out_as_all_ones() {
+    let offload = Offload {
+        layer_4: Layer4::Udp,
+        layer_4_bytes: 8,
+        ..tcp_offload(V4, 20)
+    };
+    let mut packet = written!(v4().udp(1, 2), &[0; 32]);
+    prepare(&mut packet, 20, 17, 6, false);
+    let sum = be16(&frames(&packet, &offload).unwrap()[0], 40).unwrap();
+    packet[42..44].copy_from_slice(&sum.to_be_bytes());
+    let out = frames(&packet, &offload).unwrap();
+    assert_eq!(out[0][40..42], [0xFF, 0xFF]);
+    assert!(sound(&out[0]));
+}
+
+#[test]
+fn bytes_behind_the_ip_packet_are_no_part_of_its_checksum() {
+    for (packet, ip, ip_bytes) in [
+        (written!(v4().udp(1, 2), &payload(60)), V4, 20),
+        (written!(v6().udp(1, 2), &payload(60)), Ip::V6, 40),
+    ] {
+        let offload = Offload {
+            layer_4: Layer4::Udp,
+            layer_4_bytes: 8,
+            ..tcp_offload(ip, ip_bytes)
+        };
+        let mut longer = packet.clone();
+        prepare(&mut longer, ip_bytes, 17, 6, false);
+        longer.extend([0xEE; 6]);
+        let out = frames(&longer, &offload).unwrap();
+        assert_eq!(out[0][..packet.len()], packet);
+    }
+}
+
+#[test]
+fn sums_and_identifications_that_the_driver_did_not_ask_for_stay() {
+    let (mut packet, offload) = to_cut();
+    packet[24..26].copy_from_slice(&[0x12, 0x34]);
+    let kept = Offload {
+        ip: Ip::V4 { checksum: false },
+        ..offload
+    };
+    for frame in frames(&packet, &kept).unwrap() {
+        assert_eq!(frame[24..26], [0x12, 0x34]);
+    }
+
+    // A tunnel without UDP: four bytes of GRE, whose fifth and sixth bytes are the inner header's.
+    let (inner, _) = to_cut();
+    let mut packet = written!(v4().udp(1, 2), &[]);
+    packet.truncate(34);
+    packet[18..20].copy_from_slice(&[0x43, 0x21]);
+    packet[23] = 47;
+    packet.extend([0, 0, 8, 0]);
+    packet.extend(&inner[14..]);
+    let tunnel = Tunnel {
+        ip: V4,
+        ip_bytes: 20,
+        udp: false,
+        bytes: 4,
+        keep_identification: true,
+        checksum: false,
+    };
+    let inside = Offload {
+        tunnel: Some(tunnel),
+        ..offload
+    };
+    let out = frames(&packet, &inside).unwrap();
+    assert_eq!(out.len(), 2);
+    for (index, frame) in out.iter().enumerate() {
+        assert_eq!(frame[18..20], [0x43, 0x21], "identification outside");
+        assert_eq!(frame[34..38], [0, 0, 8, 0], "the header of the tunnel");
+        assert_eq!(frame[38..40], [0x45, 0], "the header inside");
+        assert_eq!(be16(frame, 42), Some(index as u16), "identification inside");
+        let mut alone = frame[..14].to_vec();
+        alone.extend_from_slice(&frame[38..]);
+        assert!(sound(&alone), "segment {index}");
+    }
+}
