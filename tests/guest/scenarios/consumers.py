@@ -161,12 +161,15 @@ def nfs(stage):
     shown = verified(client, file)
     on_a_bad_wire(stage, client, file, LOSSES)
     verified(client, file, meanwhile=lambda: without_link(stage, 1, 6))
-    before = number(client)
-    verified(client, file, meanwhile=lambda: client.run("echo 1 > /sys/bus/pci/devices/0000:01:00.0/reset", 60))
-    rebuilt(client, 1, before)
+    # The rpcrdma of 6.1 does not let go of a device in use: the reset waited for ever.
+    resets = not client.run("uname -r").startswith("6.1.")
+    if resets:
+        before = number(client)
+        verified(client, file, meanwhile=lambda: client.run("echo 1 > /sys/bus/pci/devices/0000:01:00.0/reset", 60))
+        rebuilt(client, 1, before)
     client.run("umount /mnt/files", 60)
     server.run("echo 0 > /proc/fs/nfsd/threads; umount /proc/fs/nfsd; umount /export", 30)
-    return f"{shown}; again with losses, with the link down for 6 s, and during a reset of the client"
+    return f"{shown}; again with losses, with the link down for 6 s{', and during a reset of the client' if resets else ''}"
 
 
 def iser(stage):
