@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import chaos, datagrams, dpdk, dpdk_ours, errors, lan, mismatch, netdev, nvme, ours, outside, packets, peers, perftest, programs, recovery, removal, steering, storage, together, verbs, vfio
+from . import chaos, consumers, datagrams, dpdk, dpdk_ours, errors, lan, mismatch, netdev, nvme, ours, outside, packets, peers, perftest, programs, recovery, removal, steering, storage, together, verbs, vfio
 
 ALL = {
     "link": netdev.link,
@@ -37,6 +37,9 @@ ALL = {
     "multicast": datagrams.multicast,
     "storage": storage.storage,
     "nvme-target": nvme.target,
+    "nfs": consumers.nfs,
+    "iser": consumers.iser,
+    "srp": consumers.srp,
     "soft-roce": outside.soft_roce,
     "ours": ours.driver_and_irdma,
     "ours-mtu": ours.large_mtu,
@@ -78,7 +81,7 @@ LONGEST = ("dpdk-24", "dpdk-25", "vfio-programs-all", "perftest-sizes", "vfio-bo
            "reload", "vfio-irdma", "sizes", "recording", "perftest")
 
 # Scenarios of the nightly run only: their judge moves, or they take long and others come close to what they show.
-NIGHTLY = ("dpdk-24", "dpdk-25", "ours-dpdk", "classes", "perftest-sizes", "perftest-both-ways", "perftest-atomics", "perftest-others", "refused-keys-load", "vfio-programs-all", "sizes",
+NIGHTLY = ("dpdk-24", "dpdk-25", "ours-dpdk", "iser", "srp", "classes", "perftest-sizes", "perftest-both-ways", "perftest-atomics", "perftest-others", "refused-keys-load", "vfio-programs-all", "sizes",
            "counters", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-memory", "vfio-removed", "vfio-tools", "vfio-vanished", *together.RDMA)
 # The judge of a scenario that has one besides the rig's.
 DPDK = {"dpdk-24": "dpdk-24", "dpdk-25": "dpdk-25", "ours-dpdk": "dpdk-24"}

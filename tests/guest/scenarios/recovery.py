@@ -46,6 +46,9 @@ def reset(stage):
     stage.allowed = ICE_AGGREGATOR
     between(guests, TRAFFIC)
     ways = ("echo 1 > /sys/bus/pci/devices/0000:01:00.0/reset", "devlink dev reload pci/0000:01:00.0")
+    if guests[0].run("uname -r").startswith("6.1."):
+        # Its ice only reloads new firmware.
+        ways = ways[:1]
     for way in ways:
         before = number(guests[0])
         guests[0].run(way, 60)

@@ -107,7 +107,7 @@ impl ActiveQueuePair<'_, '_> {
             let work = self.qp.work(request.token);
             let made = match request.operation {
                 Operation::Local => Ok(None),
-                _ => self.datagram(&request, work).map(Some),
+                _ => self.datagram(&request, work),
             };
             match made {
                 Ok(frame) => {
@@ -125,11 +125,14 @@ impl ActiveQueuePair<'_, '_> {
         false
     }
 
-    fn datagram(&mut self, request: &WorkRequest, work: Work) -> Result<Frame, AeCode> {
+    /// The request's packet; none if its destination has no ARP entry.
+    fn datagram(&mut self, request: &WorkRequest, work: Work) -> Result<Option<Frame>, AeCode> {
         let words = self.qp.send.read(work.index.into(), work.quanta.into());
         let element = SendElement::new(words.as_slice()).map_err(|_| AeCode::InvalidWqeFragment)?;
         let (header, to) = (element.datagram_header(), element.datagram_destination());
-        let (path, loopback) = self.datagram_path(header)?;
+        let Some((path, loopback)) = self.datagram_path(header)? else {
+            return Ok(None);
+        };
         let context = &self.qp.context;
         let queue_key = to.queue_key() as u32;
         let datagram = Datagram {
@@ -172,11 +175,17 @@ impl ActiveQueuePair<'_, '_> {
                 self.objects.looped_back.push_back(frame.clone());
             }
         }
-        Ok(frame)
+        Ok(Some(frame))
     }
 
-    /// Destination of the element's address handle, and whether its packets are looped back.
-    fn datagram_path(&mut self, header: DatagramHeader) -> Result<(Path, bool), AeCode> {
+    /// Destination of the element's address handle, and whether its packets are looped back. None
+    /// if the handle's ARP entry does not exist (any more).
+    ///
+    /// That is no error of the queue pair: Linux deletes the entry of a neighbour that does not
+    /// answer while address handles still name it (`irdma_net_event`), also those of queue pair 1,
+    /// whose failure ends all connection management until the driver is loaded again. Since 7.x it
+    /// takes errors of single datagrams in the completion for a success (reference, section 10).
+    fn datagram_path(&mut self, header: DatagramHeader) -> Result<Option<(Path, bool)>, AeCode> {
         let number = header.address_handle() as u32;
         let handle = self.objects.address_handles.get(&number);
         let handle = handle.ok_or(AeCode::InvalidAddressHandle)?;
@@ -186,11 +195,11 @@ impl ActiveQueuePair<'_, '_> {
         let entry = self.objects.arp.get(usize::from(handle.arp_index));
         let Some(destination) = entry.copied().flatten() else {
             self.objects.counters.count_no_route(handle.ipv4);
-            return Err(AeCode::InvalidArpEntry);
+            return Ok(None);
         };
         // Address handles have no port.
         let port = self.qp.context.source_port;
-        Ok((path(handle, destination, port), handle.loopback))
+        Ok(Some((path(handle, destination, port), handle.loopback)))
     }
 
     /// The message's bytes, taken along.

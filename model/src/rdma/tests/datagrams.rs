@@ -394,17 +394,42 @@ fn a_send_through_a_bad_handle_or_of_too_many_bytes_has_its_event() {
     };
     let code = AeCode::DatagramBadProtectionDomain;
     fails_with(Scene::with(other_domain), 4, code);
-    let absent = CreateAddressHandle {
-        arp_index: 11,
-        ..handle(0)
-    };
-    fails_with(Scene::with(absent), 4, AeCode::InvalidArpEntry);
     let another = CreateAddressHandle {
         ah_number: HANDLE + 1,
         ..handle(0)
     };
     fails_with(Scene::with(another), 4, AeCode::InvalidAddressHandle);
     fails_with(Scene::new(), 1025, AeCode::DatagramTooLong);
+}
+
+/// Linux deletes the ARP entry of a neighbour that does not answer, and its connection manager
+/// sends to it again on queue pair 1.
+#[test]
+fn a_datagram_without_arp_entry_is_complete_and_lost_and_its_queue_pair_goes_on() {
+    let mut scene = Scene::new();
+    let delete = ManageArp {
+        arp_index: 3,
+        ..ManageArp::ZERO
+    };
+    scene.rig.done(0, delete);
+    scene.offer(0, 8192);
+    for _ in 0..2 {
+        let lost = scene.send(5, QUEUE_KEY, 4, None);
+        scene.go();
+        let (done, _) = scene.rig.poll(0, &mut scene.cqs[0]).expect("complete");
+        assert!(!done.error);
+        assert_eq!(u32::from(done.element_index), lost);
+    }
+    assert!(scene.rig.event(0).is_none());
+    assert!(scene.nothing_received());
+    let counters = &scene.rig.sides[0].engine.objects.counters;
+    assert_eq!(counters.ipv4_no_route, 2);
+    arp(&mut scene.rig, 0, 3, FunctionSettings::numbered(1).mac);
+    scene.send(5, QUEUE_KEY, 4, None);
+    scene.go();
+    assert!(scene.rig.poll(0, &mut scene.cqs[0]).is_some());
+    assert!(scene.rig.poll(1, &mut scene.cqs[1]).is_some());
+    scene.rig.assert_no_breach();
 }
 
 #[test]
