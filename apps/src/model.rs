@@ -94,8 +94,8 @@ pub(crate) struct Serve {
     /// Lose this many of a million frames on the wire, chosen by seed
     #[arg(long, value_name = "PER_MILLION[,SEED]")]
     pub(crate) drop: Option<LostFrames>,
-    /// Give each function a timer, which time stamps of packets come from; Linux's ice needs
-    /// functions without one
+    /// Give each function a timer, which time stamps of packets come from: Linux's ice then has a
+    /// PTP hardware clock
     #[arg(long, value_enum, value_name = "ACCESS")]
     pub(crate) timer: Option<Timer>,
     /// Start without the device's own DDP package

@@ -153,7 +153,7 @@ impl Firmware {
             agent: Agent::default(),
             package: Package::default(),
             logging: FirmwareLogging::default(),
-            phy: Phy::new(settings.timer),
+            phy: Phy::new(settings.timer, settings.pci_function),
             events: VecDeque::new(),
             changed: false,
             tap: None,
@@ -252,7 +252,7 @@ impl Firmware {
         if kind >= ResetKind::Core {
             self.clear_config();
             self.package.lose();
-            self.phy = Phy::new(self.settings.timer);
+            self.phy = Phy::new(self.settings.timer, self.settings.pci_function);
             self.link = Link::new();
             self.pxe_cleared = false;
         }
@@ -327,6 +327,11 @@ impl Firmware {
     /// The PHY's copy of the device's timer.
     pub(crate) const fn phy_timer(&self) -> &Timer {
         self.phy.timer()
+    }
+
+    /// A packet leaves through the PHY that is to be stamped. Returns true if it was.
+    pub(crate) fn stamp_sent(&mut self, index: u8, now: Instant) -> bool {
+        self.phy.stamp(index, now)
     }
 
     /// The PHY carries out the timer command that was prepared; false if it cannot.

@@ -346,6 +346,7 @@ impl LanEngine {
         let applied = offload::apply(&mut packet.bytes, &packet.offload, |bytes| {
             let mut frame = self.spares.take();
             std::mem::swap(&mut frame.bytes, bytes);
+            frame.stamp = packet.stamp;
             self.forward(vsi, wanted, frame, context);
         });
         if let Err(error) = applied {

@@ -76,6 +76,12 @@ impl Causes {
         self.other |= OtherCauses::ZERO.with_malicious_detect(true).0;
     }
 
+    /// The time stamp of a sent packet is in the PHY.
+    #[cold]
+    pub(crate) fn raise_transmit_stamp(&mut self) {
+        self.other |= OtherCauses::ZERO.with_transmit_time_stamp(true).0;
+    }
+
     /// A queue of the LAN engine reported.
     pub fn raise_queue(&mut self, queue: QueueCause) {
         if !self.queues.contains(&queue) {

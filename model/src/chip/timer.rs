@@ -14,11 +14,18 @@ pub(crate) struct Timer {
     increment: u64,
 }
 
-/// The time and increment that a command sets.
+/// The time that a command sets, and its increment or adjustment: both lie in one register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Prepared {
     pub(crate) time: u64,
     pub(crate) increment: u64,
+}
+
+impl Prepared {
+    /// Nanoseconds to add: the high half, a number with a sign. The low half has parts of one.
+    const fn adjustment(self) -> i64 {
+        (self.increment >> 32) as u32 as i32 as i64
+    }
 }
 
 impl Timer {
@@ -65,8 +72,10 @@ impl Timer {
     ) -> bool {
         let known = TimerCommand::ZERO
             .with_set_time(true)
-            .with_set_increment(true);
-        if command.with_timer(false).0 & !known.0 != 0 || !self.enabled {
+            .with_set_increment(true)
+            .with_adjust(true);
+        let one_register = command.adjust() && command.set_increment();
+        if one_register || command.with_timer(false).0 & !known.0 != 0 || !self.enabled {
             return false;
         }
         (self.base, self.since) = (self.at(now), now);
@@ -75,6 +84,9 @@ impl Timer {
         }
         if command.set_increment() {
             self.increment = prepared.increment;
+        }
+        if command.adjust() {
+            self.base = self.base.wrapping_add_signed(prepared.adjustment());
         }
         true
     }
@@ -116,6 +128,23 @@ mod tests {
         assert_eq!(timer.at(Instant(9_000_000)), stopped);
         timer.enable(true, Instant(9_000_000));
         assert_eq!(timer.at(Instant(9_000_000)), stopped);
+    }
+
+    #[test]
+    fn a_timer_is_adjusted_forwards_and_backwards() {
+        let adjust = TimerCommand::ZERO.with_adjust(true);
+        let by = |nanoseconds: i32| prepared(77, u64::from(nanoseconds as u32) << 32);
+        let mut timer = Timer::running();
+        assert!(timer.execute(TIME, prepared(1 << 33, 0), Instant(2000)));
+        assert!(timer.execute(adjust, by(1_000_000), Instant(2000)));
+        assert_eq!(timer.at(Instant(2000)), (1 << 33) + 1_000_000);
+        assert!(timer.execute(adjust, by(-500_000_000), Instant(2000)));
+        assert_eq!(timer.at(Instant(2000)), (1 << 33) - 499_000_000);
+        assert_eq!(timer.increment(), NOMINAL_INCREMENT);
+        let both = adjust.with_set_increment(true);
+        assert!(!timer.execute(both, by(1), Instant(2000)), "one register");
+        let later = adjust.with_at_time(true);
+        assert!(!timer.execute(later, by(1), Instant(2000)), "not modelled");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Messages to the external PHY: the registers of its copy of the device's timer.
+//! Messages to the external PHY: the registers of its copy of the device's timer, and the time
+//! stamps of sent packets.
 
 use super::command::{Answer, Command, Outcome};
 use crate::chip::{Context, Prepared, Timer, TimerAccess};
@@ -15,24 +16,72 @@ use zerocopy::IntoBytes;
 /// The timer that there is.
 const TIMER: u8 = 0;
 
+/// Bytes of the registers of one port's transmit time stamps.
+const PORT_STAMP_BYTES: u32 = phy::transmit_stamp_low(1, 0) - phy::transmit_stamp_low(0, 0);
+
 /// The PHY's copy of the timer, and what was prepared for it.
 #[derive(Clone, Debug)]
 pub(super) struct Phy {
     access: TimerAccess,
+    port: u8,
     timer: Timer,
     prepared: Prepared,
     command: u32,
     fraction: u32,
+    /// time stamps of sent packets: low and high half, in use once there is one
+    stamps: Vec<[u32; 2]>,
 }
 
 impl Phy {
-    pub(super) fn new(access: TimerAccess) -> Self {
+    pub(super) fn new(access: TimerAccess, port: u8) -> Self {
         Self {
             access,
+            port,
             timer: access.timer(),
             prepared: Prepared::default(),
             command: 0,
             fraction: 0,
+            stamps: Vec::new(),
+        }
+    }
+
+    /// A packet leaves that is to be stamped. Returns true if its time stamp is there now.
+    pub(super) fn stamp(&mut self, index: u8, now: Instant) -> bool {
+        if !self.timer.enabled() || index >= phy::TRANSMIT_STAMPS {
+            return false;
+        }
+        self.stamps.resize(phy::TRANSMIT_STAMPS.into(), [0; 2]);
+        let time = self.timer.at(now);
+        if let Some(stamp) = self.stamps.get_mut(usize::from(index)) {
+            let low = (time as u32) << 8 | phy::TRANSMIT_STAMP_VALID;
+            *stamp = [low, (time as u32) >> 24];
+        }
+        true
+    }
+
+    /// Index and half of the transmit time stamp of the own port that a register holds.
+    fn stamp_at(&self, register: u32) -> Option<(usize, usize)> {
+        let first = phy::transmit_stamp_low(self.port, 0);
+        let at = register.checked_sub(first)?;
+        let inside = at < PORT_STAMP_BYTES && at.is_multiple_of(4);
+        let (index, half) = (at as usize / 8, at as usize % 8 / 4);
+        (inside && index < usize::from(phy::TRANSMIT_STAMPS)).then_some((index, half))
+    }
+
+    /// Half of a time stamp.
+    fn read_stamp(&self, (index, half): (usize, usize)) -> u32 {
+        let stamp = self.stamps.get(index);
+        stamp
+            .and_then(|stamp| stamp.get(half))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// A driver that has read a time stamp clears it.
+    fn write_stamp(&mut self, (index, half): (usize, usize), value: u32) {
+        let stamp = self.stamps.get_mut(index);
+        if let Some(place) = stamp.and_then(|stamp| stamp.get_mut(half)) {
+            *place = value;
         }
     }
 
@@ -55,7 +104,7 @@ impl Phy {
             _ if register == phy::new_time(TIMER) => self.prepared.time as u32,
             _ if register == phy::new_increment_low(TIMER) => increment as u32,
             _ if register == phy::new_increment_high(TIMER) => (increment >> 32) as u32,
-            _ => return None,
+            _ => self.read_stamp(self.stamp_at(register)?),
         })
     }
 
@@ -74,7 +123,7 @@ impl Phy {
             _ if register == phy::new_increment_high(TIMER) => {
                 *increment = *increment & 0xFFFF_FFFF | u64::from(value) << 32;
             }
-            _ => return None,
+            _ => self.write_stamp(self.stamp_at(register)?, value),
         }
         Some(())
     }
@@ -99,7 +148,11 @@ impl Phy {
         let done = match (message.operation, message.register()) {
             _ if !sound || message.destination != PHY => None,
             (operation::READ, Some(register)) => self.read(register),
-            (operation::WRITE, Some(_)) if self.access != TimerAccess::Controlled => None,
+            (operation::WRITE, Some(register))
+                if self.access != TimerAccess::Controlled && self.stamp_at(register).is_none() =>
+            {
+                None
+            }
             (operation::WRITE, Some(register)) => {
                 let value = message.value.get();
                 self.write(register, value, context.now).map(|()| value)

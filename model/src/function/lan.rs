@@ -43,7 +43,13 @@ impl FunctionModel {
             }
             return None;
         }
-        self.lan.next_frame(&mut context)
+        let mut frame = self.lan.next_frame(&mut context)?;
+        if let Some(index) = frame.stamp.take()
+            && self.firmware.stamp_sent(index, now)
+        {
+            self.causes.raise_transmit_stamp();
+        }
+        Some(frame)
     }
 
     /// Takes back a frame that has been sent.

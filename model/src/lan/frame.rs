@@ -58,6 +58,8 @@ pub(crate) struct SentFrame {
     /// Its bytes.
     pub(crate) bytes: Vec<u8>,
     pub(super) headers: Headers,
+    /// Index of the time stamp that its driver requested.
+    pub(crate) stamp: Option<u8>,
 }
 
 impl SentFrame {
@@ -100,7 +102,8 @@ impl Spares {
 
     /// Keeps a frame, unless there are many or its buffer is large.
     #[inline]
-    pub(super) fn keep(&mut self, frame: Box<SentFrame>) {
+    pub(super) fn keep(&mut self, mut frame: Box<SentFrame>) {
+        frame.stamp = None;
         if self.0.len() < MAX_SPARES && frame.bytes.capacity() <= MAX_SPARE_BYTES {
             self.0.push(frame);
         }

@@ -2,6 +2,7 @@
 
 mod held;
 mod rig;
+mod stamps;
 
 use super::*;
 use crate::chip::Traffic;

@@ -8,6 +8,7 @@ use super::switching::Destination;
 use crate::chip::Context;
 use crate::strict::Ledger;
 use ringside_bus::{DmaSpace, Iova};
+use ringside_spec::lan::registers::clock::phy::TRANSMIT_STAMPS;
 use ringside_spec::lan::transmit::{
     ContextCommand, DESCRIPTOR_BYTES, DataCommand, FRAME_BYTES_MIN, FilterAction, FilterIdentity,
     MAX_BUFFER_BYTES, MAX_DESCRIPTORS_PER_PACKET, MAX_RING, OLD_CHECK_SEQUENCE, RING_MIN,
@@ -81,6 +82,8 @@ pub(super) struct Packet {
     pub(super) programming: Option<Programming>,
     /// The detection of malicious drivers stops its queue, with this kind of event.
     pub(super) malformed: Option<u8>,
+    /// Index of the time stamp that it is to get where it leaves.
+    pub(super) stamp: Option<u8>,
     /// Descriptors of the packet that request a report.
     reports: Vec<u16>,
     /// Bytes of each data descriptor.
@@ -249,6 +252,9 @@ impl TransmitQueue {
             if ended {
                 self.head = index;
                 packet.check(context);
+                if packet.stamp.is_some() && !self.context.time_stamp_enable {
+                    self.refuse_stamp(packet, context);
+                }
                 if let Some(kind) = packet.malformed {
                     self.stopped = Some(Stop::ForEver);
                     context.causes.raise_malicious(self.number, kind);
@@ -260,6 +266,17 @@ impl TransmitQueue {
         let kind = malicious::TOO_MANY_BUFFERS;
         context.causes.raise_malicious(self.number, kind);
         false
+    }
+
+    /// A packet requests a time stamp, and its queue's context has none.
+    #[cold]
+    fn refuse_stamp(&self, packet: &mut Packet, context: &mut Context<'_>) {
+        packet.stamp = None;
+        context
+            .ledger
+            .breach("time stamp from a queue that does not have any", || {
+                format!("queue {}", self.number)
+            });
     }
 
     #[cold]
@@ -293,6 +310,7 @@ impl Packet {
         self.dummy = false;
         self.programming = None;
         self.malformed = None;
+        self.stamp = None;
         self.reports.clear();
         self.buffers.clear();
         self.length = 0;
@@ -413,6 +431,9 @@ impl Packet {
                 segment_bytes: command.segment_bytes() as usize,
             });
         }
+        if command.time_stamp() {
+            self.add_stamp(command, context);
+        }
         if command.insert_l2tag2() {
             let [outer, _] = &mut self.offload.tags;
             *outer = Some((SERVICE_TAG, (raw.low >> 32) as u16));
@@ -424,6 +445,17 @@ impl Packet {
             destination::VSI => Destination::Vsi(command.segment_bytes() as u16),
             _ => Destination::Switch,
         };
+    }
+
+    /// The index of a time stamp takes the place of the payload's length.
+    fn add_stamp(&mut self, command: ContextCommand, context: &mut Context<'_>) {
+        let index = u8::try_from(command.payload_bytes()).ok();
+        self.stamp = index.filter(|index| *index < TRANSMIT_STAMPS && !command.segmentation());
+        if self.stamp.is_none() {
+            context
+                .ledger
+                .breach("time stamp that is not possible", || format!("{command:?}"));
+        }
     }
 
     /// Limits that the card has; a driver that breaks them is stopped by its detection of

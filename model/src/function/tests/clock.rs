@@ -17,6 +17,9 @@ use zerocopy::IntoBytes;
 /// Sets the increment.
 const SET_INCREMENT: u32 = 2;
 
+/// Adjusts the time.
+const ADJUST: u32 = 4;
+
 /// A message to the PHY, and the answer.
 fn ask(client: &mut Client, message: &[u8]) -> Result<u32, ReturnCode> {
     let parameters = NeighbourDeviceRequest {
@@ -30,12 +33,12 @@ fn ask(client: &mut Client, message: &[u8]) -> Result<u32, ReturnCode> {
     }
 }
 
-fn write(client: &mut Client, register: u32, value: u32) -> Result<u32, ReturnCode> {
+pub(super) fn write(client: &mut Client, register: u32, value: u32) -> Result<u32, ReturnCode> {
     let message = NeighbourRequest::to_phy(operation::WRITE, register, value);
     ask(client, message.as_bytes())
 }
 
-fn read(client: &mut Client, register: u32) -> Result<u32, ReturnCode> {
+pub(super) fn read(client: &mut Client, register: u32) -> Result<u32, ReturnCode> {
     let message = NeighbourRequest::to_phy(operation::READ, register, 0);
     ask(client, &message.as_bytes()[..READ_BYTES])
 }
@@ -53,7 +56,20 @@ fn prepare(client: &mut Client) {
     write(client, phy::COMMAND, SET_INCREMENT).unwrap();
 }
 
-fn time(client: &Client) -> u32 {
+/// Starts source timer and PHY at the nominal pace.
+pub(super) fn start(client: &mut Client) {
+    prepare(client);
+    execute(client);
+}
+
+/// Has source timer and PHY carry out their commands, under the semaphore.
+fn execute(client: &Client) {
+    assert_eq!(client.read(TIMER_SEMAPHORE), 0, "taken");
+    client.write(TIMER_EXECUTE, EXECUTE);
+    client.write(TIMER_SEMAPHORE, 0);
+}
+
+pub(super) fn time(client: &Client) -> u32 {
     client.read(TIMER_TIME[1].at(0))
 }
 
@@ -77,6 +93,43 @@ fn a_timer_runs_once_its_command_was_executed_and_a_reset_of_the_device_stops_it
     client.pass(Duration::from_millis(10));
     assert_eq!(client.read(TIMER_ENABLE.at(0)), 0);
     assert_eq!(time(&client), 0);
+}
+
+#[test]
+fn source_timer_and_phy_are_adjusted_as_linux_does_it() {
+    let mut client = Client::ready();
+    start(&mut client);
+    client.pass(Duration::from_millis(700));
+    for nanoseconds in [1_000_000, -500_000_000_i32] {
+        let before = time(&client);
+        let [low, high] = TIMER_NEW_INCREMENT;
+        client.write(low.at(0), 0);
+        client.write(high.at(0), nanoseconds as u32);
+        write(&mut client, phy::new_increment_low(0), 0).unwrap();
+        write(&mut client, phy::new_increment_high(0), nanoseconds as u32).unwrap();
+        client.write(TIMER_COMMAND, ADJUST);
+        write(&mut client, phy::COMMAND, ADJUST).unwrap();
+        execute(&client);
+        let moved = time(&client).wrapping_sub(before) as i32;
+        assert!((moved - nanoseconds).abs() < 1_000_000, "{moved}");
+    }
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn a_driver_reads_and_clears_the_stamps_of_its_own_port_only() {
+    let mut client = Client::ready();
+    let last = phy::TRANSMIT_STAMPS - 1;
+    assert_eq!(read(&mut client, phy::transmit_stamp_high(0, last)), Ok(0));
+    assert_eq!(write(&mut client, phy::transmit_stamp_low(0, 0), 0), Ok(0));
+    assert_eq!(client.breach_names(), [""; 0]);
+    for beyond in [
+        phy::transmit_stamp_low(0, last + 1),
+        phy::transmit_stamp_low(1, 0),
+        phy::transmit_stamp_low(0, 0) + 1,
+    ] {
+        assert_eq!(read(&mut client, beyond), Err(ReturnCode::Invalid));
+    }
 }
 
 #[test]

@@ -20,9 +20,12 @@ use ringside_spec::lan::admin::vsi::{
 };
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
 use ringside_spec::lan::receive::{PacketLength, ReceiveContext, profile};
+use ringside_spec::lan::registers::clock::phy;
 use ringside_spec::lan::registers::queues as registers;
 use ringside_spec::lan::registers::statistics;
-use ringside_spec::lan::transmit::{DataCommand, TransmitContext, owner};
+use ringside_spec::lan::transmit::{
+    ContextCommand, DataCommand, TransmitContext, kind as descriptor, owner,
+};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -73,6 +76,7 @@ impl Station {
             ring_length: 64,
             vsi: self.vsi,
             owner: owner::PHYSICAL_FUNCTION,
+            time_stamp_enable: true,
             ..TransmitContext::zeroed()
         };
         let group = TransmitQueueGroup {
@@ -251,6 +255,53 @@ fn datagram() -> Packet {
             extension: Extension::None,
         },
     }
+}
+
+/// The time stamp of that index in the PHY: 40 bits.
+fn stamp(client: &mut Client, index: u8) -> u64 {
+    let low = clock::read(client, phy::transmit_stamp_low(0, index)).unwrap();
+    let high = clock::read(client, phy::transmit_stamp_high(0, index)).unwrap();
+    u64::from(high) << 32 | u64::from(low)
+}
+
+#[test]
+fn a_packet_is_stamped_where_it_leaves_if_its_driver_requests_it() {
+    const INDEX: u8 = 5;
+    let mut station = Station::new();
+    station.client.write(OTHER_CAUSES_ENABLE, 0xFFFF_FFFF);
+    let command = ContextCommand::ZERO
+        .with_kind(descriptor::CONTEXT)
+        .with_time_stamp(true)
+        .with_payload_bytes(INDEX.into());
+    let frame = [&OUTSIDE[..], &OWN, &[0x88, 0xF7], &[0; 46]].concat();
+    let send_stamped = |station: &Station, index: u32| {
+        let place = TRANSMIT_RING + 16 * index as usize;
+        let written = [0, command.0];
+        assert!(station.client.memory.write(place, written.as_bytes()));
+        station.send(&frame, index + 1);
+        assert_eq!(station.outside().as_deref(), Some(&frame[..]));
+    };
+    let causes = |station: &Station| OtherCauses(station.client.read(OTHER_CAUSES));
+    send_stamped(&station, 0);
+    assert_eq!(stamp(&mut station.client, INDEX), 0, "the timer is off");
+    clock::start(&mut station.client);
+    station.client.pass(Duration::from_millis(3));
+    causes(&station);
+    let before = clock::time(&station.client);
+    send_stamped(&station, 2);
+    let after = clock::time(&station.client);
+    assert!(causes(&station).transmit_time_stamp());
+    let found = stamp(&mut station.client, INDEX);
+    assert_eq!(found & 0xFF, 1, "valid, without parts of a nanosecond");
+    assert!((before.into()..=after.into()).contains(&(found >> 8)));
+    // Linux clears it; a packet that requests none changes nothing.
+    clock::write(&mut station.client, phy::transmit_stamp_low(0, INDEX), 0).unwrap();
+    causes(&station);
+    station.send(&frame, 4);
+    assert!(station.outside().is_some());
+    assert_eq!(stamp(&mut station.client, INDEX) & 1, 0);
+    assert!(!causes(&station).transmit_time_stamp());
+    assert_eq!(station.client.breach_names(), [""; 0]);
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub(super) struct Rig {
     buffer: u64,
     /// the receive queue is enabled with time stamps
     pub(super) stamps: bool,
+    /// Its transmit queue stamps packets, from the next time that it is added.
+    pub(super) stamps_sent: bool,
     /// double VLAN mode
     pub(super) service_tags: bool,
     pub(super) now: Instant,
@@ -108,6 +110,7 @@ impl Rig {
             causes: Causes::default(),
             tail: 0,
             stamps: false,
+            stamps_sent: false,
             service_tags: false,
             now: Instant(0),
             profile: profile::NIC,
@@ -203,6 +206,7 @@ impl Rig {
             base_in_128_bytes: TRANSMIT_RING >> 7,
             ring_length: ENTRIES,
             vsi: VSI,
+            time_stamp_enable: self.stamps_sent,
             ..TransmitContext::zeroed()
         };
         let queue = (TRANSMIT_QUEUE, serial, context.encode());

@@ -101,16 +101,37 @@ pub mod phy {
         0x0300_036C + 32 * timer as u32
     }
 
-    /// Increment that a command sets, low half (`ETH_GLTSYN_SHADJ_L`).
+    /// Increment that a command sets, low half (`ETH_GLTSYN_SHADJ_L`); of a command that adjusts the
+    /// time, parts of a nanosecond.
     #[must_use]
     pub const fn new_increment_low(timer: u8) -> u32 {
         0x0300_0378 + 32 * timer as u32
     }
 
-    /// Increment that a command sets, high half (`ETH_GLTSYN_SHADJ_H`).
+    /// Increment that a command sets, high half (`ETH_GLTSYN_SHADJ_H`); of a command that adjusts
+    /// the time, nanoseconds to add, in two's complement.
     #[must_use]
     pub const fn new_increment_high(timer: u8) -> u32 {
         0x0300_037C + 32 * timer as u32
+    }
+
+    /// Time stamps of sent packets that each port holds.
+    pub const TRANSMIT_STAMPS: u8 = 64;
+
+    /// Bit 0 of the low half of a transmit time stamp: it is valid.
+    pub const TRANSMIT_STAMP_VALID: u32 = 1;
+
+    /// Low 32 of the 40 bits of a transmit time stamp: nanoseconds from bit 8 on, and the valid bit
+    /// (`LOW_TX_MEMORY_BANK_START`, `TS_EXT`).
+    #[must_use]
+    pub const fn transmit_stamp_low(port: u8, index: u8) -> u32 {
+        0x0309_0000 + 0x1000 * port as u32 + 8 * index as u32
+    }
+
+    /// High 8 bits of a transmit time stamp (`HIGH_TX_MEMORY_BANK_START`).
+    #[must_use]
+    pub const fn transmit_stamp_high(port: u8, index: u8) -> u32 {
+        transmit_stamp_low(port, index) + 4
     }
 }
 
