@@ -4,6 +4,7 @@
 //! last one ends. A folder of the user holds its sockets and locks; see [`users`].
 
 mod layout;
+mod loopback;
 mod program;
 mod signals;
 
@@ -15,6 +16,7 @@ use crate::users::{self, DeviceFiles, Port, socket};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use layout::Layout;
+use loopback::Loopback;
 use program::{Places, libraries, program, to_its_end};
 use ringside_bus::DeviceAddress;
 use ringside_server::{FaultAt, Place};
@@ -52,6 +54,8 @@ Examples:
   ringside run -- ibv_devinfo -v
   ringside run --port 0 -- ibv_rc_pingpong -g 1
   ringside run --port 1 -- ibv_rc_pingpong -g 1 localhost
+  ringside run --port 0 -- ib_write_bw
+  ringside run --port 1 -- ib_write_bw 10.0.0.1
   ringside run --port 0 --pcap rping.pcap -- rping -s -C 10
   ringside run --wire udp:192.0.2.2 -- ib_write_bw -x 1
   ringside run --wire udp:192.0.2.1 --first 8 -- ib_write_bw -x 1 192.0.2.1
@@ -97,6 +101,14 @@ pub(crate) struct Run {
     /// For the first program of a model; later ones may omit it
     #[arg(long, value_name = "FILE", conflicts_with = "device")]
     pub(crate) pcap: Option<PathBuf>,
+    /// TCP and UDP sockets that name a port of the model by its address use the loopback interface
+    #[arg(
+        long,
+        value_name = "WHEN",
+        default_value = "auto",
+        conflicts_with = "device"
+    )]
+    pub(crate) loopback: Loopback,
     /// Folder with the C libraries; without it, c-libraries beside this command
     #[arg(long, value_name = "FOLDER")]
     pub(crate) libraries: Option<PathBuf>,
@@ -177,6 +189,7 @@ fn on_device(
         folder,
         libraries,
         files: shared.path(),
+        loopback: None,
     };
     let ended = to_its_end(&mut program(options, config, device, &places)?);
     shared.leave();
@@ -203,10 +216,12 @@ fn on_model(
     // A program that was killed, with its command.
     farewell::say(&files, &socket, config);
     let _ = std::fs::remove_dir_all(&files);
+    let ports = Layout::read(folder).ports();
     let places = Places {
         folder,
         libraries,
         files: &files,
+        loopback: options.loopback.value(port.number, &ports),
     };
     let mut device = OsString::from("vfio-user:");
     device.push(&socket);
