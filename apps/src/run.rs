@@ -4,6 +4,7 @@
 //! last one ends. A folder of the user holds its sockets and locks; see [`users`].
 
 mod layout;
+mod loopback;
 mod options;
 mod program;
 mod signals;
@@ -80,6 +81,7 @@ fn on_device(
         folder,
         libraries,
         files: shared.path(),
+        loopback: None,
     };
     let ended = to_its_end(&mut program(options, config, device, &places)?);
     shared.leave();
@@ -106,10 +108,12 @@ fn on_model(
     // A program that was killed, with its command.
     farewell::say(&files, &socket, config);
     let _ = std::fs::remove_dir_all(&files);
+    let ports = Layout::read(folder).ports();
     let places = Places {
         folder,
         libraries,
         files: &files,
+        loopback: options.loopback.value(port.number, &ports),
     };
     let mut device = OsString::from("vfio-user:");
     device.push(&socket);

@@ -294,6 +294,42 @@ fn wrong_arguments_are_refused_as_the_manual_pages_say() {
 }
 
 #[test]
+fn calls_that_the_documents_list_as_refused_are_refused() {
+    says_ok("unsupported", &[]);
+}
+
+/// Operations that Rust programs do not have, and C programs do.
+const OF_C_PROGRAMS: [&str; 3] = [
+    "alloc_td",
+    "dealloc_td",
+    // the answer is that there is no order
+    "query_qp_data_in_order",
+];
+
+#[test]
+fn each_operation_that_the_guide_lists_as_refused_is_called() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let guide = std::fs::read_to_string(root.join("../facade/guide/verbs.md")).expect("a table");
+    let called = std::fs::read_to_string(root.join("tests/unsupported.c")).expect("a program");
+    let refused: Vec<&str> = guide
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | refused |"))
+        .map(|(operation, _)| operation)
+        .collect();
+    assert!(refused.len() > 30, "{refused:?}");
+    for operation in refused {
+        let is_here = OF_C_PROGRAMS.contains(&operation);
+        let is_called = called.contains(&format!("ibv_{operation}"));
+        assert!(is_here || is_called, "{operation} is not called");
+    }
+}
+
+#[test]
+fn endpoints_share_the_receives_of_their_ids() {
+    says_ok("endpoints", &[]);
+}
+
+#[test]
 fn an_accept_that_fails_refuses_its_request() {
     says_ok("accepting", &["refused"]);
 }

@@ -1,5 +1,6 @@
 //! The options of `ringside run`.
 
+use super::loopback::Loopback;
 use crate::model::OutsideWire;
 use clap::Args;
 use ringside_bus::DeviceAddress;
@@ -25,6 +26,8 @@ Examples:
   ringside run -- ibv_devinfo -v
   ringside run --port 0 -- ibv_rc_pingpong -g 1
   ringside run --port 1 -- ibv_rc_pingpong -g 1 localhost
+  ringside run --port 0 -- ib_write_bw
+  ringside run --port 1 -- ib_write_bw 10.0.0.1
   ringside run --port 0 --pcap rping.pcap -- rping -s -C 10
   ringside run --wire udp:192.0.2.2 -- ib_write_bw -x 1
   ringside run --wire udp:192.0.2.1 --first 8 -- ib_write_bw -x 1 192.0.2.1
@@ -70,6 +73,14 @@ pub(crate) struct Run {
     /// For the first program of a model; later ones may omit it
     #[arg(long, value_name = "FILE", conflicts_with = "device")]
     pub(crate) pcap: Option<PathBuf>,
+    /// TCP and UDP sockets that name a port of the model by its address use the loopback interface
+    #[arg(
+        long,
+        value_name = "WHEN",
+        default_value = "auto",
+        conflicts_with = "device"
+    )]
+    pub(crate) loopback: Loopback,
     /// Folder with the C libraries; without it, c-libraries beside this command
     #[arg(long, value_name = "FOLDER")]
     pub(crate) libraries: Option<PathBuf>,

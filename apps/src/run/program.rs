@@ -1,5 +1,6 @@
 //! The program: its environment, its start and its end.
 
+use super::loopback;
 use super::options::Run;
 use super::signals::PassedOn;
 use crate::failure::Failure;
@@ -134,6 +135,8 @@ pub(super) struct Places<'a> {
     pub(super) libraries: &'a Path,
     /// The program's folder for the files of the kernel.
     pub(super) files: &'a Path,
+    /// The addresses of the model's ports; nothing if the kernel's sockets are left alone.
+    pub(super) loopback: Option<String>,
 }
 
 /// The program of the command line, to run on `device`.
@@ -171,7 +174,12 @@ pub(super) fn program(
         let config = std::path::absolute(config).map_err(Failure::operation)?;
         command.env("RINGSIDE_CONFIG", config);
     }
-    // Answers for the files that programs read under /sys/class/infiniband.
+    // A program that this one was started by may have another port.
+    command.env_remove(loopback::VARIABLE);
+    if let Some(addresses) = &places.loopback {
+        command.env(loopback::VARIABLE, addresses);
+    }
+    // Answers for the files that programs read under /sys/class/infiniband, and for sockets.
     let preload = libraries.join("ringside-files.so");
     if preload.is_file() {
         command

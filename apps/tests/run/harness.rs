@@ -95,6 +95,9 @@ pub(crate) fn start(folder: &Path, port: &str, program: &[&str]) -> Child {
             "run",
             "--port",
             port,
+            // The machine of the tests may have a route to 10.0.0.1.
+            "--loopback",
+            "always",
         ])
         .arg("--libraries")
         .arg(libraries())

@@ -1,5 +1,6 @@
 //! `ringside run`: unmodified programs of the distribution, two at a time on one model.
 
+mod addresses;
 mod faults;
 mod harness;
 mod killed;

@@ -62,6 +62,14 @@ fn a_second_process_gets_ebusy_and_the_name_of_the_owner() {
     assert!(reason.contains(&socket.display().to_string()), "{reason}");
     assert!(String::from_utf8_lossy(&busy.stderr).contains(&named));
     assert!(took_ms < 2000, "{took_ms} ms: it has nothing to wait for");
+    // Another program, which knows nothing of this library, shows the reason too.
+    if is_installed("ibv_devinfo") {
+        let other = owner("ibv_devinfo", &socket, None).output();
+        let other = other.expect("ibv_devinfo");
+        assert!(!other.status.success(), "{other:?}");
+        let errors = String::from_utf8_lossy(&other.stderr);
+        assert!(errors.contains(&named), "{errors}");
+    }
 
     // Where the process that writes the files may be the owner, a program waits for its end.
     let files = folder.path().join("files");

@@ -121,7 +121,7 @@ fn every_frame_between_two_programs_is_captured() {
 const TWO_HOSTS: &str = r#"
 set -e
 ip link set lo up
-unshare --net sleep 60 &
+unshare --net sleep 120 &
 other=$!
 trap 'kill $other' EXIT
 until [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.05; done
@@ -132,17 +132,26 @@ in_other() { nsenter -t $other --net "$@"; }
 in_other ip link set lo up
 in_other ip addr add 192.0.2.2/24 dev right
 in_other ip link set right up
-XDG_RUNTIME_DIR=$1 timeout 50 "$3" run --libraries "$4" --port 0 --wire udp:192.0.2.2 -- rping -s -a 10.0.0.1 -C 20 -S 20000 -V &
-server=$!
-client() {
-  XDG_RUNTIME_DIR=$1 in_other timeout 50 "$2" run --libraries "$3" --first 8 --wire udp:192.0.2.1 -- rping -c -a 10.0.0.1 -C 20 -S 20000 -V
+server() {
+  XDG_RUNTIME_DIR=$1 exec timeout 50 "$2" run --libraries "$3" --port 0 --wire udp:192.0.2.2 -- "${@:4}"
 }
-# Again until the server listens.
-until client "$2" "$3" "$4"; do
-  kill -0 $server
-  sleep 0.3
-done
-wait $server
+client() {
+  XDG_RUNTIME_DIR=$1 in_other timeout 50 "$2" run --libraries "$3" --first 8 --wire udp:192.0.2.1 -- "${@:4}"
+}
+# The client runs again until the server listens.
+pair() { # SERVER CLIENT
+  server "$one" "$command" "$libraries" $1 &
+  local server=$!
+  until client "$two" "$command" "$libraries" $2; do
+    kill -0 $server
+    sleep 0.3
+  done
+  wait $server
+}
+one=$1 two=$2 command=$3 libraries=$4
+pair 'rping -s -a 10.0.0.1 -C 20 -S 20000 -V' 'rping -c -a 10.0.0.1 -C 20 -S 20000 -V'
+# The numbers of perftest go over the kernel's TCP, to the other host.
+pair 'ib_write_bw -x 1 -n 50' 'ib_write_bw -x 1 -n 50 192.0.2.1'
 in_other grep '^Ip:' /proc/net/snmp
 "#;
 
@@ -152,7 +161,7 @@ fn programs_on_two_hosts_meet_over_udp_without_rights() {
         .args(["--user", "--map-root-user", "--net", "true"])
         .status()
         .is_ok_and(|status| status.success());
-    if !is_installed("rping") || !has_namespaces {
+    if !is_installed("rping") || !is_installed("ib_write_bw") || !has_namespaces {
         let may_miss = std::env::var_os("CI").is_none();
         assert!(may_miss, "user namespaces are needed: allow them");
         eprintln!("rdmacm-utils or user namespaces are missing: not run");
@@ -172,6 +181,10 @@ fn programs_on_two_hosts_meet_over_udp_without_rights() {
     command.arg(one.path()).arg(two.path());
     command.arg(env!("CARGO_BIN_EXE_ringside")).arg(libraries());
     let text = succeeded(&command.output().expect("unshare"));
+    let measured = text
+        .lines()
+        .filter(|line| line.trim_start().starts_with("65536 "));
+    assert_eq!(measured.count(), 2, "ib_write_bw on both sides:\n{text}");
     // Counters of the kernel, by name: packets of 1,500 bytes do not hold a frame of 4 KiB.
     let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
     let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));

@@ -37,11 +37,12 @@ READY = ("for i in $(seq 20); do netstat -ltn | grep -q :18515 && exit 0; [ -e /
 class Row:
     """A pair of programs. `server` and `client` hold {device}, replaced by an option that names the device of the side;
     {own} and {server}, addresses on the wire; {beside}, the server's other one. Both must succeed, and each print what is
-    in `says` for it. With `irdma_only`, only irdma's side is the server."""
+    in `says` for it. With `irdma_only`, only irdma's side is the server. With `refused`, the client must fail and print that;
+    the server, which waits for it, is ended."""
 
-    def __init__(self, name, server, client, says=("", ""), seconds=90, irdma_only=False):
+    def __init__(self, name, server, client, says=("", ""), seconds=90, irdma_only=False, refused=""):
         self.name, self.server, self.client, self.says, self.seconds = name.strip(), server, client, says, seconds
-        self.irdma_only = irdma_only
+        self.irdma_only, self.refused = irdma_only, refused
 
 
 def same(command, peer="beside", says=("", ""), name=None):
@@ -79,6 +80,9 @@ def perftests():
     yield same(f"ib_send_lat {device} -e -n {MESSAGES}")
     yield same(f"ib_read_bw {device} -e -n {MESSAGES}")
     yield same(f"ib_send_lat {device} -c UD -n {MESSAGES}")
+    for kind in ("bw", "lat"):
+        command = f"ib_atomic_{kind} {device} -n 5"
+        yield Row(f"ib_atomic_{kind} (refused)", command, f"{command} {{beside}}", refused="Couldn't post send")
 
 
 def managed():
@@ -114,8 +118,11 @@ def all_rows():
     return [*ping_pongs(), *perftests(), *managed(), *sockets(), *jobs()]
 
 
-# A few rows: verbs, a shared receive queue, the connection manager, sockets.
-FEW = ("ibv_rc_pingpong -g 1 -n 50 -c -e", "ib_send_bw --use-srq -q 4 -s 4096", "rping -V", "riostream -S 4096 -C 10 -I 5 -T v")
+# A row of each kind: verbs, datagrams, a shared receive queue, a refused request, the connection manager with each kind of
+# program, a group, sockets, storage.
+FEW = ("ibv_rc_pingpong -g 1 -n 50 -c -e", "ibv_ud_pingpong -g 1 -n 50 -s 1000 -c", "ib_send_bw --use-srq -q 4 -s 4096",
+       "ib_atomic_bw (refused)", "rping -V", "ucmatose", "udaddy", "mckey", "rdma_server, rdma_client",
+       "riostream -S 4096 -C 10 -I 5 -T v", "fio rdma write")
 
 
 def job_files(stage):
@@ -201,11 +208,15 @@ def play(row, server, client):
     # The server may not listen yet: a client that does not find it ends, and is started again.
     for _ in range(ATTEMPTS):
         status, asked = client.guest.ask(asking, row.seconds + 10)
-        if status == 0 or server.guest.ask("sleep 1; [ -e /run/serving.status ]")[0] == 0:
+        if status == 0 or (row.refused and row.refused in asked) or server.guest.ask("sleep 1; [ -e /run/serving.status ]")[0] == 0:
             break
     if status != 0:
         server.guest.ask("[ -e /run/serving.status ] || kill $(cat /run/serving.pid)")
     served, told = server.guest.finish("serving", 30)
+    if row.refused:
+        if status == 0 or row.refused not in asked:
+            raise Failed(f"{row.name}: the client ended with {status}, and should say '{row.refused}':\n{asked[-2500:]}")
+        return asked, told
     if status != 0 or served != 0 or row.says[0] not in told or row.says[1] not in asked:
         raise Failed(f"{row.name}: client ended with {status}, server with {served}, which should say {row.says[::-1]}\n"
                      f"client:\n{asked[-2500:]}\nserver:\n{told[-2500:]}")
@@ -248,7 +259,7 @@ def shown(stage, rows, mtu):
 
 
 def few(stage):
-    """Unmodified programs by `ringside run` over /dev/vfio in one guest, on irdma in another: four of them, both ways round."""
+    """Unmodified programs by `ringside run` over /dev/vfio in one guest, on irdma in another: one of each kind, both ways round."""
     named = {row.name: row for row in all_rows()}
     return shown(stage, [named[name] for name in FEW], 1500)
 
