@@ -1,7 +1,10 @@
 //! Completions and events as streams of an asynchronous program: `AsyncFd` of tokio on the
 //! descriptors of the device. No thread polls; the program sleeps until the device interrupts it.
 //!
-//! Run: `cargo run -p ringside-nic --example asynchronous`
+//! Run: `cargo run -p ringside-nic --example asynchronous -- [FIRST SECOND]`
+//!
+//! FIRST and SECOND are addresses of devices on one network, such as `0000:3b:00.0` or
+//! `vfio-user:/run/e810.sock`; default `model:0` and `model:1`.
 
 #![allow(unsafe_code)] // tokio asks for a promise about descriptors
 
@@ -143,9 +146,11 @@ async fn receive(
 }
 
 async fn run() -> Result<(), Error> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let address = |index: usize, default| arguments.get(index).map_or(default, String::as_str);
     let config = Config::default();
-    let left = ringside::open("model:0", &config)?;
-    let right = ringside::open("model:1", &config)?;
+    let left = ringside::open(address(0, "model:0"), &config)?;
+    let right = ringside::open(address(1, "model:1"), &config)?;
     let mut sent = Completions::new(&left, 64)?;
     let mut received = Completions::new(&right, 64)?;
     let mut events = EventStream::new(&left)?;

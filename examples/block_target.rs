@@ -3,7 +3,10 @@
 //!
 //! The host writes and reads blocks at random and compares every byte with a copy of its own.
 //!
-//! Run: `cargo run -p ringside-nic --example block_target`
+//! Run: `cargo run -p ringside-nic --example block_target -- [FIRST SECOND]`
+//!
+//! FIRST and SECOND are addresses of devices on one network, such as `0000:3b:00.0` or
+//! `vfio-user:/run/e810.sock`; default `model:0` and `model:1`.
 
 use ringside::bus::pinning::allowed_cores;
 use ringside::driver::rdma::RemoteAddress;
@@ -308,9 +311,11 @@ fn connect(target: &Device, host: &Device) -> Result<(Target, Host), Error> {
 }
 
 fn main() -> Result<(), Error> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let address = |index: usize, default| arguments.get(index).map_or(default, String::as_str);
     let config = Config::default();
-    let left = ringside::open("model:0", &config)?;
-    let right = ringside::open("model:1", &config)?;
+    let left = ringside::open(address(0, "model:0"), &config)?;
+    let right = ringside::open(address(1, "model:1"), &config)?;
     let (target, mut host) = connect(&right, &left)?;
     // A core of those that this process may use: the last one, as most programs start on the first.
     let core = allowed_cores().last().copied();

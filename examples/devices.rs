@@ -1,6 +1,6 @@
 //! Serves every device of a registry with one client, and takes one away while it works.
 //!
-//! Run: `cargo run --example devices`
+//! Run: `cargo run --example devices`. It injects faults into the model, so it takes no addresses.
 
 use ringside::driver::recovery::FailureCause;
 use ringside::model::Fault;

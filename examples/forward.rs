@@ -1,8 +1,11 @@
 //! Forwards packets: a port receives, a burst gets another destination, the port sends it on.
 //!
-//! Function 0 of the model sends to function 1, which forwards everything to function 2.
+//! SOURCE sends to MIDDLE, which forwards everything to SINK.
 //!
-//! Run: `cargo run -p ringside-nic --example forward`
+//! Run: `cargo run -p ringside-nic --example forward -- [SOURCE MIDDLE SINK]`
+//!
+//! They are addresses of devices on one network, such as `0000:3b:00.0` or
+//! `vfio-user:/run/e810.sock`; default `model:0`, `model:1` and `model:2`.
 
 use ringside::driver::lan::{OpenPort, PortSettings};
 use ringside::lan::Burst;
@@ -84,8 +87,14 @@ fn check(port: &mut OpenPort, from: [u8; 6], expected: &mut u32) -> Result<(), E
 fn main() -> Result<(), Error> {
     let mut config = Config::default();
     config.model.functions = 3;
-    let devices = [0, 1, 2].map(|index| ringside::open(&format!("model:{index}"), &config));
-    let [source, middle, sink] = devices;
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let address = |index: usize, default| arguments.get(index).map_or(default, String::as_str);
+    let addresses = [
+        address(0, "model:0"),
+        address(1, "model:1"),
+        address(2, "model:2"),
+    ];
+    let [source, middle, sink] = addresses.map(|address| ringside::open(address, &config));
     let (source, middle, sink) = (source?, middle?, sink?);
     let settings = PortSettings::default();
     let mut first = source.driver().open_port(&settings)?;

@@ -1,6 +1,9 @@
 //! Writes the program's own memory to a peer's and reads it back, without the peer's help.
 //!
-//! Run: `cargo run --example one_sided`
+//! Run: `cargo run --example one_sided -- [FIRST SECOND]`
+//!
+//! FIRST and SECOND are addresses of devices on one network, such as `0000:3b:00.0` or
+//! `vfio-user:/run/e810.sock`; default `model:0` and `model:1`.
 
 use ringside::prelude::*;
 use std::time::{Duration, Instant};
@@ -24,9 +27,11 @@ fn wait(completions: &mut CompletionQueue, id: u64) -> Result<(), Error> {
 }
 
 fn main() -> Result<(), Error> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let address = |index: usize, default| arguments.get(index).map_or(default, String::as_str);
     let config = Config::default();
-    let left = ringside::open("model:0", &config)?;
-    let right = ringside::open("model:1", &config)?;
+    let left = ringside::open(address(0, "model:0"), &config)?;
+    let right = ringside::open(address(1, "model:1"), &config)?;
 
     let domain = left.protection_domain()?;
     let mut completions = left.completion_queue(64)?;

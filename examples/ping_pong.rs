@@ -1,7 +1,8 @@
 //! Two functions of the model exchange messages; prints the median of half a round trip.
 //!
 //! Run: `cargo run --release --example ping_pong -- [ROUNDS] [FIRST SECOND]`
-//! FIRST and SECOND are device addresses; default `model:0` and `model:1`.
+//! FIRST and SECOND are addresses of devices on one network, such as `0000:3b:00.0` or
+//! `vfio-user:/run/e810.sock`; default `model:0` and `model:1`.
 
 use ringside::prelude::*;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Brings a device back into service after a reset by another owner.
 //!
-//! Run: `cargo run --example recovery`
+//! Run: `cargo run --example recovery`. It resets the model, so it takes no address.
 
 use ringside::model::Fault;
 use ringside::model::function::ResetKind;

@@ -3,7 +3,10 @@
 //! Each client sends a number; the server answers with its square. One shared receive queue serves
 //! all connections, so the server posts receives once.
 //!
-//! Run: `cargo run --example request_response`
+//! Run: `cargo run --example request_response -- [FIRST SECOND]`
+//!
+//! FIRST and SECOND are addresses of devices on one network, such as `0000:3b:00.0` or
+//! `vfio-user:/run/e810.sock`; default `model:0` and `model:1`.
 
 use ringside::bus::pinning::allowed_cores;
 use ringside::driver::rdma::RdmaError;
@@ -152,9 +155,11 @@ fn build(left: &Device, right: &Device) -> Result<(Server, Vec<Client>), Error> 
 }
 
 fn main() -> Result<(), Error> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let address = |index: usize, default| arguments.get(index).map_or(default, String::as_str);
     let config = Config::default();
-    let left = ringside::open("model:0", &config)?;
-    let right = ringside::open("model:1", &config)?;
+    let left = ringside::open(address(0, "model:0"), &config)?;
+    let right = ringside::open(address(1, "model:1"), &config)?;
     let (server, mut clients) = build(&left, &right)?;
     // A core of those that this process may use: the last one, as most programs start on the first.
     let core = allowed_cores().last().copied();

@@ -12,298 +12,20 @@
 //! byte was correct, nothing was left over.
 #![allow(unsafe_code)] // maps memory and forks
 
+mod exchange;
+
+use exchange::{ADDED, End, HUGE, LIMIT, PAGE, Result, Task, Turn, ask, offered, rights};
 use ringside_bus::TscClock;
 use ringside_bus::memory::Memory;
 use ringside_config::{Config, LocalAddress};
-use ringside_pmd::rdma::{
-    Access, Completion, CompletionQueue, Connected, Fragment, MemoryRegion, ProtectionDomain,
-    QueuePair, QueuePairConfig, RemoteRegion, SendFlags,
-};
+use ringside_pmd::rdma::{ProtectionDomain, QueuePairConfig};
 use ringside_pmd::{BringUpOptions, Device};
 use ringside_rendezvous::{Greeting, Session, Step, connect};
 use ringside_testkit::claim;
-use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-const LIMIT: Duration = Duration::from_secs(60);
-const PAGE: usize = 4096;
-const HUGE: usize = 2 << 20;
-const GIGANTIC: usize = 1 << 30;
-/// Bytes of a message: no multiple of anything, across pages of 4 KiB.
-const SIZE: usize = 70_001;
-/// The distance between the first byte of the memory, which sends, and of its part that receives.
-const TARGET: usize = SIZE + 12;
-const BYTES: usize = TARGET + SIZE;
-const ROUNDS: u32 = 3;
-const ADDED: &str = "10.77.0.9/8";
-
-#[derive(Clone, Copy, PartialEq)]
-enum Task {
-    Write = 1,
-    Read = 2,
-    Send = 3,
-}
-
-/// The exceptional part of a test.
-#[derive(Clone, Copy, PartialEq)]
-enum Turn {
-    Plain,
-    Forks,
-    AddedAddress,
-}
-
-/// Memory that the process mapped itself, `skip` bytes behind the start of the mapping.
-fn mapped(length: usize, flags: MapFlags, skip: usize) -> rustix::io::Result<Memory> {
-    let rights = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping, at an address that the kernel chooses; it is never unmapped.
-    let first = unsafe {
-        let first = rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, rights, flags)?;
-        NonNull::new_unchecked(first.cast::<u8>().add(skip))
-    };
-    // SAFETY: `skip + BYTES` bytes are mapped until the process ends, and only regions access them.
-    Ok(unsafe { Memory::from_raw(first, BYTES) })
-}
-
-/// A file of the current folder, mapped and shared.
-fn of_a_file() -> Result<Memory> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-    let file = rustix::fs::open("memory-of-the-program", flags, Mode::RUSR | Mode::WUSR)?;
-    let length = BYTES + 2 * PAGE;
-    rustix::fs::ftruncate(&file, length as u64)?;
-    let rights = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping of a file that keeps its length; it is never unmapped.
-    let first = unsafe {
-        rustix::mm::mmap(
-            std::ptr::null_mut(),
-            length,
-            rights,
-            MapFlags::SHARED,
-            &file,
-            0,
-        )?
-    };
-    let first = NonNull::new(first.cast::<u8>()).ok_or("no mapping")?;
-    // SAFETY: as many bytes are mapped behind the first page, and only regions access them.
-    Ok(unsafe { Memory::from_raw(first.add(PAGE - 100), BYTES) })
-}
-
-fn of_a_descriptor() -> Result<Memory> {
-    let file = rustix::fs::memfd_create("memory", MemfdFlags::CLOEXEC)?;
-    let length = BYTES.next_multiple_of(PAGE);
-    rustix::fs::ftruncate(&file, length as u64)?;
-    Ok(Memory::from_descriptor(file, length)?)
-}
-
-/// Memory of every kind that this machine has, by name.
-fn kinds() -> Result<Vec<(&'static str, Memory)>> {
-    let private = MapFlags::PRIVATE;
-    let mut kinds = vec![
-        ("a vector", Memory::from(vec![0_u8; BYTES])),
-        (
-            "unaligned bytes",
-            mapped(BYTES + PAGE, private, PAGE - 1237)?,
-        ),
-        (
-            "two huge pages",
-            mapped(2 * HUGE, private | MapFlags::HUGETLB, HUGE - SIZE / 3)?,
-        ),
-        ("a mapped file", of_a_file()?),
-        ("a memfd", of_a_descriptor()?),
-    ];
-    let gigantic = private | MapFlags::HUGETLB | MapFlags::HUGE_1GB;
-    match mapped(GIGANTIC, gigantic, GIGANTIC / 2 - 77) {
-        Ok(memory) => kinds.push(("a page of 1 GiB", memory)),
-        Err(error) => println!("no page of 1 GiB: {error}"),
-    }
-    Ok(kinds)
-}
-
-/// The pattern of a side (`docs/exchange.md`).
-fn pattern(round: u32, side: u64) -> Vec<u8> {
-    let seed = (SIZE as u64) << 40 | u64::from(round) << 32 | side << 31;
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut bytes = Vec::with_capacity(SIZE + 8);
-    while bytes.len() < SIZE {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend((state | 0x0101_0101_0101_0101).to_le_bytes());
-    }
-    bytes.truncate(SIZE);
-    bytes
-}
-
-/// Asks the other side for a test of one queue pair, verified only; `None` ends the session.
-fn ask(session: &mut Session, task: Option<Task>) -> Result<()> {
-    let mut message = b"ringtest\x00\x01".to_vec();
-    if let Some(task) = task {
-        message.extend([task as u8, 0]);
-        message.extend(1024_u32.to_be_bytes());
-        message.extend((SIZE as u64).to_be_bytes());
-        message.extend([0; 16]);
-        message.extend(1_u16.to_be_bytes());
-        message.extend((ROUNDS as u16).to_be_bytes());
-        message.extend(1_u32.to_be_bytes());
-        message.extend(1_u32.to_be_bytes());
-    }
-    message.resize(64, 0);
-    session.send(&message, LIMIT)?;
-    let mut answer = [0; 16];
-    session.receive(&mut answer, LIMIT)?;
-    match answer.starts_with(b"ringback\x00\x01\x00\x00") {
-        true => Ok(()),
-        false => Err(format!("the other side answers {answer:x?}").into()),
-    }
-}
-
-/// A child, which writes to the memory of the test and stays for a while.
-struct Child(libc::pid_t);
-
-impl Child {
-    fn start(region: &MemoryRegion) -> Result<Self> {
-        // SAFETY: the child stores to its own copy of memory, sleeps and ends.
-        let process = unsafe { libc::fork() };
-        if process == 0 {
-            let wrote = region.write(0, &[0xEE; PAGE]) && region.write(TARGET, &[0xEE; PAGE]);
-            std::thread::sleep(Duration::from_millis(300));
-            // SAFETY: ends the child without anything else.
-            unsafe { libc::_exit(i32::from(!wrote)) }
-        }
-        match process > 0 {
-            true => Ok(Self(process)),
-            false => Err(std::io::Error::last_os_error().into()),
-        }
-    }
-
-    fn ended(self) -> Result<()> {
-        let mut status = 0;
-        // SAFETY: waits for a child of this process.
-        let found = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
-        match found == self.0 && status == 0 {
-            true => Ok(()),
-            false => Err(format!("the child ended with {status}").into()),
-        }
-    }
-}
-
-/// One test under way.
-struct End {
-    session: Session,
-    task: Task,
-    turn: Turn,
-    region: MemoryRegion,
-    completions: CompletionQueue,
-    queue_pair: QueuePair<Connected>,
-    target: RemoteRegion,
-}
-
-impl End {
-    fn place(&self, at: usize) -> Result<Fragment> {
-        Ok(self.region.slice(at..at + SIZE)?)
-    }
-
-    fn prepare(&mut self, round: u32) -> Result<()> {
-        let (filled, cleared) = match self.task {
-            Task::Read => (TARGET, 0),
-            Task::Write | Task::Send => (0, TARGET),
-        };
-        let fits =
-            self.region.write(filled, &pattern(round, 0)) && self.region.write(cleared, &[0; SIZE]);
-        if self.task == Task::Send {
-            let place = self.place(TARGET)?;
-            self.queue_pair.receive(2, &[place])?;
-        }
-        fits.then_some(())
-            .ok_or_else(|| "the region is too small".into())
-    }
-
-    fn transfer(&mut self) -> Result<()> {
-        let pieces = [self.place(0)?];
-        let flags = SendFlags::SIGNALLED;
-        match self.task {
-            Task::Write => self
-                .queue_pair
-                .write(1, &pieces, self.target.at(0), flags)?,
-            Task::Read => self.queue_pair.read(1, &pieces, self.target.at(0), flags)?,
-            Task::Send => self.queue_pair.send(1, &pieces, flags)?,
-        }
-        self.queue_pair.ring();
-        let mut left = 1 + usize::from(self.task == Task::Send);
-        let end = Instant::now() + LIMIT;
-        let mut batch = [Completion::EMPTY; 2];
-        while left > 0 {
-            for done in self.completions.poll(&mut batch) {
-                if !done.is_success() {
-                    return Err(format!("request {}: {}", done.id, done.status()).into());
-                }
-                left -= 1;
-            }
-            if Instant::now() > end {
-                return Err("requests do not complete".into());
-            }
-        }
-        Ok(())
-    }
-
-    fn compare(&self, round: u32) -> Result<()> {
-        let at = if self.task == Task::Read { 0 } else { TARGET };
-        let (mut found, wanted) = (vec![0; SIZE], pattern(round, 1));
-        if !self.region.read(at, &mut found) {
-            return Err("the region is too small".into());
-        }
-        match found
-            .iter()
-            .zip(&wanted)
-            .position(|(one, other)| one != other)
-        {
-            None => Ok(()),
-            Some(byte) => Err(format!("round {round}: byte {byte} is {:#x}", found[byte]).into()),
-        }
-    }
-
-    fn rounds(&mut self) -> Result<()> {
-        for round in 0..ROUNDS {
-            // Each child begins with the pages of its parent: the first one of both to write gets
-            // others.
-            let first = self.fork()?;
-            self.prepare(round)?;
-            self.session.synchronise(Step::Prepared, LIMIT)?;
-            let second = self.fork()?;
-            self.transfer()?;
-            self.session.synchronise(Step::Transferred, LIMIT)?;
-            self.compare(round)?;
-            for child in [first, second].into_iter().flatten() {
-                child.ended()?;
-            }
-        }
-        self.session.synchronise(Step::Done, LIMIT)?;
-        Ok(())
-    }
-
-    fn fork(&self) -> Result<Option<Child>> {
-        let forks = self.turn == Turn::Forks;
-        forks.then(|| Child::start(&self.region)).transpose()
-    }
-}
-
-fn rights() -> Access {
-    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
-}
-
-/// The target, as the other side may use it: from its first byte on.
-fn offered(region: &MemoryRegion) -> RemoteRegion {
-    let whole = region.remote();
-    RemoteRegion {
-        address: whole.address + TARGET as u64,
-        length_bytes: SIZE as u64,
-        ..whole
-    }
-}
 
 fn one_test(
     device: &Device,
@@ -332,7 +54,7 @@ fn one_test(
         .map_err(|failed| failed.error)?;
     session.synchronise(Step::Connected, LIMIT)?;
     let target = *theirs.regions.first().ok_or("no region to write to")?;
-    let mut end = End {
+    let end = End {
         session,
         task,
         turn,
@@ -341,35 +63,16 @@ fn one_test(
         queue_pair,
         target,
     };
-    match end.rounds() {
-        Ok(()) => Ok(end.session),
-        Err(error) => {
-            end.session.fail(&error.to_string());
-            Err(error)
-        }
-    }
+    end.run()
 }
 
-fn all_tests(device: &Device, mut session: Session) -> Result<usize> {
+fn all_tests(device: &Device, session: Session) -> Result<usize> {
     let domain = device.protection_domain()?;
-    let mut count = 0;
     device.add_address(ADDED.parse()?)?;
-    for (name, memory) in kinds()? {
-        for task in [Task::Write, Task::Read, Task::Send] {
-            for turn in [Turn::Plain, Turn::Forks, Turn::AddedAddress] {
-                // A child that writes to shared memory writes to its parent's.
-                let is_shared = name.starts_with("a mapped") || name.starts_with("a memfd");
-                if turn == Turn::Forks && is_shared {
-                    continue;
-                }
-                session = one_test(device, &domain, session, &memory, (task, turn))
-                    .map_err(|error| format!("{name}: {error}"))?;
-                count += 1;
-            }
-        }
-        println!("verified: {name}");
-    }
-    ask(&mut session, None)?;
+    let one = |session, memory: &Memory, task, turn| {
+        one_test(device, &domain, session, memory, (task, turn))
+    };
+    let (count, _) = exchange::all(session, one)?;
     Ok(count)
 }
 

@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import chaos, consumers, datagrams, dpdk, dpdk_ours, errors, lan, mismatch, netdev, nvme, ours, outside, packets, peers, perftest, programs, recovery, removal, steering, storage, together, verbs, vfio
+from . import chaos, consumers, datagrams, dpdk, dpdk_ours, errors, examples, forwarding, lan, mismatch, netdev, nvme, ours, outside, packets, peers, perftest, programs, recovery, removal, steering, storage, together, verbs, vfio
 
 ALL = {
     "link": netdev.link,
@@ -67,6 +67,9 @@ ALL = {
     "vfio-contained": vfio.contained,
     "vfio-irdma": peers.vfio_irdma,
     "vfio-memory": peers.vfio_memory,
+    "vfio-facade": peers.vfio_facade,
+    "vfio-examples": examples.over_vfio,
+    "vfio-forward": forwarding.forward,
     "vfio-programs": programs.few,
     "vfio-programs-all": programs.table,
     "vfio-sleep": vfio.sleep,
@@ -78,11 +81,11 @@ ALL = {
 
 # The longest scenarios begin first when all run, so that no core waits for them at the end.
 LONGEST = ("dpdk-24", "dpdk-25", "vfio-programs-all", "perftest-sizes", "vfio-bodies", "rdma", "vfio-programs", "vfio-vanished", "vfio-killed",
-           "reload", "vfio-irdma", "sizes", "recording", "perftest")
+           "reload", "vfio-irdma", "sizes", "recording", "perftest", "vfio-forward")
 
 # Scenarios of the nightly run only: their judge moves, or they take long and others come close to what they show.
 NIGHTLY = ("dpdk-24", "dpdk-25", "ours-dpdk", "iser", "srp", "classes", "perftest-sizes", "perftest-both-ways", "perftest-atomics", "perftest-others", "refused-keys-load", "vfio-programs-all", "sizes",
-           "counters", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-memory", "vfio-removed", "vfio-tools", "vfio-vanished", *together.RDMA)
+           "counters", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-forward", "vfio-memory", "vfio-removed", "vfio-tools", "vfio-vanished", *together.RDMA)
 # The judge of a scenario that has one besides the rig's.
 DPDK = {"dpdk-24": "dpdk-24", "dpdk-25": "dpdk-25", "ours-dpdk": "dpdk-24"}
 # Scenarios that compare with recordings of one kernel, the first of the table of judges.

@@ -3,6 +3,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 
 from machine import PATIENCE, Failed, Guest
 from . import ours as meeting
@@ -13,6 +14,8 @@ from .stage import address, load, rdma_active
 from .vfio import FIRST, bound, built, free_huge_pages, own_guest
 
 
+# A request of the kernel's that is not followed is repeated after 10 s.
+RELEASE_SECONDS = 8
 # Regions that are made and dropped.
 REGIONS = int(os.environ.get("RINGSIDE_REGIONS", "5000"))
 
@@ -98,6 +101,60 @@ def vfio_memory(stage):
     if after != before or before == 0:
         raise Failed(f"{after} huge pages are free afterwards, {before} were before")
     return f"{found[1]} tests on {', '.join(kinds)}; {found[2]} regions made and dropped, {found[3]} each"
+
+
+# The scenes of verbs_peer that tests/examples/facade.rs plays with; the kernel asks the network for our addresses.
+FACADE_SCENES = "exchange failures"
+# Added to our port at run time (tests/examples/exchange).
+ADDED = "10.77.0.9"
+STATUSES = 3
+
+
+def facade_says(asked, told):
+    """Checks what the program and its peer print; returns a sentence."""
+    found = re.search(r"^(\d+) tests verified$", asked, re.M)
+    kinds = re.findall(r"^verified: (.+)$", asked, re.M)
+    statuses = re.findall(r"^status: (.+), 3 requests flushed$", asked, re.M)
+    if not found or len(kinds) < 4 or len(statuses) != STATUSES or "event: local access violation work queue error" not in told.lower():
+        raise Failed(f"the program says:\n{asked[-2000:]}\nverbs_peer:\n{told[-2000:]}")
+    return f"{found[1]} tests on {', '.join(kinds)}; failures: {', '.join(statuses)}"
+
+
+def asked_for(guest, address, device="eth0"):
+    """Checks that the guest's kernel found a neighbour by asking: no permanent entry. Then the neighbour answers pings."""
+    entry = guest.run(f"ip neigh show {address} dev {device}")
+    if "lladdr" not in entry or "PERMANENT" in entry:
+        raise Failed(f"the neighbour {address} of {guest.name} is '{entry.strip()}'")
+    guest.run(f"ping -q -c 5 -i 0.05 {address}", 30)
+
+
+def vfio_facade(stage):
+    """A program on the package ringside-nic over /dev/vfio, irdma in another guest: user memory, an address added at run time, neighbours by the port's
+    stack, failed requests seen by polling, the host's request to release the device."""
+    # The request with a wrong key.
+    stage.allowed = (r"abnormal ae_id = 0x106 ",)
+    ours, _, theirs, theirs_port = vfio_and_irdma(stage, "facade")
+    before = free_huge_pages(ours)
+    ours.run("mount -t tmpfs tmpfs /mnt")
+    theirs.start("serving", f"timeout {120 * PATIENCE:.0f} verbs_peer -a -l {FACADE_SCENES}")
+    listening(theirs, "serving")
+    ours.start("facade", f"cd /mnt; exec timeout {240 * PATIENCE:.0f} facade {HOST}:{theirs_port} {FIRST} 10.0.0.2 release")
+    status, told = theirs.finish("serving", 120)
+    waits = "for i in $(seq 300); do grep -q 'waiting for the host' /run/facade.output && exit 0; [ -e /run/facade.status ] && break; sleep 0.1; done; exit 1"
+    if ours.ask(waits, 60)[0] != 0 or status != 0:
+        raise Failed(f"verbs_peer ended with {status}:\n{told[-2000:]}\nthe program:\n{ours.run('cat /run/facade.output')[-2000:]}")
+    asked_for(theirs, ADDED)
+    began = time.monotonic()
+    ours.run(f"echo {FIRST} > /sys/bus/pci/drivers/vfio-pci/unbind", RELEASE_SECONDS * PATIENCE)
+    took = time.monotonic() - began
+    status, asked = ours.finish("facade", 20)
+    if status != 0 or "the host asks for the device" not in asked:
+        raise Failed(f"the program ended with {status}:\n{asked[-2000:]}")
+    said = facade_says(asked, told)
+    ours.run(f"echo {FIRST} > /sys/bus/pci/drivers/vfio-pci/bind; ringside bring-up --device {FIRST}", 60)
+    if free_huge_pages(ours) != before or before == 0:
+        raise Failed(f"{free_huge_pages(ours)} huge pages are free afterwards, {before} were before")
+    return f"{said}; unbound in {took:.1f} s"
 
 
 PROGRAMS = (("ib_write_bw", "write bw"), ("ib_read_lat", "read lat"), ("ib_send_bw", "send bw"))

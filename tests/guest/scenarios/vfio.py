@@ -22,6 +22,20 @@ WAKES = 1000
 KILLS = int(os.environ.get("RINGSIDE_KILLS", "5"))
 
 
+def guest_with_command(stage, sockets, files=(), folders=(), programs=(), lifetime=600, **settings):
+    """A guest with an IOMMU, the functions of these sockets each in an IOMMU group of its own, and our command inside; see `own_guest`."""
+    program = os.path.join(stage.folder, "ringside")
+    subprocess.run(["strip", "-o", program, stage.ringside], check=True)
+    image = overlay.image(stage.rig, "guest-with-package.cpio", os.path.join(stage.folder, "own.cpio"),
+                          {"usr/bin/ringside": program, **dict(files)}, programs, folders)
+    guest = Guest(stage.rig, stage.folder, "guest0", sockets=sockets, image=image, memory="3G",
+                  append=f"intel_iommu=on hugepages={HUGE_PAGES}", iommu=True, lifetime=lifetime, **settings)
+    stage.guests.append(guest)
+    guest.booted()
+    os.remove(image)
+    return guest
+
+
 def own_guest(stage, functions=2, files=(), folders=(), programs=(), spare=False, used=None, serving=(), lifetime=600, **settings):
     """A guest with an IOMMU, functions of the model each in an IOMMU group of its own, and our command inside.
 
@@ -37,16 +51,7 @@ def own_guest(stage, functions=2, files=(), folders=(), programs=(), spare=False
         stage.spare = Server(stage.ringside, stage.command, folder, 1, ("--doorbell-page",))
         stage.programs.append(stage.spare)
         sockets += stage.spare.sockets
-    program = os.path.join(stage.folder, "ringside")
-    subprocess.run(["strip", "-o", program, stage.ringside], check=True)
-    image = overlay.image(stage.rig, "guest-with-package.cpio", os.path.join(stage.folder, "own.cpio"),
-                          {"usr/bin/ringside": program, **dict(files)}, programs, folders)
-    guest = Guest(stage.rig, stage.folder, "guest0", sockets=sockets, image=image, memory="3G",
-                  append=f"intel_iommu=on hugepages={HUGE_PAGES}", iommu=True, lifetime=lifetime, **settings)
-    stage.guests.append(guest)
-    guest.booted()
-    os.remove(image)
-    return guest
+    return guest_with_command(stage, sockets, files, folders, programs, lifetime, **settings)
 
 
 def bound(guest, *addresses):

@@ -319,6 +319,47 @@ static void stream_broken(struct station *station, bool requester)
 	stream(station, requester, true);
 }
 
+/* Three connections, each ended by the failure of a request: a wrong key, a send without a receive, a peer that has gone. The steps are
+ * those of tests/examples/facade.rs. */
+static void failures(struct station *station, bool requester)
+{
+	struct request request;
+
+	memset(station->buffer, requester ? 0xee : UNTOUCHED, 16384);
+	station_connect(station, requester ? NULL : one_receive);
+	if (requester) {
+		request = request_of(station, IBV_WR_RDMA_WRITE, 1, 64);
+		request.remote_key ^= 0x80;
+		refused(station, &request, IBV_WC_REM_ACCESS_ERR);
+	} else {
+		was_refused(station, IBV_EVENT_QP_ACCESS_ERR);
+	}
+	meet_step(station->peer, 'M');
+	meet_step(station->peer, 'D');
+	station_disconnect(station);
+
+	station_connect(station, NULL);
+	if (requester) {
+		request = request_of(station, IBV_WR_SEND, 1, 64);
+		failed(station, &request, IBV_WC_RNR_RETRY_EXC_ERR, true);
+	}
+	meet_step(station->peer, 'M');
+	meet_step(station->peer, 'D');
+	station_disconnect(station);
+
+	station_connect(station, NULL);
+	if (!requester)
+		station_disconnect(station);
+	meet_step(station->peer, 'P');
+	if (requester) {
+		request = request_of(station, IBV_WR_RDMA_WRITE, 1, 64);
+		refused(station, &request, IBV_WC_RETRY_EXC_ERR);
+		station_disconnect(station);
+	}
+	meet_step(station->peer, 'M');
+	meet_step(station->peer, 'D');
+}
+
 static void traffic(struct station *station, bool requester)
 {
 	station_connect(station, NULL);
@@ -341,6 +382,7 @@ const struct scene scenes[] = {
 	{ "receive-too-small", "a send that does not fit", receive_too_small },
 	{ "no-receive", "a send for which no receive ever comes", no_receive },
 	{ "late-receive", "a send for which the receive comes late", late_receive },
+	{ "failures", "a wrong key, a send without a receive, a peer that has gone, against tests/examples/facade.rs as well", failures },
 	{ "destroyed-under-load", "queue pairs destroyed with requests under way", destroyed_under_load },
 	{ "stream", "writes without pause, which all succeed", stream_through },
 	{ "stream-broken", "writes without pause, until retries end them", stream_broken },

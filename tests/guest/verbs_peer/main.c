@@ -40,8 +40,9 @@ void sleep_ms(unsigned ms)
 static void usage(void)
 {
 	fputs("verbs_peer [-d DEVICE] [-n NETDEV] [-g GID] [-m MTU] [-p PORT] [-t TIMEOUT] [-r RETRIES] [-R RNR_RETRIES]\n"
-	      "           [-s SECONDS] [-b BYTES] (-l | -c HOST) SCENE...\n"
-	      "-l listens and answers, -c connects and requests. -b: largest message that `exchange` asks for. Scenes:\n", stderr);
+	      "           [-s SECONDS] [-b BYTES] [-a] (-l | -c HOST) SCENE...\n"
+	      "-l listens and answers, -c connects and requests. -b: largest message that `exchange` asks for. -a: the kernel asks the network\n"
+	      "for the peer's MAC address. Scenes:\n", stderr);
 	for (const struct scene *scene = scenes; scene->name; scene++)
 		fprintf(stderr, "  %-22s %s\n", scene->name, scene->what);
 	exit(2);
@@ -64,7 +65,7 @@ int main(int count, char **words)
 	struct station station;
 	int option, peer;
 
-	while ((option = getopt(count, words, "d:n:g:m:p:t:r:R:s:b:lc:")) != -1)
+	while ((option = getopt(count, words, "d:n:g:m:p:t:r:R:s:b:alc:")) != -1)
 		switch (option) {
 		case 'd': options.device = optarg; break;
 		case 'n': options.netdev = optarg; break;
@@ -76,6 +77,7 @@ int main(int count, char **words)
 		case 'R': options.rnr_retries = atoi(optarg); break;
 		case 's': options.seconds = atoi(optarg); break;
 		case 'b': options.largest = atoi(optarg); break;
+		case 'a': options.asks = true; break;
 		case 'l': listens = true; break;
 		case 'c': options.host = optarg; break;
 		default: usage();
@@ -85,7 +87,7 @@ int main(int count, char **words)
 	for (int i = optind; i < count; i++)
 		find_scene(words[i]);
 	srand(time(NULL) ^ getpid());
-	peer = listens ? meet_listen(options.port, WAIT_MS) : meet_connect(options.host, options.port, WAIT_MS);
+	peer = listens ? meet_listen(options.port, LISTEN_MS) : meet_connect(options.host, options.port, WAIT_MS);
 	for (int i = optind; i < count; i++) {
 		printf("scene: %s\n", words[i]);
 		station_open(&station, &options, peer);

@@ -17,6 +17,8 @@
 #define BUFFER_BYTES (4u << 20)
 #define QUEUE_DEPTH 128
 #define WAIT_MS 20000
+/* The wait for a client, which may have to bring its device up first. */
+#define LISTEN_MS 120000
 
 /* Ends the program with a sentence. */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
@@ -56,6 +58,7 @@ struct options {
 	unsigned gid_index, mtu; /* mtu 0: that of the port */
 	unsigned timeout, retries, rnr_retries;
 	unsigned seconds;
+	bool asks; /* the kernel asks the network for the peer's MAC address; otherwise it is entered */
 	uint32_t largest; /* message that `exchange` requests */
 	const char *host; /* null: listens */
 	unsigned port;
@@ -79,7 +82,7 @@ void station_close(struct station *station);
 /* The parts of `station_connect`: a queue pair in INIT, and to RTR and RTS once the peer's greeting is known. */
 void station_make(struct station *station);
 void station_join(struct station *station);
-/* Enters the peer's MAC address into the kernel's neighbour table, after its greeting. */
+/* Enters the peer's MAC address into the kernel's neighbour table, after its greeting, unless the kernel is to ask for it. */
 void station_introduce(const struct station *station);
 /* Makes a queue pair, greets, connects, and keeps step 'R'. Receives are to be posted by `ready`, before the step. */
 void station_connect(struct station *station, void (*ready)(struct station *));

@@ -134,7 +134,7 @@ void station_introduce(const struct station *station)
 	struct sockaddr_in address = { .sin_family = AF_INET };
 	int any = socket(AF_INET, SOCK_DGRAM, 0);
 
-	if (station->theirs.family != 4)
+	if (station->theirs.family != 4 || station->options->asks)
 		return;
 	memcpy(&address.sin_addr, station->theirs.address + 12, 4);
 	memcpy(&entry.arp_pa, &address, sizeof address);
