@@ -8,3 +8,4 @@ mod dhcp;
 mod full;
 mod ping;
 mod rdma;
+mod tcp;
