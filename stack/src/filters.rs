@@ -5,7 +5,7 @@ use ringside_pmd::lan::port::{FlowKind, FlowMatch, FlowRule, FlowTarget, RuleKin
 use ringside_pmd::lan::{Port, PortError};
 use ringside_pmd::rdma::address::multicast_mac;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// All nodes of a link. Source: RFC 4291, section 2.7.1.
 pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xFF02, 0, 0, 0, 0, 0, 0, 1);
@@ -61,6 +61,21 @@ fn packets_to(address: IpAddr) -> [FlowMatch; 2] {
     ]
 }
 
+/// TCP segments to a port number. The address is no part of it: all rules of a kind of packets name
+/// the same fields, and an unspecified address has no value for it.
+fn segments_to(address: SocketAddr) -> Vec<FlowMatch> {
+    let to = |kind| FlowMatch {
+        destination_port: Some(address.port()),
+        ..FlowMatch::of(RuleKind::Flow(kind))
+    };
+    let (v4, v6) = (to(FlowKind::TcpV4), to(FlowKind::TcpV6));
+    match address.ip() {
+        ip if ip.is_unspecified() => vec![v4, v6],
+        IpAddr::V4(_) => vec![v4],
+        IpAddr::V6(_) => vec![v6],
+    }
+}
+
 /// The address, and the groups that its solicitations come to.
 fn destinations(address: IpAddr) -> Vec<IpAddr> {
     match address {
@@ -91,6 +106,29 @@ impl Filters {
             destination_port: Some(DHCP_CLIENT),
             ..FlowMatch::of(RuleKind::Flow(FlowKind::UdpV4))
         })
+    }
+
+    /// Brings the TCP segments to a port number to the stack's queue: of the address's IP version,
+    /// or of both if it is unspecified.
+    pub(crate) fn add_tcp(&mut self, address: SocketAddr) -> Result<(), PortError> {
+        let mut done = Vec::new();
+        for packets in segments_to(address) {
+            if let Err(error) = self.steer(packets.clone()) {
+                for packets in &done {
+                    self.release(packets);
+                }
+                return Err(error);
+            }
+            done.push(packets);
+        }
+        Ok(())
+    }
+
+    /// Takes that back.
+    pub(crate) fn remove_tcp(&mut self, address: SocketAddr) {
+        for packets in segments_to(address) {
+            self.release(&packets);
+        }
     }
 
     /// Brings packets to the stack's queue, on a port of several.

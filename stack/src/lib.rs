@@ -7,6 +7,8 @@
 //!   [`Stack::resolve`] finds the MAC address that RDMA needs for an address handle or a
 //!   connection.
 //! - [`StackThread`] runs a stack on a thread of its own and resolves for other threads.
+//! - [`TcpListener`] and [`TcpConnection`] are TCP over the port itself: [`Stack::listen_tcp`],
+//!   [`Stack::connect_tcp`], and the same calls of [`Resolver`] for other threads.
 //!
 //! The protocols are those of smoltcp. Three things are here because smoltcp does not have them: a
 //! neighbour table with look-ups, VLANs, and answers to ARP and neighbour discovery for stations of
@@ -18,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod announcements;
+mod connecting;
 mod device;
 mod error;
 mod filters;
@@ -27,6 +30,7 @@ mod neighbours;
 mod route;
 mod serve;
 mod stack;
+mod tcp;
 mod thread;
 mod wire;
 
@@ -36,6 +40,7 @@ pub use neighbours::{Neighbour, NeighbourState, ResolveSettings};
 pub use ringside_config::LocalAddress;
 pub use serve::ServeError;
 pub use stack::{Stack, StackCounters, StackSettings};
+pub use tcp::{TcpConnection, TcpError, TcpListener};
 pub use thread::{Resolver, StackThread};
 
 /// A MAC address, first octet first.

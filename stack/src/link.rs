@@ -3,16 +3,20 @@
 use crate::device::{Queues, Received, Sending};
 use crate::{LocalAddress, MacAddress};
 use ringside_lan::Packet;
-use smoltcp::iface::{Config, Interface, PollIngressSingleResult, SocketHandle, SocketSet};
+use smoltcp::iface::{
+    Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet,
+};
 use smoltcp::phy::{Device, DeviceCapabilities};
-use smoltcp::socket::dhcpv4;
+use smoltcp::socket::{dhcpv4, tcp};
 use smoltcp::time::Instant;
-use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
+use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr, IpEndpoint};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Addresses that an interface takes.
 /// Source: the feature `iface-max-addr-count-8` of smoltcp in the workspace's manifest.
 pub(crate) const ADDRESSES: usize = 8;
+/// Packets of each socket that are sent in one [`Link::maintain`], at most.
+const PACKETS: usize = 8;
 
 /// See the module.
 pub(crate) struct Link {
@@ -129,8 +133,12 @@ impl Link {
             vlan: self.vlan,
         };
         self.interface.poll_maintenance(now);
-        self.interface
-            .poll_egress(now, &mut device, &mut self.sockets);
+        for _ in 0..PACKETS {
+            let interface = &mut self.interface;
+            if interface.poll_egress(now, &mut device, &mut self.sockets) == PollResult::None {
+                break;
+            }
+        }
         let socket = self.sockets.get_mut::<dhcpv4::Socket<'_>>(self.dhcp?);
         match socket.poll()? {
             dhcpv4::Event::Deconfigured => Some(DhcpChange::Lost),
@@ -142,6 +150,32 @@ impl Link {
                 gateway: granted.router,
             })),
         }
+    }
+
+    /// Adds a socket of TCP.
+    pub(crate) fn add_tcp(&mut self, socket: tcp::Socket<'static>) -> SocketHandle {
+        self.sockets.add(socket)
+    }
+
+    /// Adds a socket that asks `peer` for a connection; `None` if no station has that address.
+    pub(crate) fn connect_tcp(
+        &mut self,
+        mut socket: tcp::Socket<'static>,
+        local: IpEndpoint,
+        peer: IpEndpoint,
+    ) -> Option<SocketHandle> {
+        let asked = socket.connect(self.interface.context(), peer, local);
+        asked.is_ok().then(|| self.sockets.add(socket))
+    }
+
+    /// A socket of TCP that was added and not removed.
+    pub(crate) fn tcp(&mut self, handle: SocketHandle) -> &mut tcp::Socket<'static> {
+        self.sockets.get_mut(handle)
+    }
+
+    /// Removes a socket of TCP.
+    pub(crate) fn remove_tcp(&mut self, handle: SocketHandle) {
+        self.sockets.remove(handle);
     }
 
     /// True if an address is one of its own.

@@ -7,6 +7,7 @@ use crate::link::{ADDRESSES, DhcpChange, Lease, Link};
 use crate::martian::{is_broadcast, is_martian};
 use crate::neighbours::{Found, Neighbours, Question};
 use crate::route::{Hop, hop};
+use crate::tcp::{Table, TcpError};
 use crate::wire;
 use crate::{LocalAddress, MacAddress, Neighbour, ResolveError, ResolveSettings, StackError};
 use ringside_clock::{Clock, Instant};
@@ -87,12 +88,13 @@ pub struct StackCounters {
 /// [`Stack::resolve`].
 pub struct Stack {
     mac: MacAddress,
-    queues: Queues,
-    links: Vec<Link>,
+    pub(crate) queues: Queues,
+    pub(crate) links: Vec<Link>,
+    pub(crate) tcp: Table,
     neighbours: Neighbours,
-    filters: Filters,
-    addresses: Vec<LocalAddress>,
-    gateways: Vec<IpAddr>,
+    pub(crate) filters: Filters,
+    pub(crate) addresses: Vec<LocalAddress>,
+    pub(crate) gateways: Vec<IpAddr>,
     lease: Option<Lease>,
     /// the first of `gateways` is a DHCP server's
     has_leased_gateway: bool,
@@ -148,6 +150,7 @@ impl Stack {
             mac: port.mac(),
             queues: Queues::new(receive, transmit, settings.mtu),
             links: Vec::new(),
+            tcp: Table::new(settings.seed),
             neighbours: Neighbours::new(settings.resolve),
             filters: Filters::new(port, settings.queue)?,
             addresses: Vec::new(),
@@ -373,6 +376,7 @@ impl Stack {
         while let Some(own) = self.announcements.due(now) {
             self.announce(own);
         }
+        self.pump_tcp(now);
         for place in 0..self.links.len() {
             let change = self
                 .links
@@ -389,6 +393,7 @@ impl Stack {
         let Some(vlan) = take_tag(&mut packet) else {
             return;
         };
+        let asks_for_connection = self.tcp.prepare(packet.bytes(), &mut self.links);
         let Some(link) = self.links.iter_mut().find(|link| link.vlan == vlan) else {
             self.counters.no_link += 1;
             return;
@@ -411,6 +416,15 @@ impl Stack {
             self.queues.send(frame, vlan);
         }
         link.process(packet, answer.is_some(), &mut self.queues, moment(now));
+        if asks_for_connection {
+            // Another socket waits for the next request.
+            self.pump_tcp(now);
+        }
+    }
+
+    pub(crate) fn pump_tcp(&mut self, now: Instant) {
+        let parts = (&mut self.links[..], &mut self.filters);
+        self.tcp.pump(self.queues.receive.state(), parts, now);
     }
 
     fn announce(&mut self, own: LocalAddress) {
@@ -538,9 +552,10 @@ impl Stack {
         self.neighbours.forget((vlan, address))
     }
 
-    /// Ends the stack: removes its filters, and gives its queues back.
+    /// Ends the stack: ends its TCP connections, removes its filters, and gives its queues back.
     #[must_use]
     pub fn into_queues(mut self) -> (ReceiveQueue, TransmitQueue) {
+        self.tcp.clear(&TcpError::Ended, &mut self.links, None);
         self.filters.clear();
         (self.queues.receive, self.queues.transmit)
     }

@@ -22,6 +22,8 @@ const LONG_IDLE: Duration = Duration::from_millis(1);
 const POLLS_OF_LONG_IDLE: u32 = 1024;
 /// Polls that find nothing before the thread sleeps.
 const IDLE_POLLS: u32 = 64;
+/// The time in which a stack that ends delivers what was written to its TCP connections.
+const LINGER: Duration = Duration::from_secs(2);
 /// The virtual time that passes in a poll that finds nothing.
 const STEP: Duration = Duration::from_micros(20);
 
@@ -45,7 +47,8 @@ pub struct Resolver {
 }
 
 impl StackThread {
-    /// Runs `stack` until this is dropped.
+    /// Runs `stack` until this is dropped. It then still delivers, for 2 s at most, what was written
+    /// to TCP connections.
     ///
     /// Errors: [`StackError::Thread`]; the stack is dropped.
     pub fn start(stack: Stack, clock: Arc<dyn Clock>) -> Result<Self, StackError> {
@@ -124,7 +127,21 @@ fn run(
             woken_by = requests.recv_timeout(sleep).ok();
         }
     }
+    take_leave(&mut stack, clock);
     stack
+}
+
+/// Delivers what programs have written to connections before they dropped them, and resets the
+/// connections that they still have.
+fn take_leave(stack: &mut Stack, clock: &dyn Clock) {
+    let end = clock.now().plus(LINGER);
+    stack.end_tcp();
+    while stack.is_ending_tcp() && clock.now() < end {
+        if stack.poll(clock.now()) == 0 {
+            clock.pause(STEP);
+            std::thread::sleep(IDLE);
+        }
+    }
 }
 
 impl Resolver {
@@ -146,6 +163,14 @@ impl Resolver {
         let sent = self.requests.send(request);
         sent.map_err(|_| StackError::Ended)?;
         receiver.recv().map_err(|_| StackError::Ended)
+    }
+
+    /// Wakes the stack's thread, so that it polls at once. Does not wait.
+    pub(crate) fn wake(&self) {
+        if self.birth.is_here() {
+            // A queue that is full wakes it too, and a thread that has ended moves nothing.
+            let _ = self.requests.try_send(Box::new(|_| {}));
+        }
     }
 
     /// Announces the addresses again, see [`Stack::announce_again`]. Does not wait; a stack with

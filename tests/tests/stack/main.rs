@@ -8,4 +8,5 @@ mod dhcp;
 mod full;
 mod ping;
 mod rdma;
+mod tcp;
 mod undone;

@@ -1,0 +1,16 @@
+//! TCP connections over the port's own queues.
+//!
+//! A connection has two ends in this process: its socket, which only the stack uses, and its
+//! handle, which a thread of the program uses. Bytes wait between both in a pipe of limited size.
+
+mod connection;
+mod error;
+mod segment;
+mod shared;
+mod table;
+mod wake;
+
+pub use connection::{TcpConnection, TcpListener};
+pub use error::TcpError;
+pub(crate) use table::{SOCKETS, Table};
+pub(crate) use wake::Waker;

@@ -1,0 +1,79 @@
+//! Requests for connections among received frames.
+
+use smoltcp::wire::{
+    EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket,
+};
+use std::net::{IpAddr, SocketAddr};
+
+/// A request for a connection: a segment with SYN and without ACK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+}
+
+/// The request in a frame without a VLAN tag; `None` for other frames.
+pub(crate) fn request(frame: &[u8]) -> Option<Request> {
+    let frame = EthernetFrame::new_checked(frame).ok()?;
+    match frame.ethertype() {
+        EthernetProtocol::Ipv4 => {
+            let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
+            let is_tcp = packet.next_header() == IpProtocol::Tcp && packet.frag_offset() == 0;
+            let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
+            is_tcp.then(|| of_segment(from, to, packet.payload()))?
+        }
+        EthernetProtocol::Ipv6 => {
+            let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
+            let is_tcp = packet.next_header() == IpProtocol::Tcp;
+            let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
+            is_tcp.then(|| of_segment(from, to, packet.payload()))?
+        }
+        _ => None,
+    }
+}
+
+fn of_segment(from: IpAddr, to: IpAddr, segment: &[u8]) -> Option<Request> {
+    let segment = TcpPacket::new_checked(segment).ok()?;
+    (segment.syn() && !segment.ack()).then(|| Request {
+        from: SocketAddr::new(from, segment.src_port()),
+        to: SocketAddr::new(to, segment.dst_port()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A segment from 192.0.2.1, port 0x1234, to 192.0.2.2, port 0x5678, with these flags.
+    fn frame(flags: u8) -> Vec<u8> {
+        let mut frame = vec![0; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0]);
+        frame.extend([192, 0, 2, 1, 192, 0, 2, 2, 0x12, 0x34, 0x56, 0x78]);
+        frame.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0, 9, 0, 0, 0, 0]);
+        frame
+    }
+
+    #[test]
+    fn a_request_has_syn_and_no_ack() {
+        let found = request(&frame(0x02)).unwrap();
+        assert_eq!(found.from, "192.0.2.1:4660".parse().unwrap());
+        assert_eq!(found.to, "192.0.2.2:22136".parse().unwrap());
+        for flags in [0x12, 0x10, 0x04, 0] {
+            assert_eq!(request(&frame(flags)), None, "{flags:#x}");
+        }
+    }
+
+    #[test]
+    fn fragments_other_protocols_and_frames_cut_short_are_no_requests() {
+        let whole = frame(0x02);
+        for length in 0..whole.len() {
+            assert_eq!(request(&whole[..length]), None, "{length} bytes");
+        }
+        let mut fragment = whole.clone();
+        fragment[21] = 1;
+        assert_eq!(request(&fragment), None);
+        let mut datagram = whole;
+        datagram[23] = 17;
+        assert_eq!(request(&datagram), None);
+    }
+}

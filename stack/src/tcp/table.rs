@@ -1,0 +1,602 @@
+//! The stack's side of its connections and listeners: moves bytes between the sockets of smoltcp
+//! and the handles.
+
+use super::connection::TcpConnection;
+use super::error::TcpError;
+use super::segment::request;
+use super::shared::{Backlog, PIPE_BYTES, Phase, Pipe, Shared};
+use super::wake::Waker;
+use crate::filters::Filters;
+use crate::link::Link;
+use ringside_clock::{Clock, Instant};
+use ringside_lan::QueueState;
+use ringside_pmd::Birth;
+use smoltcp::iface::SocketHandle;
+use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
+use smoltcp::wire::{IpEndpoint, IpListenEndpoint};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Sockets of a stack: connections, also those that are ending, and listeners.
+pub(crate) const SOCKETS: usize = 64;
+/// Bytes of each direction that smoltcp holds: the windows.
+const WINDOW_BYTES: usize = 16 << 10;
+/// The time in which a connection whose handle is gone delivers its bytes and ends.
+const ENDING: Duration = Duration::from_secs(10);
+/// The time in which the reset of a connection is sent: the peer's MAC address may be unknown.
+const RESETTING: Duration = Duration::from_secs(1);
+/// The time in which the peer confirms a connection that it has asked for.
+const HANDSHAKE: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(10);
+/// The time without an answer after which an established connection breaks.
+const SILENCE: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(60);
+/// The interval at which an idle peer is asked whether it still has the connection.
+const KEEP_ALIVE: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(10);
+/// Port numbers of connections that the stack asks for. Source: RFC 6335, section 6.
+const DYNAMIC: std::ops::RangeInclusive<u16> = 49_152..=65_535;
+
+/// The socket of a link.
+type Place = (Option<u16>, SocketHandle);
+
+/// One connection.
+struct Entry {
+    place: Place,
+    local: SocketAddr,
+    peer: SocketAddr,
+    pipe: Arc<Shared<Pipe>>,
+    /// smoltcp was told that this side has finished
+    has_finished: bool,
+    /// the peer has finished; its last bytes may still be in the socket
+    has_end: bool,
+    /// the end of a connection whose handle is gone
+    ends: Option<Instant>,
+    /// it is a user of the rule that brings its segments to the stack's queue
+    is_steered: bool,
+}
+
+/// One listener.
+struct Listening {
+    address: SocketAddr,
+    room: usize,
+    backlog: Arc<Shared<Backlog<TcpConnection>>>,
+    clock: Arc<dyn Clock>,
+    sockets: Vec<Place>,
+}
+
+/// The connections and listeners of a stack.
+pub(crate) struct Table {
+    entries: Vec<Entry>,
+    listeners: Vec<Listening>,
+    /// chooses port numbers: another one in each process
+    seed: u64,
+    /// A child of a fork has copies of the handles, whose locks may be held for ever.
+    birth: Birth,
+}
+
+impl Drop for Table {
+    /// Ends the handles of a stack that is dropped.
+    fn drop(&mut self) {
+        if self.birth.is_here() {
+            self.clear(&TcpError::Ended, &mut [], None);
+        }
+    }
+}
+
+fn link_of(links: &mut [Link], vlan: Option<u16>) -> Option<&mut Link> {
+    links.iter_mut().find(|link| link.vlan == vlan)
+}
+
+fn new_socket() -> Socket<'static> {
+    let buffer = || SocketBuffer::new(vec![0; WINDOW_BYTES]);
+    let mut socket = Socket::new(buffer(), buffer());
+    socket.set_nagle_enabled(false);
+    socket
+}
+
+/// Whether a listener at `listened` takes connections to `address`.
+fn covers(listened: IpAddr, address: IpAddr) -> bool {
+    listened.is_unspecified() || listened == address
+}
+
+fn endpoint(address: SocketAddr) -> IpEndpoint {
+    IpEndpoint::new(address.ip().into(), address.port())
+}
+
+fn socket_address(endpoint: IpEndpoint) -> SocketAddr {
+    SocketAddr::new(endpoint.addr.into(), endpoint.port)
+}
+
+impl Table {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            entries: Vec::new(),
+            listeners: Vec::new(),
+            seed,
+            birth: Birth::now(),
+        }
+    }
+
+    fn sockets(&self) -> usize {
+        let listening = self.listeners.iter().map(|one| one.sockets.len());
+        self.entries.len() + listening.sum::<usize>()
+    }
+
+    /// Makes room for one socket: connections that only wait for late segments end.
+    fn make_room(&mut self, links: &mut [Link], filters: &mut Filters) -> bool {
+        while self.sockets() >= SOCKETS {
+            let late = self.entries.iter().position(|entry| {
+                link_of(links, entry.place.0)
+                    .is_some_and(|link| link.tcp(entry.place.1).state() == State::TimeWait)
+            });
+            let Some(late) = late else {
+                return false;
+            };
+            self.remove(late, links, filters);
+        }
+        true
+    }
+
+    fn remove(&mut self, at: usize, links: &mut [Link], filters: &mut Filters) {
+        let entry = self.entries.swap_remove(at);
+        if let Some(link) = link_of(links, entry.place.0) {
+            link.remove_tcp(entry.place.1);
+        }
+        if entry.is_steered {
+            filters.remove_tcp(entry.local);
+        }
+    }
+
+    /// A dynamic port number that no connection and no listener has.
+    fn free_port(&mut self, now: Instant) -> Option<u16> {
+        // The numbers of two runs of a program differ, so that a peer which still has the first
+        // one's connection does not confuse them.
+        self.seed = (self.seed ^ now.0).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let count = DYNAMIC.len() as u64;
+        let first = (self.seed >> 32) % count;
+        let mut ports = (0..count).map(|step| DYNAMIC.start() + ((first + step) % count) as u16);
+        ports.find(|port| {
+            let mut entries = self.entries.iter();
+            let mut listeners = self.listeners.iter();
+            !entries.any(|entry| entry.local.port() == *port)
+                && !listeners.any(|one| one.address.port() == *port)
+        })
+    }
+
+    /// Listens; port 0 is replaced by a free one.
+    pub(crate) fn listen(
+        &mut self,
+        mut address: SocketAddr,
+        room: usize,
+        filters: &mut Filters,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<(SocketAddr, Arc<Shared<Backlog<TcpConnection>>>), TcpError> {
+        let full = TcpError::TooMany { limit: SOCKETS };
+        if address.port() == 0 {
+            let port = self.free_port(clock.now());
+            address.set_port(port.ok_or_else(|| full.clone())?);
+        }
+        let mut others = self.listeners.iter();
+        let is_same = |other: &Listening| {
+            other.address.port() == address.port()
+                && !other.backlog.lock().abandoned
+                && (covers(other.address.ip(), address.ip())
+                    || covers(address.ip(), other.address.ip()))
+        };
+        if others.any(is_same) {
+            return Err(TcpError::InUse(address));
+        }
+        if self.listeners.len() >= SOCKETS {
+            return Err(full);
+        }
+        filters.add_tcp(address)?;
+        let backlog = Arc::new(Shared::new(Backlog::new()));
+        self.listeners.push(Listening {
+            address,
+            room,
+            backlog: Arc::clone(&backlog),
+            clock: Arc::clone(clock),
+            sockets: Vec::new(),
+        });
+        Ok((address, backlog))
+    }
+
+    /// Asks for a connection to `peer` from `own`, an address of the link of `vlan`.
+    pub(crate) fn connect(
+        &mut self,
+        (own, vlan): (IpAddr, Option<u16>),
+        peer: SocketAddr,
+        (links, filters): (&mut [Link], &mut Filters),
+        clock: &Arc<dyn Clock>,
+    ) -> Result<TcpConnection, TcpError> {
+        let full = TcpError::TooMany { limit: SOCKETS };
+        if !self.make_room(links, filters) {
+            return Err(full);
+        }
+        let local = SocketAddr::new(own, self.free_port(clock.now()).ok_or(full)?);
+        let link = link_of(links, vlan).ok_or(TcpError::Ended)?;
+        filters.add_tcp(local)?;
+        let handle = link.connect_tcp(new_socket(), endpoint(local), endpoint(peer));
+        let Some(handle) = handle else {
+            filters.remove_tcp(local);
+            return Err(TcpError::NotPeer(peer));
+        };
+        let connection = connection(local, peer, Phase::Connecting, clock);
+        self.entries.push(Entry {
+            place: (vlan, handle),
+            local,
+            peer,
+            pipe: Arc::clone(&connection.pipe),
+            has_finished: false,
+            has_end: false,
+            ends: None,
+            is_steered: true,
+        });
+        Ok(connection)
+    }
+
+    /// True if a connection of its own has the ends of a request.
+    fn has(&self, local: SocketAddr, peer: SocketAddr, links: &mut [Link]) -> bool {
+        let mut entries = self.entries.iter();
+        if entries.any(|entry| entry.local == local && entry.peer == peer) {
+            return true;
+        }
+        let mut places = self.listeners.iter().flat_map(|one| &one.sockets);
+        places.any(|(vlan, handle)| {
+            link_of(links, *vlan).is_some_and(|link| {
+                let socket = link.tcp(*handle);
+                socket.local_endpoint() == Some(endpoint(local))
+                    && socket.remote_endpoint() == Some(endpoint(peer))
+            })
+        })
+    }
+
+    /// Removes the sockets that wait for requests; [`Table::pump`] makes others.
+    fn silence(&mut self, links: &mut [Link]) {
+        for listener in &mut self.listeners {
+            listener.sockets.retain(|(vlan, handle)| {
+                let Some(link) = link_of(links, *vlan) else {
+                    return false;
+                };
+                let is_waiting = link.tcp(*handle).state() == State::Listen;
+                if is_waiting {
+                    link.remove_tcp(*handle);
+                }
+                !is_waiting
+            });
+        }
+    }
+
+    /// A request for a connection that exists is for that one: no listener hears it. Returns true
+    /// for each request; then [`Table::pump`] after it was processed.
+    pub(crate) fn prepare(&mut self, frame: &[u8], links: &mut [Link]) -> bool {
+        if self.entries.is_empty() && self.listeners.is_empty() {
+            return false;
+        }
+        let Some(request) = request(frame) else {
+            return false;
+        };
+        if self.has(request.to, request.from, links) {
+            self.silence(links);
+        }
+        true
+    }
+
+    /// Moves bytes and states in both directions; ends all if the queues do nothing more.
+    pub(crate) fn pump(
+        &mut self,
+        state: QueueState,
+        (links, filters): (&mut [Link], &mut Filters),
+        now: Instant,
+    ) {
+        if self.entries.is_empty() && self.listeners.is_empty() {
+            return;
+        }
+        if state != QueueState::Running {
+            self.clear(&TcpError::OutOfService, links, Some(filters));
+            return;
+        }
+        for at in (0..self.entries.len()).rev() {
+            let Some(entry) = self.entries.get_mut(at) else {
+                continue;
+            };
+            let place = entry.place;
+            let is_over = match link_of(links, place.0) {
+                Some(link) => entry.pump(link.tcp(place.1), now),
+                None => true,
+            };
+            if is_over {
+                self.remove(at, links, filters);
+            }
+        }
+        self.accept(links, filters);
+        self.drop_abandoned(links, filters);
+        self.refill(links, filters);
+    }
+
+    /// Ends the listeners whose handles are gone.
+    fn drop_abandoned(&mut self, links: &mut [Link], filters: &mut Filters) {
+        self.listeners.retain(|listener| {
+            if !listener.backlog.lock().abandoned {
+                return true;
+            }
+            for (vlan, handle) in &listener.sockets {
+                if let Some(link) = link_of(links, *vlan) {
+                    link.remove_tcp(*handle);
+                }
+            }
+            filters.remove_tcp(listener.address);
+            false
+        });
+    }
+
+    /// Hands connections that were established to their listeners.
+    fn accept(&mut self, links: &mut [Link], filters: &mut Filters) {
+        let entries = &mut self.entries;
+        for listener in &mut self.listeners {
+            let Listening {
+                backlog,
+                clock,
+                sockets,
+                ..
+            } = listener;
+            sockets.retain(|&(vlan, handle)| {
+                let Some(link) = link_of(links, vlan) else {
+                    return false;
+                };
+                let socket = link.tcp(handle);
+                let ends = socket.local_endpoint().zip(socket.remote_endpoint());
+                match (socket.state(), ends) {
+                    (State::Listen | State::SynReceived, _) => return true,
+                    (State::Closed, _) | (_, None) => {
+                        link.remove_tcp(handle);
+                        return false;
+                    }
+                    (_, Some((local, peer))) => {
+                        confirm(socket);
+                        let (local, peer) = (socket_address(local), socket_address(peer));
+                        let made = connection(local, peer, Phase::Open, clock);
+                        entries.push(Entry {
+                            place: (vlan, handle),
+                            local,
+                            peer,
+                            pipe: Arc::clone(&made.pipe),
+                            has_finished: false,
+                            has_end: false,
+                            ends: None,
+                            // It outlives the listener, which has this rule already.
+                            is_steered: filters.add_tcp(local).is_ok(),
+                        });
+                        backlog.lock().ready.push_back(made);
+                        backlog.notify();
+                    }
+                }
+                false
+            });
+        }
+    }
+
+    /// Has one socket of each listener wait for a request, on each link that has its address,
+    /// unless it has as many connections as it takes.
+    fn refill(&mut self, links: &mut [Link], filters: &mut Filters) {
+        for at in 0..self.listeners.len() {
+            let vlans: Vec<_> = links.iter().map(|link| link.vlan).collect();
+            for vlan in vlans {
+                if self.wants_socket(at, links, vlan)
+                    && self.make_room(links, filters)
+                    && let Some(listener) = self.listeners.get_mut(at)
+                    && let Some(link) = link_of(links, vlan)
+                {
+                    let address = listener.address;
+                    let mut socket = new_socket();
+                    socket.set_timeout(Some(HANDSHAKE));
+                    let own = (!address.ip().is_unspecified()).then(|| address.ip().into());
+                    let place = IpListenEndpoint {
+                        addr: own,
+                        port: address.port(),
+                    };
+                    // It is closed, and the port is not 0.
+                    if socket.listen(place).is_ok() {
+                        listener.sockets.push((vlan, link.add_tcp(socket)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn wants_socket(&self, at: usize, links: &mut [Link], vlan: Option<u16>) -> bool {
+        let Some(listener) = self.listeners.get(at) else {
+            return false;
+        };
+        let ip = listener.address.ip();
+        if !link_of(links, vlan).is_some_and(|link| ip.is_unspecified() || link.has(ip)) {
+            return false;
+        }
+        let mut asked = 0;
+        for (other, handle) in &listener.sockets {
+            let state = link_of(links, *other).map(|link| link.tcp(*handle).state());
+            match state {
+                Some(State::Listen) if *other == vlan => return false,
+                Some(State::Listen) | None => {}
+                Some(_) => asked += 1,
+            }
+        }
+        asked + listener.backlog.lock().ready.len() < listener.room
+    }
+
+    /// Ends all connections and listeners that have handles, with `error`.
+    pub(crate) fn fail(&mut self, error: &TcpError, links: &mut [Link]) {
+        for entry in &mut self.entries {
+            let mut pipe = entry.pipe.lock();
+            if !pipe.abandoned {
+                pipe.fail(error.clone());
+                if let Some(link) = link_of(links, entry.place.0) {
+                    link.tcp(entry.place.1).abort();
+                }
+            }
+            drop(pipe);
+            entry.pipe.notify();
+        }
+        for listener in &self.listeners {
+            listener.backlog.lock().end = Some(error.clone());
+            listener.backlog.notify();
+        }
+    }
+
+    /// The same, and forgets them: nothing can be sent.
+    pub(crate) fn clear(
+        &mut self,
+        error: &TcpError,
+        links: &mut [Link],
+        filters: Option<&mut Filters>,
+    ) {
+        self.fail(error, links);
+        let entries = std::mem::take(&mut self.entries);
+        let listeners = std::mem::take(&mut self.listeners);
+        let sockets = listeners.iter().flat_map(|listener| &listener.sockets);
+        let places = entries.iter().map(|entry| &entry.place).chain(sockets);
+        for (vlan, handle) in places {
+            if let Some(link) = link_of(links, *vlan) {
+                link.remove_tcp(*handle);
+            }
+        }
+        let Some(filters) = filters else {
+            return;
+        };
+        let own = entries.iter().filter(|entry| entry.is_steered);
+        let own = own.map(|entry| entry.local);
+        for address in own.chain(listeners.iter().map(|one| one.address)) {
+            filters.remove_tcp(address);
+        }
+    }
+
+    /// True while a connection has bytes, its end or its reset to deliver.
+    pub(crate) fn is_ending(&self, links: &mut [Link]) -> bool {
+        self.entries.iter().any(|entry| {
+            link_of(links, entry.place.0)
+                .is_some_and(|link| link.tcp(entry.place.1).state() != State::TimeWait)
+        })
+    }
+}
+
+fn connection(
+    local: SocketAddr,
+    peer: SocketAddr,
+    phase: Phase,
+    clock: &Arc<dyn Clock>,
+) -> TcpConnection {
+    TcpConnection {
+        pipe: Arc::new(Shared::new(Pipe::new(phase))),
+        local,
+        peer,
+        clock: Arc::clone(clock),
+        waker: Waker::none(),
+        birth: Birth::now(),
+    }
+}
+
+/// The limits of an established connection.
+fn confirm(socket: &mut Socket<'_>) {
+    socket.set_timeout(Some(SILENCE));
+    socket.set_keep_alive(Some(KEEP_ALIVE));
+}
+
+impl Entry {
+    /// Moves bytes and states; true if the socket has nothing more to do.
+    fn pump(&mut self, socket: &mut Socket<'_>, now: Instant) -> bool {
+        let mut pipe = self.pipe.lock();
+        let before = (pipe.inbound.len(), pipe.outbound.len(), pipe.delivered);
+        let (was, was_finished) = (pipe.phase == Phase::Connecting, pipe.peer_finished);
+        if was && socket.state() == State::Closed {
+            pipe.fail(TcpError::Refused(self.peer));
+        } else if was && socket.state() != State::SynSent {
+            confirm(socket);
+            pipe.phase = Phase::Open;
+        }
+        self.has_end |= matches!(
+            socket.state(),
+            State::CloseWait | State::LastAck | State::Closing | State::TimeWait
+        );
+        // Nothing comes after the end, and smoltcp forgets the bytes of a connection that is over.
+        let room = match self.has_end || socket.state() == State::Closed {
+            true => PIPE_BYTES + WINDOW_BYTES,
+            false => PIPE_BYTES,
+        };
+        receive(&mut pipe, socket, room);
+        pipe.peer_finished = self.has_end && socket.recv_queue() == 0;
+        send(&mut pipe, socket);
+        let is_finished = pipe.finished || pipe.abandoned;
+        if is_finished && pipe.outbound.is_empty() && !self.has_finished {
+            socket.close();
+            self.has_finished = true;
+        }
+        if self.has_finished && matches!(socket.state(), State::FinWait2 | State::TimeWait) {
+            pipe.delivered = true;
+        }
+        if socket.state() == State::Closed && pipe.phase == Phase::Open {
+            if self.has_finished && self.has_end {
+                pipe.delivered = true;
+                pipe.phase = Phase::Over;
+            } else {
+                pipe.fail(TcpError::Broken(self.peer));
+            }
+        }
+        let is_unwanted = pipe.abandoned && was;
+        if pipe.abandoned || socket.state() == State::Closed {
+            let ends = *self.ends.get_or_insert(now.plus(ENDING));
+            if now >= ends {
+                socket.abort();
+            }
+        }
+        let after = (pipe.inbound.len(), pipe.outbound.len(), pipe.delivered);
+        let is_read = pipe.abandoned || socket.recv_queue() == 0;
+        let has_changed = before != after
+            || was != (pipe.phase == Phase::Connecting)
+            || was_finished != pipe.peer_finished
+            || socket.state() == State::Closed;
+        drop(pipe);
+        if has_changed {
+            self.pipe.notify();
+        }
+        // A socket that was aborted has a reset to send, while it knows its peer.
+        let is_silent = socket.remote_endpoint().is_none();
+        let is_late = self.ends.is_some_and(|ends| now >= ends.plus(RESETTING));
+        let is_over = socket.state() == State::Closed && (is_silent || is_late);
+        is_unwanted || (is_over && is_read)
+    }
+}
+
+/// Received bytes go to the handle, `room` at most with those that it has not read.
+fn receive(pipe: &mut Pipe, socket: &mut Socket<'_>, room: usize) {
+    while socket.can_recv() && (pipe.abandoned || pipe.inbound.len() < room) {
+        let (is_dropped, room) = (pipe.abandoned, room.saturating_sub(pipe.inbound.len()));
+        let inbound = &mut pipe.inbound;
+        let taken = socket.recv(|bytes| {
+            let count = if is_dropped {
+                bytes.len()
+            } else {
+                bytes.len().min(room)
+            };
+            if !is_dropped {
+                inbound.extend(bytes.iter().take(count));
+            }
+            (count, count)
+        });
+        if taken.is_err() {
+            break;
+        }
+    }
+}
+
+/// Written bytes go to the socket, as far as it has room.
+fn send(pipe: &mut Pipe, socket: &mut Socket<'_>) {
+    while socket.can_send() && !pipe.outbound.is_empty() {
+        let (bytes, _) = pipe.outbound.as_slices();
+        let Ok(count) = socket.send_slice(bytes) else {
+            break;
+        };
+        if count == 0 {
+            break;
+        }
+        pipe.outbound.drain(..count);
+    }
+}

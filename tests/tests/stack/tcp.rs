@@ -1,0 +1,587 @@
+//! TCP over the port's own queues: two stacks, and a station whose segments are made by hand.
+
+use crate::bed::{Bed, Raw, config, settings};
+use ringside_bus::Clock;
+use ringside_model::Fault;
+use ringside_pmd::Device;
+use ringside_pmd::recovery::Supervision;
+use ringside_stack::{Stack, TcpConnection, TcpError};
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpAddress, IpProtocol,
+    Ipv4Address, Ipv4Packet, Ipv4Repr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber,
+    TcpTimestampRepr,
+};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// No wait: the test itself lets the stacks work.
+const NOW: Duration = Duration::ZERO;
+/// Rounds of a test. A round without frames takes 1 ms of virtual time.
+const ROUNDS: usize = 200_000;
+const PORT: u16 = 7000;
+
+/// Two stacks and their devices.
+struct Two {
+    bed: Bed,
+    devices: [Device; 2],
+    stacks: [Stack; 2],
+    clock: Arc<dyn Clock>,
+}
+
+impl Two {
+    fn new(addresses: [&[&str]; 2]) -> Self {
+        let bed = Bed::new();
+        let (device_a, a) = bed.stack(0, &config(addresses[0]));
+        let (device_b, b) = bed.stack(1, &config(addresses[1]));
+        let clock = bed.world.clock();
+        Self {
+            bed,
+            devices: [device_a, device_b],
+            stacks: [a, b],
+            clock,
+        }
+    }
+
+    fn v4() -> Self {
+        Self::new([&["192.0.2.1/24"], &["192.0.2.2/24"]])
+    }
+
+    /// Lets both stacks work once.
+    fn turn(&mut self) {
+        let moved: usize = self
+            .stacks
+            .iter_mut()
+            .map(|one| one.poll(self.clock.now()))
+            .sum();
+        self.bed.pass();
+        if moved == 0 {
+            self.bed.world.jump(Duration::from_millis(1));
+        }
+    }
+
+    /// Lets both work until `done` returns something.
+    fn until<T>(&mut self, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
+        for _ in 0..ROUNDS {
+            if let Some(found) = done(self) {
+                return found;
+            }
+            self.turn();
+        }
+        panic!("not in {ROUNDS} rounds: {:?}", self.stacks);
+    }
+
+    /// Connects the first to a listener of the second at `address`.
+    fn connect(&mut self, address: SocketAddr) -> (TcpConnection, TcpConnection) {
+        let clock = Arc::clone(&self.clock);
+        let listener = self.stacks[1].listen_tcp(address, 4, &clock).unwrap();
+        let near = self.stacks[0].connect_tcp(address, &clock).unwrap();
+        let far = self.until(|_| match listener.accept(NOW) {
+            Ok(far) => Some(far),
+            Err(TcpError::NoPeer { .. }) => None,
+            Err(other) => panic!("{other}"),
+        });
+        self.until(|_| near.wait_until_open(NOW).ok());
+        assert_eq!((near.local(), near.peer()), (far.peer(), far.local()));
+        assert_eq!(near.peer(), address);
+        (near, far)
+    }
+
+    fn finish(self) {
+        drop(self.stacks);
+        self.bed.finish(self.devices);
+    }
+}
+
+fn at(address: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(address.parse::<IpAddr>().unwrap(), port)
+}
+
+/// Bytes without a period that a segment has.
+fn pattern(length: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+/// One end that writes `rest` and reads into `read` as far as it gets, without waiting.
+struct Talk<'c> {
+    connection: &'c mut TcpConnection,
+    rest: &'c [u8],
+    read: Vec<u8>,
+    ended: bool,
+}
+
+impl<'c> Talk<'c> {
+    fn new(connection: &'c mut TcpConnection, rest: &'c [u8]) -> Self {
+        Self {
+            connection,
+            rest,
+            read: Vec::new(),
+            ended: false,
+        }
+    }
+
+    /// True once all is written, and the peer's end was read.
+    fn go_on(&mut self) -> bool {
+        match self.connection.write(self.rest, NOW) {
+            Ok(0) => self.connection.finish(),
+            Ok(count) => self.rest = &self.rest[count..],
+            Err(TcpError::Stalled { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+        let mut piece = [0; 3000];
+        while !self.ended {
+            match self.connection.read(&mut piece, NOW) {
+                Ok(0) => self.ended = true,
+                Ok(count) => self.read.extend_from_slice(&piece[..count]),
+                Err(TcpError::Silent { .. }) => break,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        self.ended && self.rest.is_empty()
+    }
+}
+
+/// `length` bytes each way, both ends.
+fn talks(two: &mut Two, address: SocketAddr, length: usize) {
+    let (mut near, mut far) = two.connect(address);
+    let (there, back) = (pattern(length, 3), pattern(length, 5));
+    let mut first = Talk::new(&mut near, &there);
+    let mut second = Talk::new(&mut far, &back);
+    two.until(|_| {
+        let both = [first.go_on(), second.go_on()];
+        (both == [true; 2]).then_some(())
+    });
+    assert!(first.read == back, "{} bytes", first.read.len());
+    assert!(second.read == there, "{} bytes", second.read.len());
+}
+
+#[test]
+fn bytes_arrive_whole_both_ways_over_each_version_of_ip_and_a_vlan() {
+    for (addresses, to) in [
+        (["192.0.2.1/24", "192.0.2.2/24"], "192.0.2.2"),
+        (["2001:db8::1/64", "2001:db8::2/64"], "2001:db8::2"),
+        (["192.0.2.1/24@9", "192.0.2.2/24@9"], "192.0.2.2"),
+    ] {
+        let mut two = Two::new([&addresses[..1], &addresses[1..]]);
+        talks(&mut two, at(to, PORT), 150_000);
+        two.finish();
+    }
+}
+
+#[test]
+fn bytes_arrive_whole_over_a_wire_that_loses_repeats_reorders_and_changes_frames() {
+    const SEED: u64 = 11;
+    let mut two = Two::v4();
+    two.bed.world.with(|world| {
+        let (per_million, seed) = (20_000, SEED);
+        let switch = world.switch();
+        switch.inject(Fault::DropFrames { per_million, seed });
+        switch.inject(Fault::DuplicateFrames { per_million, seed });
+        switch.inject(Fault::CorruptFrames { per_million, seed });
+        switch.inject(Fault::ReorderFrames {
+            per_million,
+            seed,
+            behind: 2,
+        });
+    });
+    talks(&mut two, at("192.0.2.2", PORT), 150_000);
+    let lost = two
+        .bed
+        .world
+        .with(|world| world.switch().counters().dropped);
+    assert!(lost > 0, "the wire lost nothing; seed {SEED}");
+    two.finish();
+}
+
+#[test]
+fn a_listener_of_all_addresses_takes_connections_to_each() {
+    let mut two = Two::new([
+        &["192.0.2.1/24", "2001:db8::1/64", "10.9.0.1/24@5"],
+        &["192.0.2.2/24", "2001:db8::2/64", "10.9.0.2/24@5"],
+    ]);
+    let clock = Arc::clone(&two.clock);
+    let listener = two.stacks[1]
+        .listen_tcp(at("0.0.0.0", 0), 4, &clock)
+        .unwrap();
+    let port = listener.address().port();
+    assert_ne!(port, 0);
+    let mut ends = Vec::new();
+    for address in ["192.0.2.2", "2001:db8::2", "10.9.0.2"] {
+        let near = two.stacks[0]
+            .connect_tcp(at(address, port), &clock)
+            .unwrap();
+        let far = two.until(|_| listener.accept(NOW).ok());
+        assert_eq!(far.local(), at(address, port));
+        ends.push((near, far));
+    }
+    let same = two.stacks[1].listen_tcp(at("192.0.2.2", port), 1, &clock);
+    assert!(matches!(same, Err(TcpError::InUse(_))), "{same:?}");
+    drop((listener, ends));
+    two.turn();
+    drop(
+        two.stacks[1]
+            .listen_tcp(at("192.0.2.2", port), 1, &clock)
+            .unwrap(),
+    );
+    two.finish();
+}
+
+#[test]
+fn a_port_without_a_listener_refuses_and_so_does_a_full_backlog() {
+    let mut two = Two::v4();
+    let clock = Arc::clone(&two.clock);
+    let refused = |two: &mut Two| {
+        let asked = two.stacks[0]
+            .connect_tcp(at("192.0.2.2", PORT), &clock)
+            .unwrap();
+        two.until(|_| match asked.wait_until_open(NOW) {
+            Err(TcpError::Unanswered { .. }) => None,
+            ended => Some(ended),
+        })
+    };
+    assert_eq!(
+        refused(&mut two),
+        Err(TcpError::Refused(at("192.0.2.2", PORT)))
+    );
+    let listener = two.stacks[1]
+        .listen_tcp(at("192.0.2.2", PORT), 1, &clock)
+        .unwrap();
+    let first = two.stacks[0]
+        .connect_tcp(at("192.0.2.2", PORT), &clock)
+        .unwrap();
+    two.until(|_| first.wait_until_open(NOW).ok());
+    assert_eq!(
+        refused(&mut two),
+        Err(TcpError::Refused(at("192.0.2.2", PORT)))
+    );
+    // One that is taken leaves its place.
+    let taken = two.until(|_| listener.accept(NOW).ok());
+    two.turn();
+    assert_eq!(refused(&mut two), Ok(()));
+    drop((taken, first, listener));
+    two.turn();
+    assert_eq!(
+        refused(&mut two),
+        Err(TcpError::Refused(at("192.0.2.2", PORT)))
+    );
+    two.finish();
+}
+
+#[test]
+fn addresses_that_cannot_be_used_are_refused_by_name() {
+    let mut two = Two::v4();
+    let clock = Arc::clone(&two.clock);
+    let stack = &mut two.stacks[0];
+    let error = stack
+        .listen_tcp(at("192.0.2.9", PORT), 1, &clock)
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("the port has the addresses 192.0.2.1"),
+        "{error}"
+    );
+    for backlog in [0, 65] {
+        let error = stack
+            .listen_tcp(at("192.0.2.1", PORT), backlog, &clock)
+            .unwrap_err();
+        assert!(matches!(error, TcpError::Backlog { .. }), "{error}");
+    }
+    for peer in ["192.0.2.1", "224.0.0.7", "0.0.0.0"] {
+        let error = stack.connect_tcp(at(peer, PORT), &clock).unwrap_err();
+        assert_eq!(error, TcpError::NotPeer(at(peer, PORT)));
+    }
+    let error = stack
+        .connect_tcp(at("203.0.113.1", PORT), &clock)
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("no way to 203.0.113.1"),
+        "{error}"
+    );
+    two.finish();
+}
+
+#[test]
+fn what_was_written_is_delivered_after_the_connection_was_dropped() {
+    let mut two = Two::v4();
+    let (mut near, mut far) = two.connect(at("192.0.2.2", PORT));
+    let bytes = pattern(16 << 10, 9);
+    assert_eq!(near.write(&bytes, NOW), Ok(bytes.len()));
+    drop(near);
+    let mut talk = Talk::new(&mut far, &[]);
+    two.until(|_| talk.go_on().then_some(()));
+    assert!(talk.read == bytes);
+    two.finish();
+}
+
+/// The second end reads nothing until the connection has ended in both stacks, and long after.
+#[test]
+fn bytes_and_the_end_wait_for_a_reader_that_comes_after_the_connection() {
+    let mut two = Two::v4();
+    let (mut near, mut far) = two.connect(at("192.0.2.2", PORT));
+    let bytes = pattern(30_000, 4);
+    let mut rest = &bytes[..];
+    two.until(|_| {
+        rest = &rest[near.write(rest, NOW).unwrap_or(0)..];
+        rest.is_empty().then_some(())
+    });
+    near.finish();
+    far.finish();
+    for _ in 0..30_000 {
+        two.turn();
+    }
+    let mut talk = Talk::new(&mut far, &[]);
+    two.until(|_| talk.go_on().then_some(()));
+    assert!(talk.read == bytes, "{} bytes", talk.read.len());
+    two.finish();
+}
+
+#[test]
+fn a_peer_that_does_not_read_stops_the_writer_and_memory_stays_bounded() {
+    let mut two = Two::v4();
+    let (mut near, far) = two.connect(at("192.0.2.2", PORT));
+    let mut written = 0;
+    for _ in 0..3000 {
+        match near.write(&[7; 4096], NOW) {
+            Ok(count) => written += count,
+            Err(TcpError::Stalled { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+        two.turn();
+    }
+    // Both pipes and both windows.
+    assert_eq!(written, 4 * (16 << 10));
+    let mut piece = [0; 10];
+    assert_eq!(far.peek(&mut piece, NOW), Ok(10));
+    drop((near, far));
+    two.finish();
+}
+
+#[test]
+fn a_stack_has_a_limit_of_connections_and_ends_its_handles_with_it() {
+    let mut two = Two::v4();
+    let (mut near, _far) = two.connect(at("192.0.2.2", PORT));
+    let clock = Arc::clone(&two.clock);
+    let mut asked = Vec::new();
+    let error = loop {
+        match two.stacks[0].connect_tcp(at("192.0.2.3", PORT), &clock) {
+            Ok(connection) => asked.push(connection),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, TcpError::TooMany { limit: 64 });
+    assert_eq!(asked.len(), 63);
+    drop(asked);
+    two.until(|two| {
+        two.stacks[0]
+            .connect_tcp(at("192.0.2.3", PORT), &clock)
+            .ok()
+    });
+    drop(two.stacks);
+    assert_eq!(near.write(b"x", NOW), Err(TcpError::Ended));
+    assert_eq!(
+        near.read(&mut [0], Duration::from_secs(1)),
+        Err(TcpError::Ended)
+    );
+    two.bed.finish(two.devices);
+}
+
+#[test]
+fn a_stack_beside_other_queues_gets_the_segments_of_its_connections() {
+    let bed = Bed::new();
+    let (device_a, a) = bed.stack(0, &config(&["192.0.2.1/24"]));
+    let (device_b, b, mut others) = bed.stack_beside(1, &config(&["192.0.2.2/24"]), (4, 2));
+    let clock = bed.world.clock();
+    let mut two = Two {
+        bed,
+        devices: [device_a, device_b],
+        stacks: [a, b],
+        clock,
+    };
+    talks(&mut two, at("192.0.2.2", PORT), 20_000);
+    two.stacks.swap(0, 1);
+    talks(&mut two, at("192.0.2.1", PORT), 20_000);
+    two.stacks.swap(0, 1);
+    let mut burst = ringside_lan::Burst::default();
+    let count: usize = others
+        .iter_mut()
+        .map(|queue| queue.receive(&mut burst))
+        .sum();
+    assert_eq!(count, 0, "the other queues got nothing");
+    drop((burst, others));
+    two.finish();
+}
+
+#[test]
+fn a_device_that_fails_ends_connections_and_listeners_at_once() {
+    let mut two = Two::v4();
+    let (mut near, _far) = two.connect(at("192.0.2.2", PORT));
+    let clock = Arc::clone(&two.clock);
+    let listener = two.stacks[0]
+        .listen_tcp(at("192.0.2.1", PORT), 1, &clock)
+        .unwrap();
+    two.bed
+        .world
+        .with(|world| world.inject(0, Fault::FunctionDead));
+    let mut events = Vec::new();
+    let _ = two.devices[0].poll_events(&mut events);
+    let mut supervision = Supervision::new(Duration::from_millis(1), Duration::from_secs(1));
+    two.bed.world.jump(Duration::from_secs(2));
+    let seen = two.devices[0].observe(&mut supervision, &mut events);
+    assert!(two.devices[0].failure().is_some(), "{seen:?} {events:?}");
+    let long = Duration::from_secs(1000);
+    let failed = two.until(|_| match near.read(&mut [0], NOW) {
+        Err(TcpError::Silent { .. }) => None,
+        other => Some(other),
+    });
+    assert_eq!(failed, Err(TcpError::OutOfService));
+    assert_eq!(near.write(b"x", long), Err(TcpError::OutOfService));
+    assert_eq!(listener.accept(long).unwrap_err(), TcpError::OutOfService);
+    let asked = two.stacks[0].connect_tcp(at("192.0.2.2", PORT), &clock);
+    assert_eq!(asked.unwrap_err(), TcpError::OutOfService);
+}
+
+/// A station at 192.0.2.9 whose segments are made by hand.
+struct Station {
+    raw: Raw,
+    to: [u8; 6],
+}
+
+const OWN: Ipv4Address = Ipv4Address::new(192, 0, 2, 9);
+const PEER: Ipv4Address = Ipv4Address::new(192, 0, 2, 2);
+
+impl Station {
+    fn send(&mut self, port: u16, control: TcpControl, (seq, ack): (i32, Option<TcpSeqNumber>)) {
+        let segment = TcpRepr {
+            src_port: port,
+            dst_port: PORT,
+            control,
+            seq_number: TcpSeqNumber(seq),
+            ack_number: ack,
+            window_len: 1000,
+            window_scale: None,
+            max_seg_size: None,
+            sack_permitted: false,
+            sack_ranges: [None, None, None],
+            timestamp: None::<TcpTimestampRepr>,
+            payload: &[],
+        };
+        let packet = Ipv4Repr {
+            src_addr: OWN,
+            dst_addr: PEER,
+            next_header: IpProtocol::Tcp,
+            payload_len: segment.buffer_len(),
+            hop_limit: 64,
+        };
+        let header = EthernetRepr {
+            src_addr: EthernetAddress(self.raw.port.mac()),
+            dst_addr: EthernetAddress(self.to),
+            ethertype: EthernetProtocol::Ipv4,
+        };
+        let checks = ChecksumCapabilities::default();
+        let mut frame = vec![0; 14 + 20 + segment.buffer_len()];
+        header.emit(&mut EthernetFrame::new_unchecked(&mut frame[..14]));
+        packet.emit(&mut Ipv4Packet::new_unchecked(&mut frame[14..34]), &checks);
+        let (own, peer) = (IpAddress::from(OWN), IpAddress::from(PEER));
+        let mut place = TcpPacket::new_unchecked(&mut frame[34..]);
+        segment.emit(&mut place, &own, &peer, &checks);
+        self.raw.send(&frame);
+    }
+
+    /// The segments that came: port, flags SYN and RST, sequence number.
+    fn heard(&mut self) -> Vec<(u16, bool, bool, TcpSeqNumber)> {
+        let frames = self.raw.poll();
+        let of_tcp = frames
+            .iter()
+            .filter(|frame| frame[12..14] == [8, 0] && frame[23] == 6);
+        let segments = of_tcp.map(|frame| {
+            let segment = TcpPacket::new_unchecked(&frame[34..]);
+            (
+                segment.dst_port(),
+                segment.syn(),
+                segment.rst(),
+                segment.seq_number(),
+            )
+        });
+        segments.collect()
+    }
+}
+
+/// A request that comes twice, because its answer was lost, is of one connection, whichever socket
+/// of the stack waits for the next one.
+#[test]
+fn a_repeated_request_makes_no_second_connection() {
+    let bed = Bed::new();
+    let (device, mut stack) = bed.stack(1, &config(&["192.0.2.2/24"]));
+    let clock = bed.world.clock();
+    let listener = stack.listen_tcp(at("192.0.2.2", PORT), 8, &clock).unwrap();
+    let to = stack.port().mac();
+    let mut station = Station {
+        raw: Raw::new(&bed, 0, &settings()),
+        to,
+    };
+    // It answers ARP by asking: the stack learns its address.
+    let mut arp = [
+        &to[..],
+        &station.raw.port.mac(),
+        &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1],
+    ]
+    .concat();
+    arp.extend(
+        [
+            &station.raw.port.mac()[..],
+            &[192, 0, 2, 9],
+            &[0; 6],
+            &[192, 0, 2, 2],
+        ]
+        .concat(),
+    );
+    arp.resize(60, 0);
+    station.raw.send(&arp);
+    let exchange = |station: &mut Station, stack: &mut Stack| {
+        for _ in 0..20 {
+            bed.pass();
+            stack.poll(clock.now());
+        }
+        station.heard()
+    };
+    exchange(&mut station, &mut stack);
+    let mut accepted = Vec::new();
+    // The sockets of earlier connections are free again, in front of those that are in use.
+    for port in [1, 2, 3] {
+        station.send(port, TcpControl::Syn, (100, None));
+        let answers = exchange(&mut station, &mut stack);
+        let (_, syn, _, seq) = answers[0];
+        assert!(syn, "{answers:?}");
+        if port == 3 {
+            station.send(port, TcpControl::Syn, (100, None));
+            let again = exchange(&mut station, &mut stack);
+            assert!(
+                again.iter().all(|one| one.3 == seq || one.3 == seq + 1),
+                "{again:?} {seq}"
+            );
+        }
+        station.send(port, TcpControl::None, (101, Some(seq + 1)));
+        exchange(&mut station, &mut stack);
+        accepted.push(listener.accept(NOW).expect("established"));
+        if port == 2 {
+            station.send(1, TcpControl::Rst, (101, None));
+            exchange(&mut station, &mut stack);
+            assert_eq!(
+                accepted[0].read(&mut [0], NOW),
+                Err(TcpError::Broken(at("192.0.2.9", 1)))
+            );
+        }
+    }
+    assert!(matches!(listener.accept(NOW), Err(TcpError::NoPeer { .. })));
+    drop((accepted, listener, stack));
+    bed.finish([station.raw.into_device(), device]);
+}
