@@ -74,6 +74,10 @@ impl Bounce {
         let mut length = 0;
         for entry in entries {
             let bytes = entry.length as usize;
+            if bytes == 0 {
+                // Its address may be null.
+                continue;
+            }
             if length + bytes > self.slot_bytes {
                 return Err(libc::EINVAL);
             }

@@ -206,14 +206,18 @@ pub struct Lender {
     room: usize,
 }
 
+/// The largest room that memory is allocated for before it is used.
+const MAX_PREPARED: usize = 1 << 20;
+
 impl Lender {
-    /// A lender of at most `room` slices at a time. Lending and taking allocate nothing. Now and
-    /// then lending puts the table in order, which takes longer the larger the room is.
+    /// A lender of at most `room` slices at a time. Lending and taking allocate nothing, up to a
+    /// million slices. Now and then lending puts the table in order, which takes longer the larger
+    /// the room is.
     #[must_use]
     pub fn with_room(room: usize) -> Self {
         // Places of removed entries are not all free at once. A table that is at most half full
         // frees them in place; a fuller one would allocate a larger table.
-        let capacity = room.saturating_mul(2);
+        let capacity = room.min(MAX_PREPARED).saturating_mul(2);
         Self {
             lent: HashMap::with_capacity(capacity),
             room,

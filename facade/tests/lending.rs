@@ -176,3 +176,9 @@ fn a_region_that_peers_reach_has_no_owned_slices() {
         assert_eq!(refused.region.length(), 4096);
     }
 }
+
+#[test]
+fn a_room_without_a_limit_is_possible() {
+    let lender = Lender::with_room(usize::MAX);
+    assert_eq!(lender.lent(), 0);
+}

@@ -487,3 +487,29 @@ fn no_memory_lies_at_an_address_of_32_bits() {
         assert!(first.unwrap().0 >= 1 << 32, "seed {seed}: {first:?}");
     }
 }
+
+/// Pages of 1 GiB, which hardly any machine has free.
+#[test]
+fn addresses_of_a_block_that_gets_no_memory_are_free_again() {
+    const GIB: u64 = 1 << 30;
+    let first = 4 * GIB;
+    let iommu = Iommu::accepting(first..first + 2 * GIB);
+    let settings = PoolSettings {
+        largest_page: PageSize::OneGiB,
+        exact: true,
+        ..PoolSettings::default()
+    };
+    let pool = DmaPool::new(Arc::clone(&iommu) as Arc<dyn Function>, settings).unwrap();
+    for turn in 0..6 {
+        match pool.allocate(GIB as usize, 64) {
+            // The machine has such pages.
+            Ok(_) => return pool.close().unwrap(),
+            Err(error) => assert!(
+                !matches!(error, MemoryError::NoAddressSpace { .. }),
+                "turn {turn}: {error}"
+            ),
+        }
+    }
+    assert_eq!(pool.usage(), PoolUsage::default());
+    pool.close().unwrap();
+}

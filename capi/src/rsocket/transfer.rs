@@ -10,6 +10,12 @@ use std::sync::MutexGuard;
 /// Memory of the program.
 pub(super) type Piece = (*mut u8, usize);
 
+/// Bytes of all pieces; the most of a number for pieces that no memory has.
+pub(super) fn total(pieces: &[Piece]) -> usize {
+    let lengths = pieces.iter().map(|(_, length)| *length);
+    lengths.fold(0, usize::saturating_add)
+}
+
 impl Socket {
     fn waits(&self, flags: c_int) -> bool {
         flags & libc::MSG_DONTWAIT == 0 && !self.core().options.is_nonblocking
@@ -97,7 +103,7 @@ impl Socket {
         let _alone = lock(&self.receiving);
         let mut core = self.connected(waits)?;
         let mut got = 0;
-        let wanted: usize = pieces.iter().map(|(_, length)| length).sum();
+        let wanted = total(pieces);
         while got < wanted {
             core = match self.wait(core, waits, None, |core| core.can_receive()) {
                 Ok(core) => core,
@@ -143,4 +149,17 @@ unsafe fn fill(link: &mut Link, pieces: &[Piece], skip: usize, is_peek: bool) ->
         }
     }
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::total;
+
+    #[test]
+    fn pieces_longer_than_all_memory_do_not_count_as_short() {
+        let nowhere = std::ptr::null_mut();
+        assert_eq!(total(&[]), 0);
+        assert_eq!(total(&[(nowhere, 3), (nowhere, 0), (nowhere, 4)]), 7);
+        assert_eq!(total(&[(nowhere, usize::MAX), (nowhere, 9)]), usize::MAX);
+    }
 }

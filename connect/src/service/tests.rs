@@ -54,3 +54,187 @@ fn messages_arrive_again_after_the_completion_queue_has_failed() {
         service.poll(|arrived| received = arrived.payload == [7; MAD_BYTES]);
     }
 }
+
+/// Two devices with queue pair 1 each, and the MAC address of the second.
+struct Ends {
+    _model: ringside_model::Threaded,
+    devices: [Device; 2],
+    near: Service,
+    far: Service,
+    mac: MacAddress,
+}
+
+impl Ends {
+    fn new() -> Self {
+        let model = threaded();
+        let devices: [Device; 2] = bring_up_all(|index| model.function(index), &config());
+        let [near, far] = [0, 1].map(|index| Service::open(&devices[index]).unwrap());
+        let mac = devices[1].facts().mac().unwrap();
+        Self {
+            _model: model,
+            devices,
+            near,
+            far,
+            mac,
+        }
+    }
+
+    /// A message to the second device, which it knows by its number.
+    fn numbered(&self, number: u8) -> OutgoingMad {
+        let [near, far] = &self.devices;
+        OutgoingMad {
+            payload: Box::new([number; MAD_BYTES]),
+            ..message(near, far)
+        }
+    }
+
+    fn send(&mut self, number: u8, found: Lookup) {
+        let message = self.numbered(number);
+        self.near.send(message, &|_| found);
+    }
+
+    /// Waits until the device has sent what the first service has posted.
+    fn sent(&mut self) {
+        let limit = Instant::now() + WAIT;
+        while self.near.is_sending() {
+            assert!(Instant::now() < limit, "messages stay under way");
+            self.near.poll(|_| {});
+        }
+    }
+
+    /// The numbers of `count` messages that arrive at the second service, and of those that are
+    /// there beside them.
+    fn arrived(&mut self, count: usize) -> Vec<u8> {
+        let mut numbers = Vec::new();
+        let limit = Instant::now() + WAIT;
+        while numbers.len() < count {
+            assert!(Instant::now() < limit, "{} of {count}", numbers.len());
+            self.far.poll(|arrived| numbers.push(arrived.payload[0]));
+        }
+        self.far.poll(|arrived| numbers.push(arrived.payload[0]));
+        numbers
+    }
+}
+
+#[test]
+fn messages_beyond_the_sends_of_queue_pair_1_are_dropped_and_later_ones_sent() {
+    let mut ends = Ends::new();
+    let found = Lookup::Found(ends.mac);
+    // Sends complete only in a poll.
+    for number in 0..SENDS as u8 + 3 {
+        assert_eq!(ends.near.is_full(), usize::from(number) >= SENDS);
+        ends.send(number, found);
+    }
+    ends.sent();
+    let all: Vec<u8> = (0..SENDS as u8).collect();
+    assert_eq!(ends.arrived(SENDS), all);
+    assert!(ends.near.has_room() && !ends.near.is_full());
+    ends.send(200, found);
+    assert_eq!(ends.arrived(1), [200]);
+}
+
+#[test]
+fn queue_pair_1_has_its_receives_again_after_more_messages_than_that() {
+    let mut ends = Ends::new();
+    let found = Lookup::Found(ends.mac);
+    // The peer reads nothing meanwhile: what is beyond its receives is lost.
+    for number in 0..RECEIVES as u8 + 10 {
+        ends.send(number, found);
+        ends.sent();
+    }
+    let kept: Vec<u8> = (0..RECEIVES as u8).collect();
+    assert_eq!(ends.arrived(RECEIVES), kept);
+    for number in 0..RECEIVES as u8 {
+        ends.send(number, found);
+        ends.sent();
+    }
+    assert_eq!(ends.arrived(RECEIVES), kept);
+}
+
+#[test]
+fn messages_wait_for_an_address_in_their_order_and_no_more_than_there_is_room_for() {
+    let mut ends = Ends::new();
+    assert!(ends.near.has_room());
+    for number in 0..MAX_WAITING as u8 + 3 {
+        let has_room = usize::from(number) < MAX_WAITING / 2;
+        assert_eq!(ends.near.has_room(), has_room, "{number}");
+        ends.send(number, Lookup::Asked);
+    }
+    assert_eq!(ends.near.waiting.len(), MAX_WAITING);
+    assert!(ends.near.retry(&|_| Lookup::Asked), "they still wait");
+    assert!(!ends.near.is_sending());
+    let mac = ends.mac;
+    assert!(!ends.near.retry(&|_| Lookup::Found(mac)), "all were sent");
+    ends.sent();
+    let all: Vec<u8> = (0..MAX_WAITING as u8).collect();
+    assert_eq!(ends.arrived(MAX_WAITING), all);
+    // A peer that is not there keeps nothing waiting.
+    ends.send(7, Lookup::Unknown);
+    // The handle of this way is known, so that the message is sent all the same.
+    assert_eq!(ends.arrived(1), [7]);
+}
+
+#[test]
+fn a_message_whose_time_is_over_waits_no_longer() {
+    let mut ends = Ends::new();
+    let message = ends.numbered(1);
+    let over = Instant::now();
+    ends.near.send_until(message, over, &|_| Lookup::Asked);
+    assert!(!ends.near.retry(&|_| Lookup::Asked));
+    ends.send(2, Lookup::Unknown);
+    assert!(!ends.near.retry(&|_| Lookup::Asked));
+    assert!(!ends.near.is_sending());
+}
+
+/// The device lets more messages name a handle than there are handles.
+#[test]
+fn ways_beyond_the_limit_wait_for_messages_under_way_and_replace_the_former_ones() {
+    let mut ends = Ends::new();
+    ends.near.handles_most = 2;
+    let found = Lookup::Found(ends.mac);
+    for class in 0..3 {
+        let message = OutgoingMad {
+            traffic_class: class << 2,
+            ..ends.numbered(class)
+        };
+        ends.near.send(message, &|_| found);
+    }
+    assert_eq!((ends.near.handles.len(), ends.near.waiting.len()), (2, 1));
+    ends.sent();
+    assert!(!ends.near.retry(&|_| found));
+    assert_eq!(ends.near.handles.len(), 1);
+    ends.sent();
+    assert_eq!(ends.arrived(3), [0, 1, 2]);
+}
+
+#[test]
+fn a_handle_of_a_former_address_stays_while_a_message_names_it() {
+    let mut ends = Ends::new();
+    let found = Lookup::Found(ends.mac);
+    ends.send(1, Lookup::Found([2, 0, 0, 0, 0, 0x77]));
+    ends.send(2, found);
+    ends.send(3, Lookup::Found([2, 0, 0, 0, 0, 0x78]));
+    // Nothing is known to have left before the next poll.
+    assert_eq!((ends.near.handles.len(), ends.near.former.len()), (1, 2));
+    ends.sent();
+    assert_eq!(ends.arrived(1), [2]);
+    ends.send(4, found);
+    // The former ones of before are gone, that of message 3 is not.
+    assert_eq!((ends.near.handles.len(), ends.near.former.len()), (1, 1));
+}
+
+#[test]
+fn a_message_that_queue_pair_1_does_not_take_keeps_no_place() {
+    let mut ends = Ends::new();
+    let found = Lookup::Found(ends.mac);
+    drop(ends.near.pair.take());
+    ends.send(1, found);
+    assert!(!ends.near.is_sending(), "nothing is under way");
+    let limit = Instant::now() + WAIT;
+    while ends.near.pair.is_none() {
+        assert!(Instant::now() < limit, "it is not made again");
+        ends.near.poll(|_| {});
+    }
+    ends.send(2, found);
+    assert_eq!(ends.arrived(1), [2]);
+}

@@ -3,7 +3,7 @@
 use super::peers::Room;
 use super::{Core, Datagram, Waits, check_peer, worker};
 use crate::cm::datagrams;
-use crate::rsocket::transfer::Piece;
+use crate::rsocket::transfer::{Piece, total};
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ impl Datagram {
         if core.writes_ended {
             return Err(libc::EPIPE);
         }
-        let length: usize = pieces.iter().map(|(_, length)| length).sum();
+        let length = total(pieces);
         if length > self.opened(&mut core)?.pair.longest as usize {
             return Err(libc::EMSGSIZE);
         }
