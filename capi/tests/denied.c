@@ -1,5 +1,5 @@
-/* denied COMMAND...   Runs a command without any capability, even as root of a user namespace, and without new user
- *                     namespaces and userfaultfd: both fail with EPERM.
+/* denied COMMAND...   Runs a command without any capability, even as root of a user namespace, without new user
+ *                     namespaces and userfaultfd (both fail with EPERM), and without huge pages (ENOMEM).
  * denied --check      Says "ok" if that holds for this process. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -11,7 +11,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -21,8 +23,14 @@
 #define RETURN(what) BPF_STMT(BPF_RET | BPF_K, what)
 #define EQUAL(value, yes, no) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, yes, no)
 #define ANY(bits, yes, no) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, yes, no)
+/* A call is answered so; the number of the call is loaded. */
+#define CALL(number, answer) EQUAL(number, 0, 1), RETURN(answer)
+/* A call is answered so if its argument has one of these bits. */
+#define WITH(number, argument, bits, answer) \
+    EQUAL(number, 0, 4), LOAD(args[argument]), ANY(bits, 0, 1), RETURN(answer), RETURN(ALLOW)
 /* The highest number of a capability that a kernel may have. */
-enum { CAPABILITIES = 64, ALLOW = SECCOMP_RET_ALLOW, REFUSE = SECCOMP_RET_ERRNO | EPERM, NO_CALL = SECCOMP_RET_ERRNO | ENOSYS };
+enum { CAPABILITIES = 64, HUGE_PAGE = 2 << 20, ALLOW = SECCOMP_RET_ALLOW };
+enum { REFUSE = SECCOMP_RET_ERRNO | EPERM, NO_CALL = SECCOMP_RET_ERRNO | ENOSYS, NO_MEMORY = SECCOMP_RET_ERRNO | ENOMEM };
 
 static void deny(void)
 {
@@ -31,15 +39,14 @@ static void deny(void)
         EQUAL(AUDIT_ARCH_X86_64, 1, 0),
         RETURN(ALLOW),
         LOAD(nr),
-        EQUAL(SYS_userfaultfd, 5, 0),
+        CALL(SYS_userfaultfd, REFUSE),
         /* Its flags are in memory, which a filter cannot read: a C library goes on with clone. */
-        EQUAL(SYS_clone3, 5, 0),
-        EQUAL(SYS_clone, 1, 0),
-        EQUAL(SYS_unshare, 0, 4),
-        LOAD(args[0]),
-        ANY(CLONE_NEWUSER, 0, 2),
-        RETURN(REFUSE),
-        RETURN(NO_CALL),
+        CALL(SYS_clone3, NO_CALL),
+        WITH(SYS_clone, 0, CLONE_NEWUSER, REFUSE),
+        WITH(SYS_unshare, 0, CLONE_NEWUSER, REFUSE),
+        WITH(SYS_mmap, 3, MAP_HUGETLB, NO_MEMORY),
+        WITH(SYS_memfd_create, 1, MFD_HUGETLB, NO_MEMORY),
+        WITH(SYS_shmget, 2, SHM_HUGETLB, NO_MEMORY),
         RETURN(ALLOW),
     };
     struct sock_fprog program = { sizeof filter / sizeof *filter, filter };
@@ -63,6 +70,11 @@ static void check(void)
     CHECK(unshare(CLONE_NEWUSER) == -1 && errno == EPERM);
     CHECK(syscall(SYS_clone, CLONE_NEWUSER, 0, 0, 0, 0) == -1 && errno == EPERM);
     CHECK(!unshare(CLONE_FILES));
+    CHECK(mmap(NULL, HUGE_PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0) == MAP_FAILED && errno == ENOMEM);
+    CHECK(memfd_create("huge", MFD_HUGETLB) == -1 && errno == ENOMEM);
+    CHECK(shmget(IPC_PRIVATE, HUGE_PAGE, SHM_HUGETLB | IPC_CREAT) == -1 && errno == ENOMEM);
+    CHECK(memfd_create("small", 0) >= 0);
+    CHECK(mmap(NULL, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
     puts("ok");
 }
 
