@@ -15,7 +15,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 1024;
 /// Blocks that one command moves at most.
-const MOST: u64 = 16;
+const MAX_BLOCKS: u64 = 16;
 const COMMANDS: u64 = 500;
 /// Commands under way at once, each with a slot at both ends.
 const DEPTH: usize = 8;
@@ -63,7 +63,7 @@ impl Command {
         };
         let blocks = u64::from(command.blocks);
         let inside = command.first.checked_add(blocks)? <= BLOCKS;
-        let fits = (1..=MOST).contains(&blocks) && (command.slot as usize) < DEPTH;
+        let fits = (1..=MAX_BLOCKS).contains(&blocks) && (command.slot as usize) < DEPTH;
         let known = [READ, WRITE].contains(&command.operation);
         (inside && fits && known).then_some(command)
     }
@@ -198,7 +198,7 @@ impl Host {
         let Some(slot) = self.under_way.iter().position(Option::is_none) else {
             return Ok(false);
         };
-        let blocks = 1 + self.draw(MOST);
+        let blocks = 1 + self.draw(MAX_BLOCKS);
         let first = self.draw(BLOCKS - blocks + 1);
         let meets =
             |one: &Command| one.first < first + blocks && first < one.first + u64::from(one.blocks);
@@ -206,7 +206,7 @@ impl Host {
             return Ok(false);
         }
         let operation = if self.draw(2) == 0 { READ } else { WRITE };
-        let start = slot * MOST as usize * BLOCK;
+        let start = slot * MAX_BLOCKS as usize * BLOCK;
         if operation == WRITE {
             let seed = self.draw(u64::MAX);
             let at = first as usize * BLOCK;
@@ -248,7 +248,10 @@ impl Host {
             let command = command.ok_or("an answer without a command")?;
             let length = command.blocks as usize * BLOCK;
             let mut data = vec![0; length];
-            assert!(self.buffers.read(slot * MOST as usize * BLOCK, &mut data));
+            assert!(
+                self.buffers
+                    .read(slot * MAX_BLOCKS as usize * BLOCK, &mut data)
+            );
             let at = command.first as usize * BLOCK;
             if data != self.copy[at..at + length] {
                 return Err(format!("block {}: other data than was written", command.first).into());
@@ -286,7 +289,7 @@ fn connect(target: &Device, host: &Device) -> Result<(Target, Host), Error> {
     let bytes = BLOCKS as usize * BLOCK;
     let disk = far.register(target.allocate(bytes)?, Access::LOCAL_WRITE)?;
     let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
-    let buffers = host.allocate(DEPTH * MOST as usize * BLOCK)?;
+    let buffers = host.allocate(DEPTH * MAX_BLOCKS as usize * BLOCK)?;
     let target = Target {
         end: end(one, &here)?,
         disk,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Longest wait for the function.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -47,7 +47,7 @@ fn say_by(socket: &Path, config: Option<&Path>, left: &[Farewell]) -> anyhow::Re
 
 /// Connects to the function; waits while the model has not noticed that its user is gone.
 fn connect(socket: &Path) -> Result<VfioUserFunction, FunctionError> {
-    let limit = Instant::now() + LONGEST_WAIT;
+    let limit = Instant::now() + MAX_WAIT;
     loop {
         let clock = Arc::new(TscClock::new());
         match VfioUserFunction::connect(socket, clock, ClientLimits::default()) {

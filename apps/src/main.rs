@@ -1,4 +1,5 @@
 //! The `ringside` command.
+#![forbid(unsafe_code)]
 
 mod bench;
 mod bind;

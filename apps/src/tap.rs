@@ -15,7 +15,7 @@ use ringside_config::Config;
 use ringside_lan::{Arming, Burst, Packet, ReceiveQueue, TransmitQueue};
 use ringside_pmd::lan::port::{MAX_MTU, MTU_MIN, ReceiveInterrupt};
 use ringside_pmd::lan::{Port, PortSettings, VlanStripping};
-use ringside_server::ports::{Received, Sent, TapWire, Wire};
+use ringside_server::ports::{MAX_FAILURES, Received, Sent, TapWire, Wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -91,8 +91,6 @@ const BURST: usize = 32;
 const IDLE_ROUNDS: u32 = 1000;
 /// The length of a sleep on a device without an interrupt for its receive queue.
 const IDLE: Duration = Duration::from_micros(50);
-/// Reads that fail one after the other until the interface counts as removed.
-const MAX_FAILURES: u32 = 16;
 /// Between two looks at the link.
 const LINK_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of an Ethernet header, and of each VLAN tag in it.

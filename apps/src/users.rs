@@ -194,7 +194,7 @@ pub(crate) fn remove_files(folder: &Path, nobody_is_left: bool) {
 }
 
 /// Tells the peers of programs that were killed together with their `ringside run`. A thread does
-/// that, as the model has to answer meanwhile; nobody gets the port before.
+/// that, as the model has to answer meanwhile; no program gets the port before.
 fn say_farewells(folder: &Path) {
     for (port, lock) in ended(folder) {
         let (files, socket) = (files(folder, port), socket(folder, port));

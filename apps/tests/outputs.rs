@@ -388,7 +388,7 @@ fn the_readme_shows_the_columns_of_the_bench() {
         head
     };
     assert_eq!(columns(readme), columns(&printed));
-    // So are the lines around them, whatever their numbers.
+    // So are the lines around them, with any numbers.
     let shape = |line: &str| line.replace(|one: char| one.is_ascii_digit(), "");
     let shapes: Vec<String> = printed.lines().map(shape).collect();
     for part in [

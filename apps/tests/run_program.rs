@@ -75,7 +75,7 @@ fn a_hangup_comes_to_the_program_as_a_hangup_and_an_end_as_an_end() {
                   while :; do sleep 0.05; done";
     for (signal, said, code) in [("-HUP", "hangup\n", 3), ("-TERM", "end\n", 4)] {
         let run = folder.run(&["--device", "model:0"], script);
-        // Whatever `nohup` had the tests ignore.
+        // Signals that `nohup` had the tests ignore.
         let run = Command::new("env")
             .arg("--default-signal")
             .arg(run.get_program())

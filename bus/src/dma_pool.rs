@@ -12,6 +12,7 @@
 mod buffer;
 mod lent;
 mod placement;
+mod source;
 
 pub use buffer::DmaBuffer;
 pub use lent::LendPermit;
@@ -22,8 +23,8 @@ use crate::memory::{Memory, MemoryError, PageSize};
 use crate::process::Birth;
 use crate::ranges::Ranges;
 use crate::{FunctionError, Iova};
-use buffer::Source;
 use placement::Places;
+use source::Source;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

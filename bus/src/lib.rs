@@ -44,7 +44,7 @@ pub use doorbell::Doorbell;
 pub use error::FunctionError;
 pub use function::Function;
 pub use memory::{
-    ForeignError, ForeignFile, MOST_FOREIGN_MAPPINGS, Memory, MemoryError, PageSize, Words,
+    ForeignError, ForeignFile, MAX_FOREIGN_MAPPINGS, Memory, MemoryError, PageSize, Words,
     survive_vanished_pages,
 };
 pub use one_process::OneProcess;

@@ -15,7 +15,7 @@ pub use error::MemoryError;
 pub use foreign::{ForeignError, ForeignFile, is_event_descriptor};
 pub(crate) use hot_piece::HotPiece;
 pub(crate) use positional::own_space;
-pub use vanishing::{MOST_FOREIGN_MAPPINGS, survive_vanished_pages};
+pub use vanishing::{MAX_FOREIGN_MAPPINGS, survive_vanished_pages};
 pub use words::Words;
 
 use crate::process::Hidden;

@@ -5,14 +5,14 @@
 const LINE: usize = 64;
 
 /// The most lines that one call asks for.
-const MOST_LINES: usize = 24;
+const MAX_LINES: usize = 24;
 
 /// Asks the processor to bring `value` into its cache, and does not wait for it. A hint without
 /// effect on results. Of a value of more than 1,536 bytes only the first are brought in.
 #[inline(always)]
 pub fn prefetch<T>(value: &T) {
     let first = std::ptr::from_ref(value).cast::<u8>();
-    for line in 0..size_of::<T>().div_ceil(LINE).min(MOST_LINES) {
+    for line in 0..size_of::<T>().div_ceil(LINE).min(MAX_LINES) {
         prefetch_line(first.wrapping_add(line * LINE));
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 pub(crate) struct EventQueue<T> {
     reader: OwnedFd,
     /// The writing end, opened anew for both directions if /proc is there: then bytes of withdrawn
-    /// events are read here, with the lock held. It never waits, whatever the program sets.
+    /// events are read here, with the lock held. It never waits, even if the program sets it to.
     writer: OwnedFd,
     /// `writer` also reads
     drains: bool,

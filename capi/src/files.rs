@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const PORT: &str = "sys/class/infiniband/ringside0/ports/1";
 
 /// The most GIDs that files were written for.
-const MOST_GIDS: usize = 64;
+const MAX_GIDS: usize = 64;
 
 /// Version of the interface of `/sys/class/infiniband_verbs`, of Linux since 2.6.
 const VERBS_ABI: &str = "6";
@@ -171,7 +171,7 @@ fn write_port(folder: &Path, port: &Port) -> Result<()> {
         })
     };
     // Those that another process wrote, whose table was longer, go as well.
-    for index in 0..gids.len().max(MOST_GIDS) {
+    for index in 0..gids.len().max(MAX_GIDS) {
         let address = gids.get(index).copied().flatten();
         write_gid(folder, index, address.map(|own| (own, prefix_of(own))))?;
     }

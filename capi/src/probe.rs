@@ -30,11 +30,11 @@ pub(crate) fn check(address: usize, length: usize, writes: bool) -> Result<(), c
 /// True if every page of the range is mapped, present or not. The kernel answers with a byte a
 /// page.
 fn is_mapped(first: usize, length: usize) -> bool {
-    const MOST_PAGES: usize = 64 << 10;
-    let mut answers = vec![0; MOST_PAGES.min(length / PAGE)];
-    (0..length).step_by(MOST_PAGES * PAGE).all(|done| {
+    const MAX_PAGES: usize = 64 << 10;
+    let mut answers = vec![0; MAX_PAGES.min(length / PAGE)];
+    (0..length).step_by(MAX_PAGES * PAGE).all(|done| {
         let place = std::ptr::with_exposed_provenance_mut::<c_void>(first + done);
-        let piece = (length - done).min(MOST_PAGES * PAGE);
+        let piece = (length - done).min(MAX_PAGES * PAGE);
         // SAFETY: writes a byte for each page of the piece, of which there are as many as answers.
         unsafe { libc::mincore(place, piece, answers.as_mut_ptr()) == 0 }
     })

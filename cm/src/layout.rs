@@ -90,7 +90,7 @@ macro_rules! message {
             $($(#[$field_meta:meta])* $field:ident: $type:ty = [$byte:literal + $bit:literal, $width:literal],)*
         }
         areas {
-            $($(#[$area_meta:meta])* $area:ident: [$length:literal at $offset:literal],)*
+            $($(#[$area_meta:meta])* $area:ident: [$length:tt at $offset:literal],)*
         }
     ) => {
         $(#[$meta])*

@@ -21,7 +21,7 @@ pub use interface::{
 
 use crate::address::{Gid, PortSpace, ServiceId};
 use crate::mad::{MAD_BYTES, Mad, Message};
-use crate::message::Rejection;
+use crate::message::{MAX_ADDITIONAL_INFORMATION_BYTES, MAX_REJECTION_PRIVATE_BYTES, Rejection};
 use connection::{Connection, Path, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -350,8 +350,9 @@ fn rejection(local: u32, remote: u32, rejected: u8, refusal: &Refused) -> Reject
         message_rejected: rejected,
         rejected_info_length: refusal.additional_information.len() as u8,
         reason: refusal.reason.0,
-        additional_info: area(&refusal.additional_information).unwrap_or([0; 72]),
-        private_data: area(&refusal.private_data).unwrap_or([0; 148]),
+        additional_info: area(&refusal.additional_information)
+            .unwrap_or([0; MAX_ADDITIONAL_INFORMATION_BYTES]),
+        private_data: area(&refusal.private_data).unwrap_or([0; MAX_REJECTION_PRIVATE_BYTES]),
     }
 }
 

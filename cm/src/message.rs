@@ -8,6 +8,13 @@
 use crate::address::Gid;
 use crate::layout::message;
 
+/// Bytes of private data of a rejection (REJ).
+pub const MAX_REJECTION_PRIVATE_BYTES: usize = 148;
+/// Bytes of private data of the answer about an alternate path (APR).
+pub const ALTERNATE_PATH_PRIVATE_BYTES: usize = 148;
+/// Bytes of additional information of both.
+pub const MAX_ADDITIONAL_INFORMATION_BYTES: usize = 72;
+
 message! {
     /// REQ: requests a connection.
     pub struct ConnectionRequest {
@@ -144,9 +151,9 @@ message! {
     }
     areas {
         /// additional information, by reason
-        additional_info: [72 at 12],
+        additional_info: [MAX_ADDITIONAL_INFORMATION_BYTES at 12],
         /// private data
-        private_data: [148 at 84],
+        private_data: [MAX_REJECTION_PRIVATE_BYTES at 84],
     }
 }
 
@@ -336,8 +343,8 @@ message! {
     }
     areas {
         /// additional information, by status
-        additional_info: [72 at 12],
+        additional_info: [MAX_ADDITIONAL_INFORMATION_BYTES at 12],
         /// private data
-        private_data: [148 at 84],
+        private_data: [ALTERNATE_PATH_PRIVATE_BYTES at 84],
     }
 }

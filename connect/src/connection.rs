@@ -3,14 +3,12 @@
 use crate::error::{Closed, ConnectError, End};
 use crate::pair::{self, Settings};
 use crate::shared::{News, Shared, Unfinished, Waiting, deadline, end_of, refused};
+use ringside_cm::message::MAX_REJECTION_PRIVATE_BYTES;
 use ringside_cm::{ConnectionId, EventKind, ListenerId, Reason, Refused, RequestError};
 use ringside_pmd::rdma::{Connected, QueuePair};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Private data of a refusal. Source: InfiniBand Architecture Specification volume 1, 12.6.7.
-const MAX_REFUSAL_BYTES: usize = 148;
 
 /// Listens on a port. Dropping it refuses the requests that were not taken.
 pub struct Listener {
@@ -153,10 +151,10 @@ impl Request {
     ///
     /// Errors: [`RequestError::TooLong`]; the peer is then refused without private data.
     pub fn reject(mut self, private_data: &[u8]) -> Result<(), RequestError> {
-        if private_data.len() > MAX_REFUSAL_BYTES {
+        if private_data.len() > MAX_REJECTION_PRIVATE_BYTES {
             return Err(RequestError::TooLong {
                 length_bytes: private_data.len(),
-                maximum_bytes: MAX_REFUSAL_BYTES,
+                maximum_bytes: MAX_REJECTION_PRIVATE_BYTES,
             });
         }
         if let Some(waiting) = self.waiting.take() {

@@ -196,7 +196,7 @@ pub fn take(path: &Path) -> io::Result<Vec<Farewell>> {
     Ok(entries.iter().filter_map(Farewell::decode).collect())
 }
 
-/// Sends messages by a device that nobody else uses, and repeats those that are not answered, for
+/// Sends messages by a device that has no other user, and repeats those that are not answered, for
 /// less than half a second. Returns how many peers have not confirmed: their programs may do so
 /// later, or never.
 ///

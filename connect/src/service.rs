@@ -33,7 +33,7 @@ const MAX_WAITING: usize = 64;
 /// Between two attempts to make queue pair 1 again.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 /// The longest wait of a message for that: longer than a neighbour is asked for.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// Looks for the MAC address of a peer, without waiting for an answer.
 pub type Neighbour<'a> = dyn Fn(IpAddr) -> Lookup + 'a;
@@ -261,7 +261,7 @@ impl Service {
     /// peer that is being asked for it waits: see [`Self::retry`]. One that cannot be sent is
     /// dropped: the connection manager repeats it.
     pub fn send(&mut self, mad: OutgoingMad, neighbour: &Neighbour<'_>) {
-        self.send_until(mad, Instant::now() + LONGEST_WAIT, neighbour);
+        self.send_until(mad, Instant::now() + MAX_WAIT, neighbour);
     }
 
     fn send_until(&mut self, mad: OutgoingMad, limit: Instant, neighbour: &Neighbour<'_>) {

@@ -4,7 +4,7 @@ use crate::addresses::Addresses;
 use crate::error::{Closed, ConnectError, End};
 use crate::lookup::{Lookup, NextHop};
 use crate::pair::Settings;
-use crate::service::{LONGEST_WAIT, Service};
+use crate::service::{MAX_WAIT, Service};
 use ringside_cm::{
     Accept, Action, ConnectionId, Event, EventKind, ListenerId, Manager, OutgoingMad, Parameters,
 };
@@ -495,7 +495,7 @@ impl Shared {
         limit: Instant,
         waited: Duration,
     ) -> Result<NextHop, ConnectError> {
-        let patience = Instant::now() + LONGEST_WAIT;
+        let patience = Instant::now() + MAX_WAIT;
         loop {
             let resolve = self.with(|state, now| {
                 state.check(now)?;

@@ -239,7 +239,7 @@ impl Lender {
         self.lend(key, slice, |piece| queue_pair.receive(id, &[piece]))
     }
 
-    /// Posts a send of the slice. It is signalled whatever `flags` say, since its completion brings
+    /// Posts a send of the slice. It is signalled with any `flags`, since its completion brings
     /// the slice back. Ring the queue pair's doorbell as after other posts.
     ///
     /// Errors: [`NotLent`], with the slice.

@@ -83,8 +83,8 @@ impl Registry {
         let (sender, messages) = channel();
         let listing = Arc::new(Listing::default());
         let limits = Limits {
-            call: settings.call_deadline.min(RegistrySettings::LONGEST),
-            gone: settings.removal_after.min(RegistrySettings::LONGEST),
+            call: settings.call_deadline.min(RegistrySettings::MAX_DEADLINE),
+            gone: settings.removal_after.min(RegistrySettings::MAX_DEADLINE),
         };
         let keeper = Keeper::new(limits, Arc::clone(&listing), sender.clone());
         let thread = std::thread::Builder::new()

@@ -13,20 +13,15 @@ use crate::ring::{Ring, RingError};
 use crate::shared::NO_BUFFER;
 use crate::vector::{Departures, Outgoing, PacketPath, Template, forget_front, send};
 use limits::{MAX_PLAIN_BYTES, Refused};
-use reclaim::free_slot;
+use reclaim::{SHARED, WORDS, free_slot};
 use ringside_bus::{DmaBuffer, Doorbell};
 use ringside_spec::lan::transmit::{DataCommand, kind};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Words of a descriptor.
-const WORDS: usize = 2;
 /// Descriptors after which the queue requests a report, at the next end of a packet.
 const REPORT_EVERY: u16 = 32;
-/// A slot whose buffer belongs to a packet with several handles: the rest is its first buffer.
-const SHARED: u32 = 1 << 31;
-
 /// Sizes of a transmit queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitSettings {

@@ -32,6 +32,7 @@ use crate::chip::{Context, QueueCause, Timer};
 use crate::strict::Ledger;
 use answers::Answers;
 use flow_director::FlowDirector;
+use frame::CHECK_BYTES;
 use frame::{Headers, Spares};
 use headers::{ETHERNET_BYTES, Parsed};
 use numbered::Numbered;
@@ -45,9 +46,6 @@ use transmit::{MAX_FRAME_BYTES, Packet, TransmitQueue};
 
 /// Packets that one call takes from the rings at most, if none of them is for the wire.
 const PACKETS_BURST: usize = 32;
-
-/// Bytes of the frame check sequence.
-const CHECK_BYTES: usize = 4;
 
 /// Transmit queues as the firmware holds them: number, serial, context.
 pub(crate) type TransmitQueues<'a> =

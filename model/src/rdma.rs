@@ -19,6 +19,7 @@ mod registers;
 mod ring;
 mod schedule;
 mod snapshot;
+mod stall;
 mod translation;
 
 pub(crate) use direct::deliver;
@@ -40,21 +41,12 @@ use ringside_bus::{DmaSpace, Memory};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::AeSource;
 use schedule::Schedule;
+use stall::Stall;
 use std::collections::BTreeMap;
 
 /// Destination queue pair of datagrams to a group.
 /// Source: InfiniBand Architecture Specification volume 1, 10.5.2.
 const MULTICAST_QP: u32 = 0xFF_FFFF;
-
-/// The reason for which the engine is stopped, if it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stall {
-    No,
-    /// It does nothing.
-    Yes,
-    /// The stall ends; work continues where it stopped.
-    Ending,
-}
 
 /// The RDMA engine of one function.
 pub struct RdmaEngine {

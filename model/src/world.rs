@@ -17,7 +17,7 @@ use std::time::Duration;
 const BURSTS_OF_REQUEST: usize = 4;
 
 /// The longest sleep of a thread whose world has nothing to do.
-const LONGEST_NAP: Duration = Duration::from_millis(1);
+const MAX_NAP: Duration = Duration::from_millis(1);
 
 /// The part of the idle time before it that a sleep lasts: a hundredth.
 const IDLE_FOR_NAP: u32 = 100;
@@ -166,7 +166,7 @@ impl World {
     /// `shortest` precedes all three.
     #[must_use]
     pub fn nap(&self, now: Instant, idle: Duration, shortest: Duration) -> Duration {
-        let nap = (idle / IDLE_FOR_NAP).min(LONGEST_NAP);
+        let nap = (idle / IDLE_FOR_NAP).min(MAX_NAP);
         nap.min(self.until_timer(now)).max(shortest)
     }
 

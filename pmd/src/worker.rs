@@ -29,7 +29,7 @@ mod round;
 mod sync;
 
 pub use error::{AskError, SendError, StopError, WorkerError};
-pub use inbox::Handle;
+pub use inbox::{Handle, Statistics};
 pub use policy::{NoInterrupt, Policy, Sleeper};
 pub use request::Request;
 
@@ -52,19 +52,6 @@ pub enum Polled {
     Worked,
     /// The poll found no work.
     Idle,
-}
-
-/// The counts of a worker since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Calls of the poll closure.
-    pub polls: u64,
-    /// Calls that returned [`Polled::Worked`].
-    pub polls_with_work: u64,
-    /// Requests that were run.
-    pub requests: u64,
-    /// Times that it slept.
-    pub sleeps: u64,
 }
 
 /// A running worker; the one that can stop it. See the [module](self).

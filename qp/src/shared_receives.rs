@@ -235,13 +235,17 @@ impl SharedReceives {
     /// has failed. It gets no further receives of the pool, which it could not use.
     #[cold]
     pub fn failed(&mut self, queue_pair: u32) {
-        if self.is_lending() || !is_member(&self.members, queue_pair) {
+        if self.is_lending() || !self.has_member(queue_pair) {
             self.consumed(queue_pair);
             return;
         }
         self.starve(queue_pair);
         self.narrow(queue_pair, 1);
         self.attend();
+    }
+
+    fn has_member(&self, queue_pair: u32) -> bool {
+        is_member(&self.members, queue_pair)
     }
 
     /// Slow path of [`Self::consumed`]: so many receives are missing that the pool must act.
@@ -251,7 +255,7 @@ impl SharedReceives {
             return;
         }
         self.forget_others();
-        if is_member(&self.members, queue_pair) {
+        if self.has_member(queue_pair) {
             self.note_missing(queue_pair);
             self.widen(queue_pair);
         }

@@ -18,6 +18,7 @@ use crate::packet::{
     Acknowledgement, Extension, NegativeCode, Opcode, Psn, Syndrome, TransportHeaders,
 };
 use reads::ReadQueue;
+pub use reads::RemoteBytes;
 
 pub use request::{DropReason, Placement, Received, RequestOutcome};
 
@@ -77,17 +78,6 @@ pub enum Receive {
         /// the adapter's own code of the error, which the fault carries
         code: u16,
     },
-}
-
-/// Bytes of the responder's memory that a read response carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemoteBytes<G> {
-    /// the result of [`ResponderHost::grant`] for the whole read
-    pub grant: G,
-    /// the first byte
-    pub address: u64,
-    /// 1..=path MTU, or those of all packets of a run
-    pub length_bytes: u32,
 }
 
 /// A packet that a responder sends, or a run of packets; see [`Responder::next_run`].

@@ -3,7 +3,7 @@
 mod peer;
 mod seeds;
 
-use peer::through_a_frame;
+use peer::{BASE, READABLE_KEY, WRITABLE_KEY, through_a_frame};
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -17,10 +17,6 @@ use crate::packet::{
     self, Extension, Ipv4, MacAddress, NegativeCode, Network, Opcode, OpcodeClass, Packet, Path,
     Psn, QpNumber, Syndrome, TransportHeaders, UdpChecksum,
 };
-
-const WRITABLE_KEY: u32 = 0x1100;
-const READABLE_KEY: u32 = 0x2200;
-const BASE: u64 = 0x7F00_0000_0000;
 
 /// The network's effect on a packet, in thousandths.
 #[derive(Clone, Copy, Debug, Default)]

@@ -20,7 +20,7 @@ const MAX_CLIENTS: usize = 8;
 const MAX_LINE_BYTES: usize = 4096;
 
 /// The most bytes of unread answers of a client; beyond it the client is disconnected.
-const MAX_ANSWER_BYTES: usize = 1 << 20;
+pub const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// A control socket and its clients; an attachment of the server.
 pub struct Control {

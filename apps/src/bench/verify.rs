@@ -8,15 +8,16 @@ use anyhow::anyhow;
 use ringside_pmd::rdma::{Flags, Fragment, MemoryRegion};
 
 /// Bytes compared for one size, at most; at least one message on each queue pair.
-const MAX_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_VERIFIED_BYTES: u64 = 64 << 20;
 
 /// Messages on one queue pair, at most.
-const MAX_MESSAGES: u64 = 16;
+pub(crate) const MAX_VERIFIED_MESSAGES: u64 = 16;
 
 /// Transfers patterns and compares the received bytes; returns the number of compared messages.
 pub(crate) fn verify(pair: &mut Pair<'_>, plan: &Plan, size: u64) -> Result<u64, Failure> {
     let queue_pairs = u64::from(plan.queue_pairs);
-    let messages = (MAX_BYTES / (size.max(1) * queue_pairs)).clamp(1, MAX_MESSAGES);
+    let messages =
+        (MAX_VERIFIED_BYTES / (size.max(1) * queue_pairs)).clamp(1, MAX_VERIFIED_MESSAGES);
     let mut pattern = vec![0; size as usize];
     let mut arrived = vec![0; size as usize];
     for message in 0..messages {

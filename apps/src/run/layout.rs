@@ -1,6 +1,6 @@
 //! The properties of a model that later programs have to agree with.
 
-use super::{PORTS, Run};
+use super::options::{PORTS, Run};
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The program: its environment, its start and its end.
 
-use super::Run;
+use super::options::Run;
 use super::signals::PassedOn;
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};

@@ -1,18 +1,10 @@
 //! A piece of a pool's memory. It returns to the pool when it is dropped.
 
 use super::DmaPool;
+use super::source::Source;
 use crate::Iova;
 use crate::memory::{Memory, PageSize, Words};
 use std::sync::Arc;
-
-/// The memory that a buffer is a piece of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// A block of the pool, by index.
-    Block(usize),
-    /// Memory of the application, all of it.
-    Application,
-}
 
 /// A piece of DMA memory, contiguous for the device. It returns to its pool when it is dropped.
 pub struct DmaBuffer {

@@ -1,6 +1,6 @@
 //! Files from another process that this process maps.
 
-use super::{MOST_FOREIGN_MAPPINGS, Memory, MemoryError, Origin, PageSize};
+use super::{MAX_FOREIGN_MAPPINGS, Memory, MemoryError, Origin, PageSize};
 use rustix::fs::{FileType, SealFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,7 +26,7 @@ pub enum ForeignError {
         length: u64,
     },
     /// This process has mapped as many files of others as it can look after.
-    #[error("{MOST_FOREIGN_MAPPINGS} files of other processes are mapped: unmap some")]
+    #[error("{MAX_FOREIGN_MAPPINGS} files of other processes are mapped: unmap some")]
     TooMany,
     /// The operating system refused the operation.
     #[error("{operation}: {error}")]

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 
 /// Mappings of other processes' files at a time; further ones are refused.
-pub const MOST_FOREIGN_MAPPINGS: usize = 65_536;
+pub const MAX_FOREIGN_MAPPINGS: usize = 65_536;
 /// A place that is being filled: no range starts there.
 const TAKEN: usize = usize::MAX;
 
@@ -25,13 +25,13 @@ struct Place {
     page_bytes: AtomicUsize,
 }
 
-static PLACES: [Place; MOST_FOREIGN_MAPPINGS] = [const {
+static PLACES: [Place; MAX_FOREIGN_MAPPINGS] = [const {
     Place {
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
         page_bytes: AtomicUsize::new(0),
     }
-}; MOST_FOREIGN_MAPPINGS];
+}; MAX_FOREIGN_MAPPINGS];
 
 /// Places that were ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);

@@ -6,7 +6,7 @@
 //! Source: `linux/userfaultfd.h`; Linux `Documentation/admin-guide/mm/userfaultfd.rst`.
 #![allow(unsafe_code)] // a system call and two ioctls that no crate of ours wraps
 
-use super::UnmapsError;
+use super::error::UnmapsError;
 use crate::process::Inherited;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};

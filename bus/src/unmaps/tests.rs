@@ -74,7 +74,7 @@ fn moved_and_dropped_pages_are_reported_and_faults_are_not_held_up() {
 #[test]
 fn what_cannot_be_watched_is_refused_by_name() {
     let unmaps = Unmaps::new().unwrap();
-    // No process maps page 0, whatever the other tests of this one map meanwhile.
+    // No process maps page 0; the other tests of this one may map other pages meanwhile.
     let refused = unmaps.watch(0..PAGE as u64).unwrap_err();
     assert!(
         matches!(refused, UnmapsError::NotWatched { .. }),

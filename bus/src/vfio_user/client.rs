@@ -13,31 +13,13 @@ use super::{Capabilities, Command};
 use crate::function::{Backend, BarInfo, DmaAccess, DmaLimits};
 use crate::memory::own_space;
 use crate::{Clock, DeviceAddress, Doorbell, Function, FunctionError, Iova, Memory};
+pub use exchange::ClientLimits;
 use exchange::Exchange;
 use regions::Region;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-/// The longest waits of the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClientLimits {
-    /// For the connection and the negotiation.
-    pub connect: Duration,
-    /// For the answer to one message.
-    pub answer: Duration,
-}
-
-impl Default for ClientLimits {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(5),
-            answer: Duration::from_secs(5),
-        }
-    }
-}
 
 /// The vfio-user client; see the module.
 pub struct VfioUserFunction {

@@ -1,7 +1,7 @@
 //! Datagram services of the library itself: queue pairs behind addresses and ports, without ids.
 //!
 //! Datagram sockets have their ports from the same table as the ids of programs. The connection
-//! manager answers for them on its own thread, whatever the program does meanwhile.
+//! manager answers for them on its own thread, independent of the program.
 
 use super::addressing::here;
 use super::id::User;

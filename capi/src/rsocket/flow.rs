@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 pub(super) const CONTROLS: u16 = 4;
 /// Least room of the send buffer with which a transfer begins.
 pub(super) const LOW_WATER: u32 = 2048;
+/// Most bytes of one transfer.
+pub(super) const MAX_TRANSFER_BYTES: u32 = 65536;
 
 /// A part of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +103,7 @@ impl Outgoing {
         }
     }
 
-    /// True if a message may be sent, whatever it writes.
+    /// True if a request may be posted that uses the least room of the send buffer.
     pub(super) fn can_post(&self) -> bool {
         self.slots > 0 && self.number != self.limit && self.ring.free >= LOW_WATER
     }

@@ -11,29 +11,17 @@ use crate::abi::{ibv_mr, ibv_sge, ibv_wc, send_flags, status};
 use crate::cm::abi::rdma_cm_id;
 use crate::completion::{ibv_ack_cq_events, ibv_get_cq_event, poll_cq, req_notify_cq};
 use crate::memory::ibv_dereg_mr;
-use endpoint::Endpoint;
+pub(super) use endpoint::Sizes;
+use endpoint::{Endpoint, RECEIVE};
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
 /// Completions that are taken at a time.
 const BATCH: usize = 16;
-/// Requests of a receive have this bit in their number.
-const RECEIVE: u64 = 1 << 63;
 /// Requests that use no bytes of the send buffer have one of these numbers.
 const CONTROL: u64 = 1 << 62;
 const PROBE: u64 = 1 << 61;
 const DISCONNECT: u64 = CONTROL | 1;
-
-/// Sizes that a program chooses before it connects.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
-    pub(super) send_requests: u16,
-    pub(super) receives: u16,
-    pub(super) inline_bytes: u32,
-    pub(super) send_bytes: u32,
-    pub(super) receive_bytes: u32,
-    pub(super) mappings: u16,
-}
 
 /// The results of completions, besides the accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

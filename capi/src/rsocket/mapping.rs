@@ -1,5 +1,6 @@
 //! Buffers of the program that the peer writes to directly, and writing to the peer's.
 
+use super::flow::MAX_TRANSFER_BYTES;
 use super::link::{Link, Mapped};
 use super::socket::Socket;
 use super::transfer::Piece;
@@ -106,7 +107,7 @@ impl Socket {
             };
             let most = u32::try_from(length - done).unwrap_or(u32::MAX);
             let target = Target {
-                length: target.length.min(most).min(MAX_TRANSFER),
+                length: target.length.min(most).min(MAX_TRANSFER_BYTES),
                 ..target
             };
             // SAFETY: the caller's promise.
@@ -116,9 +117,6 @@ impl Socket {
         Ok(done)
     }
 }
-
-/// The most bytes of one transfer.
-const MAX_TRANSFER: u32 = 65536;
 
 /// An entry of the peer's list that names no buffer.
 fn free_index(link: &Link) -> Option<u16> {

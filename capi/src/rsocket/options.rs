@@ -21,7 +21,7 @@ const BUFFER: std::ops::RangeInclusive<u32> = 8192..=1 << 28;
 /// Bytes of a socket's buffer for each datagram that it holds.
 const DATAGRAM_BYTES: u32 = 2048;
 /// The most bytes that the card takes in a request.
-const MAX_INLINE: u32 = 101;
+const MAX_INLINE: u32 = ringside_spec::rdma::limits::MAX_INLINE_BYTES;
 /// Seconds before a question whether the peer is there, as Linux has them.
 const KEEP_ALIVE_SECONDS: u32 = 7200;
 

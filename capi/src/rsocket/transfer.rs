@@ -1,14 +1,11 @@
 //! Sending and receiving.
 
-use super::flow::LOW_WATER;
+use super::flow::{LOW_WATER, MAX_TRANSFER_BYTES};
 use super::link::Link;
 use super::socket::{Core, Phase, Socket};
 use crate::device::lock;
 use std::ffi::c_int;
 use std::sync::MutexGuard;
-
-/// The most bytes of one transfer.
-const MAX_TRANSFER: usize = 65536;
 
 /// Memory of the program.
 pub(super) type Piece = (*mut u8, usize);
@@ -42,7 +39,7 @@ impl Socket {
                 };
                 let link = core.link.as_mut().ok_or(libc::ENOTCONN)?;
                 let next = (length - done).min(most);
-                most = (most * 2).min(MAX_TRANSFER);
+                most = (most * 2).min(MAX_TRANSFER_BYTES as usize);
                 // SAFETY: the caller's promise.
                 let result = unsafe { link.send(start.add(done), next as u32) };
                 let moved = result.inspect_err(|error| core.fail(*error))? as usize;

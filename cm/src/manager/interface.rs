@@ -151,7 +151,8 @@ pub enum EventKind {
         reason: Reason,
         /// meaning depends on the reason
         additional_information: Vec<u8>,
-        /// 148 bytes
+        /// [`MAX_REJECTION_PRIVATE_BYTES`](crate::message::MAX_REJECTION_PRIVATE_BYTES), padded
+        /// with zeros
         private_data: Vec<u8>,
     },
     /// No answer after all repeats.
@@ -287,7 +288,7 @@ pub struct Refused {
     pub reason: Reason,
     /// at most 72 bytes, by reason
     pub additional_information: Vec<u8>,
-    /// at most 148 bytes
+    /// at most [`MAX_REJECTION_PRIVATE_BYTES`](crate::message::MAX_REJECTION_PRIVATE_BYTES)
     pub private_data: Vec<u8>,
 }
 

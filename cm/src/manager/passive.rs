@@ -10,7 +10,10 @@ use super::{
 use crate::address::{ADDRESS_HEADER_BYTES, AddressHeader, Gid, PortSpace, ServiceId};
 use crate::gsi;
 use crate::mad::{Mad, Message};
-use crate::message::{ConnectionReply, ConnectionRequest};
+use crate::message::{
+    ConnectionReply, ConnectionRequest, MAX_ADDITIONAL_INFORMATION_BYTES,
+    MAX_REJECTION_PRIVATE_BYTES,
+};
 use crate::reason::Reason;
 use crate::timing::of_code;
 use std::time::Duration;
@@ -323,8 +326,8 @@ impl Manager {
     ///
     /// Errors: [`RequestError`]; nothing was sent.
     pub fn reject(&mut self, id: ConnectionId, refusal: &Refused) -> Result<(), RequestError> {
-        area::<148>(&refusal.private_data)?;
-        area::<72>(&refusal.additional_information)?;
+        area::<MAX_REJECTION_PRIVATE_BYTES>(&refusal.private_data)?;
+        area::<MAX_ADDITIONAL_INFORMATION_BYTES>(&refusal.additional_information)?;
         let one = self.connections.get(&id.0).ok_or(RequestError::Gone)?;
         let about = match one.state {
             State::RequestReceived => ABOUT_REQUEST,

@@ -4,7 +4,10 @@ use super::connection::{Path, State};
 use super::{ABOUT_REPLY, ABOUT_REQUEST, Manager};
 use crate::gsi::{Arrived, Discard};
 use crate::mad::Message;
-use crate::message::{AlternatePathResponse, LoadAlternatePath, MessageReceipt, ReadyToUse};
+use crate::message::{
+    ALTERNATE_PATH_PRIVATE_BYTES, AlternatePathResponse, LoadAlternatePath,
+    MAX_ADDITIONAL_INFORMATION_BYTES, MessageReceipt, ReadyToUse,
+};
 use std::time::Duration;
 
 /// APR:Status of a side that has no alternate paths.
@@ -96,8 +99,8 @@ impl Manager {
             remote_comm_id: one.remote_id,
             additional_info_length: 0,
             ap_status: UNSUPPORTED,
-            additional_info: [0; 72],
-            private_data: [0; 148],
+            additional_info: [0; MAX_ADDITIONAL_INFORMATION_BYTES],
+            private_data: [0; ALTERNATE_PATH_PRIVATE_BYTES],
         });
         let path = one.path;
         self.send_message(path, transaction, message);

@@ -108,7 +108,7 @@ fn the_last_packet_of_a_write_has_an_immediate_only_with_the_extended_bit() {
     let with = of(header.with_extended(true));
     assert_eq!(with.operation(), Operation::ReceiveWriteImmediate);
     assert_eq!(with.immediate(), Some(0xA1B2_C3D4));
-    // The detail of a send is its record, whatever the header says.
+    // The detail of a send is its record, with any header.
     let send = of(header.with_extended(true).with_send_queue(true));
     assert_eq!(send.immediate(), None);
 }
@@ -147,7 +147,7 @@ fn a_datagram_names_its_source_and_what_is_known_of_its_frame() {
     let header = SoftwareNote::of_source(CompletionHeader::ZERO, mac);
     wanted.source_mac = Some([0xFC, 0xDE, 0xBA, 0x98, 0x76, 0x54]);
     wanted.ipv4 = true;
-    // Bit 51 of a receive means nothing, whatever a device writes there.
+    // Bit 51 of a receive means nothing, with any value.
     for (tag, dropped) in [(0x6123, true), (0xE123, false), (0, true), (0xFFFF, false)] {
         let header = header
             .with_invalidated_or_ipv4(true)

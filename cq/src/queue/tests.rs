@@ -907,7 +907,7 @@ fn a_queue_pair_that_ends_between_two_rings_leaves_no_completion() {
     assert_eq!(bench.queue.backlog().count(), 0);
 }
 
-/// A receive that completed in a former ring is outstanding no more: nobody could use it again.
+/// A receive that completed in a former ring is outstanding no more: no queue could use it again.
 #[test]
 fn receives_of_a_shared_queue_in_a_former_ring_outlive_their_queue_pair() {
     for lends in [false, true] {

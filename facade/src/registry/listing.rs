@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Devices that a registry has at most.
-pub(super) const MOST_DEVICES: usize = 256;
+pub(super) const MAX_DEVICES: usize = 256;
 
 /// Clients that a registry has at most: each has a thread.
-pub(super) const MOST_CLIENTS: usize = 64;
+pub(super) const MAX_CLIENTS: usize = 64;
 
 /// The name of the holder for uses by the program itself.
 const PROGRAM: &str = "the program";
@@ -78,10 +78,10 @@ impl Listing {
                 name: name.to_string(),
             });
         }
-        if names.devices.len() >= MOST_DEVICES {
+        if names.devices.len() >= MAX_DEVICES {
             return Err(RegistryError::TooMany {
                 what: "devices",
-                limit: MOST_DEVICES,
+                limit: MAX_DEVICES,
             });
         }
         names.devices.insert(index, (Arc::clone(name), None));
@@ -105,10 +105,10 @@ impl Listing {
                 name: name.to_string(),
             });
         }
-        if names.clients.len() >= MOST_CLIENTS {
+        if names.clients.len() >= MAX_CLIENTS {
             return Err(RegistryError::TooMany {
                 what: "clients",
-                limit: MOST_CLIENTS,
+                limit: MAX_CLIENTS,
             });
         }
         names.clients.push(Arc::clone(name));

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Addresses that a process may name. Names are never forgotten, so they are bounded.
-pub(super) const MOST_NAMES: usize = 4096;
+pub(super) const MAX_NAMES: usize = 4096;
 
 /// The longest name, bytes. Linux: `IB_DEVICE_NAME_MAX` is 64 with the zero.
-const LONGEST: usize = 63;
+const MAX_NAME_BYTES: usize = 63;
 
 /// The longest wait for other threads that name a device.
 const LOCK_LIMIT: Duration = Duration::from_secs(30);
@@ -76,10 +76,10 @@ impl Names {
                 _ => Ok(identity(at, name)),
             };
         }
-        if self.given.len() >= MOST_NAMES {
+        if self.given.len() >= MAX_NAMES {
             return Err(RegistryError::TooMany {
                 what: "addresses of devices",
-                limit: MOST_NAMES,
+                limit: MAX_NAMES,
             });
         }
         let name = match wanted {
@@ -96,7 +96,7 @@ impl Names {
     }
 
     fn check(&self, wanted: &str) -> Result<Arc<str>, RegistryError> {
-        let is_sound = (1..=LONGEST).contains(&wanted.len())
+        let is_sound = (1..=MAX_NAME_BYTES).contains(&wanted.len())
             && wanted
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
@@ -203,12 +203,12 @@ mod tests {
     #[test]
     fn names_are_bounded() {
         let mut names = Names { given: Vec::new() };
-        for number in 0..MOST_NAMES {
+        for number in 0..MAX_NAMES {
             names
                 .given
                 .push((at(number as u16), format!("n{number}").into()));
         }
-        let refused = names.name(&at(MOST_NAMES as u16), None).unwrap_err();
+        let refused = names.name(&at(MAX_NAMES as u16), None).unwrap_err();
         assert!(
             matches!(refused, RegistryError::TooMany { .. }),
             "{refused}"

@@ -427,7 +427,7 @@ fn a_descriptor_that_is_written_during_a_poll_is_whole_or_not_there() {
                     .collect();
                 next += packets.len();
                 let sound = dropped == (0, 0) && seen == expected;
-                // The device's thread ends whatever this one found.
+                // The device's thread ends in any case.
                 taken.store(if sound { next } else { COUNT }, Ordering::Release);
                 assert_eq!(dropped, (0, 0), "one by one: {one_by_one}");
                 assert_eq!(seen, expected, "one by one: {one_by_one}");

@@ -1,8 +1,13 @@
 //! Buffers of packets that the device has sent.
 
-use super::{SHARED, TransmitQueue, WORDS};
+use super::TransmitQueue;
 use crate::shared::{NO_BUFFER, Shared};
 use ringside_spec::lan::transmit::{DataCommand, kind};
+
+/// Words of a descriptor.
+pub(super) const WORDS: usize = 2;
+/// A slot whose buffer belongs to a packet with several handles: the rest is its first buffer.
+pub(super) const SHARED: u32 = 1 << 31;
 
 impl TransmitQueue {
     /// Reclaims the descriptors that the device reports done; returns their number.

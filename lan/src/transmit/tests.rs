@@ -270,7 +270,7 @@ fn a_queue_that_does_not_move_is_noticed_and_one_that_moves_or_idles_is_not() {
     let mut rig = Rig::new();
     let mut watch = HangWatch::new(Duration::from_millis(500));
     assert_eq!(watch.look(&mut rig.queue, at(0)), None);
-    // An empty queue has not hung, however long nobody sends.
+    // An empty queue has not hung, for as long as the driver sends nothing.
     assert_eq!(watch.look(&mut rig.queue, at(10_000)), None);
     let packet = rig.packet(60);
     rig.send([packet]);

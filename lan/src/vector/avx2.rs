@@ -108,7 +108,7 @@ pub(super) unsafe fn receive(
         }
         let mut written = [_mm256_setzero_si256(); GROUP];
         for (at, written) in written.iter_mut().enumerate() {
-            // SAFETY: points 1, 3 and 5; packets behind the burst's length are nobody's yet.
+            // SAFETY: points 1, 3 and 5; packets behind the burst's length have no owner yet.
             unsafe {
                 *written = once(_mm256_loadu_si256(first.add(at * 4).cast()));
                 // The buffer becomes the sixth value: the margin makes that possible.

@@ -53,7 +53,7 @@ pub(super) unsafe fn receive(
         let mut differs = _mm512_setzero_si512();
         let mut first_words = [_mm_setzero_si128(); GROUP];
         for (at, word) in first_words.iter_mut().enumerate() {
-            // SAFETY: points 1, 3 and 5; packets behind the burst's length are nobody's yet.
+            // SAFETY: points 1, 3 and 5; packets behind the burst's length have no owner yet.
             unsafe {
                 let written = once(_mm256_loadu_si256(first.add(at * 4).cast()));
                 let packet = _mm512_inserti64x4::<1>(template, written);

@@ -304,7 +304,7 @@ impl Link {
             return Err(ReturnCode::Busy);
         }
         // A code that the module does not have cannot be enabled. Drivers request both codes of a
-        // family whatever the module has. Source: ice `ice_common.c`, `ice_cfg_phy_fec`.
+        // family for every module. Source: ice `ice_common.c`, `ice_cfg_phy_fec`.
         let codes = ForwardErrorCorrection::ZERO
             .with_kr_10g_40g(true)
             .with_rs_clause_91(true)

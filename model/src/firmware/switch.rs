@@ -169,7 +169,7 @@ impl Resources {
 
     /// Allocates so many more entries of a kind, or frees them: `None` for another kind.
     ///
-    /// The list has one element, whatever the amount is. Source: ice `ice_fdir.c`,
+    /// The list has one element for any amount. Source: ice `ice_fdir.c`,
     /// `ice_alloc_fd_guar_item`; DPDK `base/ice_fdir.c`.
     fn change_entries(
         &mut self,

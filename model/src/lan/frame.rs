@@ -4,6 +4,9 @@ use super::headers::{self, Parsed, is_service_tag};
 use super::switching::{Key, UNTAGGED};
 use crate::packet::{self, MacAddress};
 
+/// Bytes of the frame check sequence.
+pub(super) const CHECK_BYTES: usize = ringside_spec::lan::limits::CHECK_BYTES as usize;
+
 /// Frames that are kept for further ones.
 const MAX_SPARES: usize = 64;
 

@@ -2,8 +2,7 @@
 
 use self::held::Held;
 pub(super) use self::held::Receivers;
-use super::CHECK_BYTES;
-use super::frame::Headers;
+use super::frame::{CHECK_BYTES, Headers};
 use super::headers::{TAG_AT, TAG_BYTES};
 use super::ring::{Descriptor, Ring};
 use super::switching::TagReceived;

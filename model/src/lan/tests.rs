@@ -208,7 +208,7 @@ fn a_received_frame_lies_in_its_buffer_and_its_descriptor_says_all() {
     assert!(rig.receive(&frame));
     let (descriptor, _) = rig.received(1).unwrap();
     assert!(self::status(&descriptor).layer_4_checksum_error());
-    assert!(!rig.receive(&frame_to([8; 6], 100)), "for somebody else");
+    assert!(!rig.receive(&frame_to([8; 6], 100)), "for another station");
     assert_eq!(rig.received(2), None);
     assert_eq!(rig.breaches(), [""; 0]);
 }

@@ -8,11 +8,12 @@ mod recording;
 mod services;
 mod steering_tags;
 
+use super::RdmaEngine;
 use super::access::{aligned, reached, unreached};
 use super::hmc::HmcFault;
 use super::objects::Element;
 use super::objects::event_queues::report;
-use super::{RdmaEngine, Stall};
+use super::stall::Stall;
 use crate::chip::Context;
 use crate::faults::{Fault, OnCommand};
 use ringside_bus::{DmaFault, Instant, Iova};

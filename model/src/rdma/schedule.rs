@@ -1,10 +1,11 @@
 //! Chooses the queue pair that works next.
 
+use super::RdmaEngine;
 use super::heads::Heads;
 use super::objects::queue_pair::QueuePair;
 use super::queues::ActiveQueuePair;
 use super::registers::DoorbellPage;
-use super::{RdmaEngine, Stall};
+use super::stall::Stall;
 use crate::chip::Context;
 use crate::frame::Frame;
 use ringside_bus::{DmaSpace, Instant};

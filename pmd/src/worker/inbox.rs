@@ -1,7 +1,7 @@
 //! The state that a worker shares with its users: the inbox, the flags, the counters, the end.
 
 use super::flags::{Before, Flags};
-use super::{AskError, Request, SendError, Statistics, WorkerError};
+use super::{AskError, Request, SendError, WorkerError};
 use crate::Returned;
 use crossbeam_queue::ArrayQueue;
 use rustix::event::{EventfdFlags, eventfd};
@@ -17,6 +17,19 @@ const WAITING: u8 = 0;
 const BEGUN: u8 = 1;
 /// The requester has given up; the request does not run.
 const WITHDRAWN: u8 = 2;
+
+/// The counts of a worker since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Calls of the poll closure.
+    pub polls: u64,
+    /// Calls that returned [`Polled::Worked`](super::Polled::Worked).
+    pub polls_with_work: u64,
+    /// Requests that were run.
+    pub requests: u64,
+    /// Times that it slept.
+    pub sleeps: u64,
+}
 
 /// Alone on its cache lines (two: processors fetch them in pairs), so that the worker's stores and
 /// the senders' don't disturb each other.

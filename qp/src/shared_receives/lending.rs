@@ -5,7 +5,7 @@
 //! every member places of its own memory, and takes a receive from the pool only when a message is
 //! there.
 
-use super::{SharedReceives, is_member};
+use super::SharedReceives;
 use ringside_spec::verbs::Fragment;
 
 /// The receives of the pool that a member still has while others are lent to it. They precede those
@@ -54,8 +54,7 @@ impl SharedReceives {
     /// True if the next receive that completes on this queue pair is one that was lent to it.
     #[must_use]
     pub fn is_lent(&self, queue_pair: u32) -> bool {
-        self.held(queue_pair).is_some_and(|held| held.count == 0)
-            && is_member(&self.members, queue_pair)
+        self.held(queue_pair).is_some_and(|held| held.count == 0) && self.has_member(queue_pair)
     }
 
     /// Lends a member a place for a message. The completion returns `id`. False if the queue pair

@@ -108,7 +108,7 @@ impl SharedReceives {
     /// Removes a queue pair, if it is a member, without access to its ring. The receives there are
     /// lost unless [`Self::put_back`] returns them.
     pub fn forget(&mut self, queue_pair: u32) {
-        if !is_member(&self.members, queue_pair) {
+        if !self.has_member(queue_pair) {
             return;
         }
         self.starve(queue_pair);

@@ -1,8 +1,18 @@
 //! Read requests whose responses are still to be sent, in order of PSN.
 
-use super::RemoteBytes;
 use crate::config::PathMtu;
 use crate::packet::Psn;
+
+/// Bytes of the responder's memory that a read response carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteBytes<G> {
+    /// the result of [`ResponderHost::grant`](super::ResponderHost::grant) for the whole read
+    pub grant: G,
+    /// the first byte
+    pub address: u64,
+    /// 1..=path MTU, or those of all packets of a run
+    pub length_bytes: u32,
+}
 
 /// A read whose response is under way.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,10 @@
 
 use super::*;
 
+pub(super) const WRITABLE_KEY: u32 = 0x1100;
+pub(super) const READABLE_KEY: u32 = 0x2200;
+pub(super) const BASE: u64 = 0x7F00_0000_0000;
+
 impl Peer {
     pub(super) fn take_request(&mut self, headers: &TransportHeaders, payload: &[u8]) {
         let length = payload.len() as u32;

@@ -34,7 +34,7 @@ impl Allowance {
         Self {
             can_shrink,
             bytes: ALL_FILE_BYTES / functions as u64,
-            mappings: ringside_bus::MOST_FOREIGN_MAPPINGS / functions,
+            mappings: ringside_bus::MAX_FOREIGN_MAPPINGS / functions,
         }
     }
 }

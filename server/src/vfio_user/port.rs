@@ -120,7 +120,7 @@ impl Port {
         // A client that connects while another is connected may be its successor. The end of the
         // old one is found first, because its socket has been read to the end by then.
         // Between two looks for one lies a while also where there is none: system calls for the
-        // functions that nobody uses would hold up those that work.
+        // functions without a client would hold up those that work.
         if (self.connection.is_none() || quiet) && now >= self.next_accept {
             self.next_accept = now.plus(ACCEPT_EVERY);
             worked |= self.accept(world, now);

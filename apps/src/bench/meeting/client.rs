@@ -8,6 +8,7 @@ use crate::bench::plan::{Amount, Plan, plans};
 use crate::bench::progress::Progress;
 use crate::bench::report::{self, Rows, Table, VerifiedRow};
 use crate::bench::run::Run;
+use crate::bench::verify::{MAX_VERIFIED_BYTES, MAX_VERIFIED_MESSAGES};
 use crate::cli::{Bench, Measure, Operation};
 use crate::failure::Failure;
 use crate::interrupt;
@@ -20,12 +21,6 @@ use std::time::{Duration, Instant};
 
 /// Sizes of a verification, unless named: odd ones among them.
 const VERIFIED_SIZES: [u64; 6] = [1, 8, 100, 4096, 65_537, 1 << 20];
-
-/// Bytes compared for one size and direction, at most; at least one message on each queue pair.
-const MAX_BYTES: u64 = 64 << 20;
-
-/// Rounds of verification, at most.
-const MAX_ROUNDS: u64 = 16;
 
 pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Failure> {
     let plans = plans(run.options).map_err(Failure::usage)?;
@@ -74,7 +69,7 @@ fn ask(link: &mut Link, request: Request) -> Result<(), Failure> {
 /// Rounds of verification that a test is worth.
 fn rounds(size: u64, queue_pairs: u32) -> u32 {
     let bytes = size.max(1) * u64::from(queue_pairs);
-    (MAX_BYTES / bytes).clamp(1, MAX_ROUNDS) as u32
+    (MAX_VERIFIED_BYTES / bytes).clamp(1, MAX_VERIFIED_MESSAGES) as u32
 }
 
 fn test_of(plan: &Plan, task: Task, measure: Option<Measure>, size: u64, options: &Bench) -> Test {

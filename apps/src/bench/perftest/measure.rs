@@ -1,9 +1,9 @@
 //! The measurements of perftest's programs, from either side.
 
-use super::Wanted;
 use super::mismatch::{Arrived, check_repeated, check_report, mismatch, other_length};
 use super::records::BandwidthReport;
 use super::talk::{self, Common, Step};
+use super::wanted::Wanted;
 use crate::bench::bandwidth::Run as Flows;
 use crate::bench::meeting::agreement;
 use crate::bench::meeting::bandwidth::drive;

@@ -5,8 +5,8 @@
 //! the device's count of its requests, and the peer's report. Every other failure is reported with
 //! the flags that may cause it.
 
-use super::Wanted;
 use super::records::{BandwidthReport, Keys};
+use super::wanted::Wanted;
 use crate::bench::meeting::end::Role;
 use crate::bench::pair::CompletionError;
 use crate::cli::{Measure, Operation};

@@ -1,11 +1,11 @@
 //! The order of perftest's messages: the client's first, then the server's, in each step.
 
-use super::Wanted;
 use super::mismatch::check_events;
 use super::records::{
     BandwidthReport, KEYS_BYTES, Keys, MTU_BYTES, decode_length, decode_mtu, decode_version,
     encode_mtu, encode_version,
 };
+use super::wanted::Wanted;
 use crate::bench::meeting::end::{Link, Role};
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};

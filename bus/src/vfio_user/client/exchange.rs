@@ -1,6 +1,5 @@
 //! Requests and answers over one socket, each with a deadline.
 
-use super::ClientLimits;
 use crate::clock::wait_for;
 use crate::process::Severed;
 use crate::vfio_user::message::{self, DeviceInfo, Header, KIND_REPLY, Version};
@@ -26,6 +25,24 @@ const NAP: Duration = Duration::from_millis(50);
 /// The time that the thread polls for the answer before it sleeps: a running server answers sooner
 /// than a sleeping thread is scheduled.
 const SPIN: Duration = Duration::from_micros(20);
+
+/// The longest waits of the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// For the connection and the negotiation.
+    pub connect: Duration,
+    /// For the answer to one message.
+    pub answer: Duration,
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            answer: Duration::from_secs(5),
+        }
+    }
+}
 
 /// Reasons why there is no usable answer.
 pub(super) enum LostReply {

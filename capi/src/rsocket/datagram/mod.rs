@@ -2,7 +2,7 @@
 //!
 //! A socket is a queue pair for datagrams and a port of the connection manager's table. A peer's
 //! queue pair is asked for by the connection manager's service resolution (SIDR), which its host
-//! answers whatever its program does; each datagram that arrives tells it, too.
+//! answers without its program; each datagram that arrives tells it, too.
 
 mod options;
 mod pair;

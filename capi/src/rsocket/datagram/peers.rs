@@ -14,7 +14,7 @@ pub(super) const REFRESH: Duration = Duration::from_millis(250);
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
 /// Time after which datagrams that still wait are dropped.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
-/// Time for which nobody waits for a peer that has refused.
+/// Time for which no call waits for a peer that has refused.
 const DISLIKE: Duration = Duration::from_secs(1);
 /// Datagrams that wait for one peer.
 pub(super) const MAX_WAITING: usize = 64;

@@ -1,6 +1,5 @@
 //! The verbs objects of a connection, and posts to its queue pair.
 
-use super::{RECEIVE, Sizes};
 use crate::abi::{
     ibv_comp_channel, ibv_cq, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_sge,
     kind, request,
@@ -13,6 +12,20 @@ use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channe
 use crate::post::{post_recv, post_send};
 use crate::rsocket::wire::{MAPPING_BYTES, Target};
 use std::ffi::c_int;
+
+/// Requests of a receive have this bit in their number.
+pub(super) const RECEIVE: u64 = 1 << 63;
+
+/// Sizes that a program chooses before it connects.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rsocket) struct Sizes {
+    pub(in crate::rsocket) send_requests: u16,
+    pub(in crate::rsocket) receives: u16,
+    pub(in crate::rsocket) inline_bytes: u32,
+    pub(in crate::rsocket) send_bytes: u32,
+    pub(in crate::rsocket) receive_bytes: u32,
+    pub(in crate::rsocket) mappings: u16,
+}
 
 /// Queue pair, completion queue and channel of a connection.
 pub(super) struct Endpoint {

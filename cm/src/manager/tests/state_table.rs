@@ -344,7 +344,7 @@ fn the_farewell_of_each_state_is_what_destroy_sends() {
             Action::Event(_) => None,
         });
         if state == StateName::ServiceReceived {
-            // The peer repeats its request, and learns from its own limit that nobody is there.
+            // The peer repeats its request, and learns from its own limit that no program is there.
             assert_eq!(farewell, None);
             continue;
         }

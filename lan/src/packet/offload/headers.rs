@@ -1,6 +1,7 @@
 //! Places of the headers of a packet.
 
-use super::{Layer4, OffloadError};
+use super::error::OffloadError;
+use super::protocol::Layer4;
 
 const ETHERNET_BYTES: usize = 14;
 const TAG_BYTES: usize = 4;
@@ -9,7 +10,7 @@ const IPV6: u16 = 0x86DD;
 /// Bytes of the header of IPv6 without extensions.
 const IPV6_BYTES: usize = 40;
 /// Most bytes of an IP header with extensions: 7 bits count units of 4.
-const IP_BYTES_MAX: usize = 127 * 4;
+const MAX_IP_BYTES: usize = 127 * 4;
 
 /// Extension headers of IPv6. Source: RFC 8200, section 4.
 mod extension {
@@ -97,7 +98,7 @@ impl Headers {
             routed |= next == ROUTING && *nodes_left > 0;
             next = *after;
             at += (usize::from(*units) + 1) * 8;
-            if IPV6_BYTES + at > IP_BYTES_MAX {
+            if IPV6_BYTES + at > MAX_IP_BYTES {
                 return Err(OffloadError::IpHeaderBytes(IPV6_BYTES + at));
             }
         }

@@ -134,7 +134,7 @@ fn a_scenario_is_read_as_it_was_written_and_everything_can_be_given_back() {
     }
 }
 
-/// A driver learns from a profile whether another function uses it: zeros say that nobody does.
+/// A driver learns from a profile whether another function uses it: zeros say that none does.
 #[test]
 fn profiles_and_their_ranges_are_read_as_they_were_written() {
     let mut client = Client::ready();

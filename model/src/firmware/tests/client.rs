@@ -113,7 +113,7 @@ impl Client {
         self.write(ADMIN_RECEIVE.tail, ENTRIES - 1);
     }
 
-    /// Sets up the rings anew, whatever they are.
+    /// Sets up the rings anew.
     pub(crate) fn restart_rings(&mut self) {
         self.start_rings();
         self.tail = 0;

@@ -12,7 +12,7 @@ use crate::lan::ring::Descriptor;
 use ringside_bus::DmaSpace;
 
 /// The most descriptors that wait: those of a burst of packets.
-const MOST: usize = 32;
+const MAX_HELD: usize = 32;
 
 /// Descriptors that follow each other in the ring, in order.
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl ReceiveQueue {
         }
         self.held.written.push(written);
         self.head = self.after(self.head);
-        if self.held.written.len() >= MOST {
+        if self.held.written.len() >= MAX_HELD {
             self.write_back_held();
         }
     }

@@ -82,7 +82,7 @@ fn promiscuous_and_default_rules_count_only_for_what_is_received() {
     ]);
     assert_eq!(receivers(&all, &key(GROUP, 0)), [1, 2]);
     assert_eq!(receivers(&all, &key(OWN, 7)), [2]);
-    assert_eq!(receivers(&all, &key(OWN, 8)), [1], "nobody else wants it");
+    assert_eq!(receivers(&all, &key(OWN, 8)), [1], "no other VSI wants it");
 }
 
 #[test]

@@ -2,15 +2,12 @@
 
 use super::shared::{Configured, Held, Modes, PortShared};
 use super::station::{check_not_zero, text};
-use super::tags::VlanStripping;
+use super::tags::{MAX_VLAN, VlanStripping};
 use super::{PortError, Vsi};
 use crate::admin::{AdminError, AdminQueue, Loopback, RulePackets};
 use crate::lan::vsi::{VlanPruning, switch_section, tag_section};
 use ringside_spec::lan::admin::vsi::{VsiProperties, vlan_receive};
 use std::collections::btree_map::Entry;
-
-/// Highest VLAN id.
-const MAX_VLAN: u16 = 4094;
 
 impl Vsi {
     /// Delivers all unicast packets of the wire, and all to groups, or only those that other rules

@@ -23,6 +23,7 @@ mod media;
 mod registry;
 mod restore;
 mod rules;
+mod settings;
 mod shared;
 mod sizes;
 mod sleeper;
@@ -47,6 +48,7 @@ pub use media::{ErrorCorrection, Module, Pause};
 pub(crate) use registry::PortRegistry;
 pub use restore::{PortSetup, VsiSetup};
 pub use rules::{FlowMatch, FlowRule, FlowTarget, RuleKind, RuleNumber};
+pub use settings::{MAX_MTU, MAX_QUEUES, MTU_MIN, PortSettings};
 pub(crate) use shared::PortParts;
 pub(crate) use sizes::check;
 pub use sleeper::{PacketSleeper, ReceivesPackets};
@@ -56,72 +58,10 @@ pub(crate) use tree::TreePlace;
 pub use vsi::{MAX_VSI_RECEIVE_QUEUES, OpenVsi, Vsi, VsiSettings};
 
 use crate::admin::commands::LinkState;
-use ringside_lan::{
-    PacketPath, PacketPool, PoolSettings, ReceiveQueue, ReceiveSettings, TransmitQueue,
-    TransmitSettings,
-};
-use ringside_spec::lan::limits::{self, FRAME_OVERHEAD_BYTES};
+use ringside_lan::{PacketPool, ReceiveQueue, ReceiveSettings, TransmitQueue, TransmitSettings};
+use ringside_spec::lan::limits::FRAME_OVERHEAD_BYTES;
 use shared::PortShared;
 use std::sync::Arc;
-
-/// Largest MTU.
-pub const MAX_MTU: u16 = limits::MAX_MTU;
-/// Smallest MTU: that of IPv4.
-pub const MTU_MIN: u16 = 68;
-/// The most queues of one direction.
-pub const MAX_QUEUES: usize = 64;
-
-/// Settings of a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortSettings {
-    /// Receive queues, 1..=[`MAX_QUEUES`].
-    pub receive_queues: usize,
-    /// Transmit queues, 1..=[`MAX_QUEUES`].
-    pub transmit_queues: usize,
-    /// Descriptors of a receive ring: a multiple of 32, 64..=8160.
-    pub receive_descriptors: u16,
-    /// The same of a transmit ring.
-    pub transmit_descriptors: u16,
-    /// Largest payload of a frame with two VLAN tags, [`MTU_MIN`]..=[`MAX_MTU`]. The device does
-    /// not look for tags: the payload of a frame with fewer may be longer by 4 bytes for each.
-    pub mtu: u16,
-    /// The pool of all queues: 64 buffers or more for each receive queue. One that does not fill
-    /// the receive rings ([`PortSettings::receive_queues`] times
-    /// [`PortSettings::receive_descriptors`]) is divided among them at the start. The default
-    /// number of buffers grows where all rings need more.
-    pub pool: PoolSettings,
-    /// Tags of received packets.
-    pub vlan_stripping: VlanStripping,
-    /// All packets of the wire are delivered.
-    pub promiscuous: bool,
-    /// The device stamps received packets with the time of its clock: see
-    /// [`Packet::timestamp`](ringside_lan::Packet::timestamp) and [`Vsi::device_time`].
-    pub time_stamps: bool,
-    /// The key of the hash that spreads packets over receive queues.
-    pub hash_key: [u8; 52],
-    /// Instructions of the queues; `None` for those of the environment variable, else AVX2 if
-    /// the processor has it.
-    pub packet_path: Option<PacketPath>,
-}
-
-impl Default for PortSettings {
-    /// One queue of each kind with 1024 descriptors, MTU 1500, tags left where they are.
-    fn default() -> Self {
-        Self {
-            receive_queues: 1,
-            transmit_queues: 1,
-            receive_descriptors: 1024,
-            transmit_descriptors: 1024,
-            mtu: 1500,
-            pool: PoolSettings::default(),
-            vlan_stripping: VlanStripping::Off,
-            promiscuous: false,
-            time_stamps: false,
-            hash_key: DEFAULT_KEY,
-            packet_path: None,
-        }
-    }
-}
 
 /// A port with its queues, all in service.
 #[derive(Debug)]

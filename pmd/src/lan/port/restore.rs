@@ -71,8 +71,8 @@ impl Vsi {
     }
 
     /// Asks the VSI for all of that: after a recovery, the one that was added again. Promiscuous
-    /// mode and the tags of received packets become those of the setup, whatever the VSI was added
-    /// with.
+    /// mode and the tags of received packets become those of the setup, and replace those that the
+    /// VSI was added with.
     ///
     /// Control path. Errors: [`PortError`] of the first part that was not done; what came before it
     /// is done.

@@ -6,12 +6,13 @@
 use super::clock::PortClock;
 use super::counted::Counted;
 use super::director::Director;
+use super::error::PortError;
 use super::hash_table::Spreading;
 use super::hashing::Hashing;
 use super::registry::{PortRegistry, Registered, Taken, Wanted};
+use super::settings::{MAX_QUEUES, PortSettings};
 use super::tags::VlanStripping;
 use super::tree::{QueueTree, TreePlace};
-use super::{MAX_QUEUES, PortError, PortSettings};
 use crate::Registers;
 use crate::admin::commands::{Capabilities, VlanMode};
 use crate::admin::{AdminQueue, Loopback};

@@ -1,5 +1,8 @@
 //! VLAN tags of received packets.
 
+/// Highest VLAN id.
+pub(super) const MAX_VLAN: u16 = 4094;
+
 /// Tags of received packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum VlanStripping {

@@ -297,14 +297,14 @@ const RTO_MIN_CODE: u32 = 14;
 /// card has no "never", which is code 0 of verbs.
 #[must_use]
 pub const fn timer_steps(code: u8) -> u8 {
-    const MOST: u64 = 127;
+    const MAX_STEPS: u64 = 127;
     let code = code as u32;
     if code == 0 || code > 31 {
-        return MOST as u8;
+        return MAX_STEPS as u8;
     }
     let steps = ((RTO_MIN as u64) << code).div_ceil(1 << RTO_MIN_CODE);
-    if steps > MOST {
-        MOST as u8
+    if steps > MAX_STEPS {
+        MAX_STEPS as u8
     } else {
         steps as u8
     }

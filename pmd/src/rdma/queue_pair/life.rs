@@ -262,7 +262,7 @@ impl Session<'_> {
             if let Some(to_error) = to_error {
                 let failed = match tolerate(self.execute(to_error)) {
                     // The device destroys it in any state. Source: irdma `verbs.c`,
-                    // irdma_destroy_qp, which asks for that whatever the answer to this step is.
+                    // irdma_destroy_qp, which asks for that after any answer to this step.
                     Err(ControlError::Refused { .. }) => Ok(()),
                     other => other,
                 };

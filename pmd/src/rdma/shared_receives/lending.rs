@@ -21,7 +21,7 @@ pub enum Place {
 /// A receive that a queue pair has in its own queue cannot be taken back: few receives among many
 /// queue pairs can all be where no message comes, while others wait. A queue that lends has no such
 /// limit: each queue pair receives into places that the owner lends, and a posted receive is used
-/// when a message is there, whatever queue pair it came to. The owner copies each message.
+/// when a message is there, for any of the queue pairs. The owner copies each message.
 impl SharedReceiveQueue {
     /// Gives queue pairs no more posted receives from now on: the owner gives them places with
     /// [`Self::lend`], polls with [`Self::poll_lent`] and takes receives with [`Self::take_for`].

@@ -1,6 +1,7 @@
 //! Clients that follow the protocol.
 
 use super::*;
+use crate::ports::SocketPathError;
 use ringside_bus::config_space::ConfigSpace;
 use ringside_bus::function::DmaAccess;
 use ringside_bus::{Doorbell, Function, Iova, Memory, PageSize};

@@ -9,13 +9,12 @@ pub(super) use packet::packet;
 use super::PortError;
 use super::kinds::{FlowKind, HashField, protocol};
 use super::tables::Word;
+use super::tags::MAX_VLAN;
 use ringside_spec::lan::receive::packet_type;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-/// Highest VLAN id.
-const MAX_VLAN: u16 = 4094;
 /// Types of Ethernet payload that are kinds of their own.
 const ETHER_TYPE_IPV4: u16 = 0x0800;
 const ETHER_TYPE_IPV6: u16 = 0x86DD;
@@ -283,7 +282,7 @@ impl FlowMatch {
         }
     }
 
-    /// True if all fields have the values of `other`, whatever the kinds of both are.
+    /// True if all fields have the values of `other`, of any two kinds.
     pub(super) fn has_values_of(&self, other: &Self) -> bool {
         let same_kind = Self {
             kind: self.kind,
