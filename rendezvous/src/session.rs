@@ -1,7 +1,7 @@
 //! A TCP session of two processes: greetings, steps, messages, failure.
 
 use crate::greeting::{Greeting, GreetingError};
-use crate::stream::Stream;
+use crate::stream::{Kernel, Stream};
 use ringside_clock::{Clock, Deadline};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind, Read, Write};
@@ -272,7 +272,7 @@ impl Session {
             peer,
             reason: error.to_string(),
         })?;
-        Ok(Self::over(Box::new(stream), peer, clock))
+        Ok(Self::over(Box::new(Kernel(stream)), peer, clock))
     }
 
     /// A session over a connection that another stack has made. `clock` measures its deadlines.

@@ -38,33 +38,35 @@ pub trait Stream: Send {
 }
 
 /// A TCP connection of the kernel.
-impl Stream for TcpStream {
+pub(crate) struct Kernel(pub(crate) TcpStream);
+
+impl Stream for Kernel {
     fn read(&mut self, into: &mut [u8], limit: Duration) -> io::Result<usize> {
-        self.set_read_timeout(Some(positive(limit)?))?;
-        Read::read(self, into)
+        self.0.set_read_timeout(Some(positive(limit)?))?;
+        self.0.read(into)
     }
 
     fn peek(&mut self, into: &mut [u8], limit: Duration) -> io::Result<usize> {
         let timeout = Timespec::try_from(limit).ok();
-        let ready = poll(&mut [PollFd::new(self, PollFlags::IN)], timeout.as_ref());
+        let ready = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout.as_ref());
         match ready {
             Ok(0) | Err(rustix::io::Errno::INTR) => Err(ErrorKind::WouldBlock.into()),
             Ok(_) => {
                 // A socket that is readable may have nothing after all.
-                self.set_read_timeout(Some(SPURIOUS))?;
-                TcpStream::peek(self, into)
+                self.0.set_read_timeout(Some(SPURIOUS))?;
+                self.0.peek(into)
             }
             Err(error) => Err(error.into()),
         }
     }
 
     fn write(&mut self, from: &[u8], limit: Duration) -> io::Result<usize> {
-        self.set_write_timeout(Some(positive(limit)?))?;
-        Write::write(self, from)
+        self.0.set_write_timeout(Some(positive(limit)?))?;
+        self.0.write(from)
     }
 
     fn finish(&mut self) {
-        let _ = self.shutdown(Shutdown::Write);
+        let _ = self.0.shutdown(Shutdown::Write);
     }
 }
 
