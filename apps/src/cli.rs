@@ -133,6 +133,12 @@ Two processes, each with a function of its own, here two functions of a model in
   ringside model serve --socket /run/a.sock --socket /run/b.sock --doorbell-page
   ringside bench --listen 127.0.0.1 --device vfio-user:/run/a.sock
   ringside bench --connect 127.0.0.1 --device vfio-user:/run/b.sock write lat
+
+Hosts whose only link is the card: the exchange too goes over the port, with the IP addresses of the \
+configuration (network.addresses) and no interface of the kernel:
+  ringside bench --listen 0.0.0.0 --over nic --device 0000:18:00.0
+  ringside bench --connect 192.0.2.1 --over nic --device 0000:18:00.0 write lat
+
 The side that connects decides what is measured and shows it; flags of the side that listens are what \
 it insists on. Both compare every byte of the pattern. The peer is not authenticated: listen on an \
 address that only trusted machines reach.";
@@ -224,6 +230,16 @@ pub(crate) struct Bench {
     /// Connect to the bench of another process that listens there
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["peer", "pcap", "count_writes"])]
     pub(crate) connect: Option<String>,
+    /// Network that carries the exchange with the other process: the kernel's, or the port's own
+    /// (nic), whose addresses --listen and --connect then name
+    #[arg(
+        long,
+        value_enum,
+        value_name = "NETWORK",
+        default_value_t = Over::Kernel,
+        conflicts_with = "chaos"
+    )]
+    pub(crate) over: Over,
     /// Seconds to wait for the other process [default: 60 with --listen, 5 with --connect]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) wait: Option<u64>,
@@ -326,6 +342,15 @@ impl Bench {
     pub(crate) fn meets(&self) -> bool {
         self.listen.is_some() || self.connect.is_some()
     }
+}
+
+/// The network of the exchange between two processes.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// A socket of the kernel
+    Kernel,
+    /// TCP on the port's own queues
+    Nic,
 }
 
 /// The behaviour of a polling core without work.

@@ -2,7 +2,7 @@
 
 use crate::functions::OpenFunction;
 use crate::housekeeping::{Driver, Events, Housekeeper, Neighbours, Observer, Served};
-use crate::network::NetworkError;
+use crate::network::{Asker, NetworkError};
 use ringside_bus::process::Birth;
 use ringside_bus::{DeviceAddress, DmaBuffer, Memory, PageSize};
 use ringside_config::{Config, LocalAddress};
@@ -251,12 +251,13 @@ impl Device {
     /// Control path: takes at most the time of three requests, one second apart. Other calls do not
     /// wait for that. Errors: [`NetworkError`].
     pub fn resolve(&self, address: IpAddr) -> Result<Destination, NetworkError> {
-        let asker = {
-            let mut network = self.neighbours()?;
-            network.require(&self.driver())?.asker()
-        };
-        // Other calls need the network while the neighbour is asked.
-        Ok(asker.resolve(address)?)
+        Ok(self.asker()?.resolve(address)?)
+    }
+
+    /// The running stack. Other calls need the network while this one waits for a peer.
+    fn asker(&self) -> Result<Asker, NetworkError> {
+        let mut network = self.neighbours()?;
+        Ok(network.require(&self.driver())?.asker())
     }
 
     /// Starts the IP stack that [`Device::resolve`] uses, so that the port answers before this side
@@ -542,5 +543,6 @@ forward! {
     watch_peers(faults: u32) -> Result<(), RdmaError>;
 }
 
+mod tcp;
 #[cfg(test)]
 mod tests;

@@ -5,9 +5,13 @@ use ringside_bus::Clock;
 use ringside_config::LocalAddress;
 use ringside_connect::{Lookup, NextHop, StartError};
 use ringside_pmd::rdma::{Destination, RdmaError};
-use ringside_stack::{ResolveError, Resolver, ServeError, Stack, StackError, StackThread};
-use std::net::IpAddr;
+use ringside_stack::{
+    ResolveError, Resolver, ServeError, Stack, StackError, StackThread, TcpConnection, TcpError,
+    TcpListener,
+};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Reasons why the IP stack did not start, or did not resolve a peer.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +31,9 @@ pub enum NetworkError {
     /// The address has no route, or its next hop did not answer.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
+    /// A TCP connection was not made, or an address cannot be listened on.
+    #[error(transparent)]
+    Tcp(#[from] TcpError),
 }
 
 /// A running stack, on the port's only receive and transmit queue.
@@ -37,7 +44,7 @@ pub(crate) struct Network {
     life: u32,
 }
 
-/// Resolves addresses by a stack that others may use, or end, at the same time.
+/// Resolves addresses and connects by a stack that others may use, or end, at the same time.
 pub(crate) struct Asker {
     resolver: Resolver,
     clock: Arc<dyn Clock>,
@@ -47,6 +54,24 @@ impl Asker {
     /// Resolves an address; waits for the neighbour's answer.
     pub(crate) fn resolve(&self, address: IpAddr) -> Result<Destination, ResolveError> {
         self.resolver.resolve(address, &self.clock)
+    }
+
+    /// Listens for TCP connections.
+    pub(crate) fn listen_tcp(
+        &self,
+        address: SocketAddr,
+        backlog: usize,
+    ) -> Result<TcpListener, TcpError> {
+        self.resolver.listen_tcp(address, backlog, &self.clock)
+    }
+
+    /// Connects over TCP; waits for the peer.
+    pub(crate) fn connect_tcp(
+        &self,
+        peer: SocketAddr,
+        limit: Duration,
+    ) -> Result<TcpConnection, TcpError> {
+        self.resolver.connect_tcp(peer, limit, &self.clock)
     }
 }
 

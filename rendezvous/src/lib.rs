@@ -8,6 +8,9 @@
 //! bytes of the peer](Session::peek) from time to time. An application sends its own messages with
 //! [`Session::send`] and [`Session::receive`]. `docs/exchange.md` specifies the bytes.
 //!
+//! A session runs over a TCP connection of the kernel's, or over a [`Stream`] of the program's:
+//! [`Session::over`].
+//!
 //! The peer's messages are bounded and checked ([`Greeting::read`]). Each call has one deadline for
 //! all its bytes, measured by the clock that the caller injects. The peer is not authenticated:
 //! listen on an address that only trusted machines can reach.
@@ -15,6 +18,8 @@
 
 mod greeting;
 mod session;
+mod stream;
 
 pub use greeting::{Greeting, GreetingError, MAX_REGIONS};
 pub use session::{Listener, MAX_REASON, Session, SessionError, Step, connect, printable};
+pub use stream::Stream;

@@ -1,6 +1,7 @@
 //! A TCP session of two processes: greetings, steps, messages, failure.
 
 use crate::greeting::{Greeting, GreetingError};
+use crate::stream::{Kernel, Stream};
 use ringside_clock::{Clock, Deadline};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind, Read, Write};
@@ -244,7 +245,7 @@ pub fn connect(
 
 /// A connection to a peer process.
 pub struct Session {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     peer: SocketAddr,
     clock: Arc<dyn Clock>,
 }
@@ -271,11 +272,17 @@ impl Session {
             peer,
             reason: error.to_string(),
         })?;
-        Ok(Self {
+        Ok(Self::over(Box::new(Kernel(stream)), peer, clock))
+    }
+
+    /// A session over a connection that another stack has made. `clock` measures its deadlines.
+    #[must_use]
+    pub fn over(stream: Box<dyn Stream>, peer: SocketAddr, clock: Arc<dyn Clock>) -> Self {
+        Self {
             stream,
             peer,
             clock,
-        })
+        }
     }
 
     /// The peer's address.
@@ -291,14 +298,16 @@ impl Session {
     /// that.
     pub fn greet(&mut self, ours: &Greeting, limit: Duration) -> Result<Greeting, SessionError> {
         let bytes = ours.encode().map_err(SessionError::Greeting)?;
-        let mut timed = Timed::new(&self.stream, &*self.clock, limit);
+        let mut timed = Timed::new(&mut *self.stream, &*self.clock, limit);
         let written = timed.write_all(&bytes);
         // A peer that refuses may have sent data before it closed. It is not read: its greeting
         // would be of no use.
-        written.map_err(|error| self.failure(&error, 0, limit))?;
+        written.map_err(|error| failure(self.peer, &error, 0, limit))?;
         let waited_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         Greeting::read(&mut timed, waited_ms).map_err(|error| match error {
-            GreetingError::Stream { error, .. } => self.failure(&error, timed.received, limit),
+            GreetingError::Stream { error, .. } => {
+                failure(self.peer, &error, timed.received, limit)
+            }
             other => SessionError::Greeting(other),
         })
     }
@@ -308,11 +317,11 @@ impl Session {
     /// # Errors
     /// The peer did not reach it, is at another step, or [failed](SessionError::PeerFailed).
     pub fn synchronise(&mut self, step: Step, limit: Duration) -> Result<(), SessionError> {
-        let mut timed = Timed::new(&self.stream, &*self.clock, limit);
+        let mut timed = Timed::new(&mut *self.stream, &*self.clock, limit);
         let exchanged = timed
             .write_all(&[step as u8])
             .and_then(|()| read_past_beats(&mut timed));
-        let found = exchanged.map_err(|error| self.failure(&error, timed.received, limit))?;
+        let found = exchanged.map_err(|error| failure(self.peer, &error, timed.received, limit))?;
         if found == step as u8 {
             return Ok(());
         }
@@ -331,9 +340,9 @@ impl Session {
     /// # Errors
     /// The connection broke, or the peer does not receive the message.
     pub fn send(&mut self, message: &[u8], limit: Duration) -> Result<(), SessionError> {
-        let mut timed = Timed::new(&self.stream, &*self.clock, limit);
+        let mut timed = Timed::new(&mut *self.stream, &*self.clock, limit);
         let told = timed.write_all(message);
-        told.map_err(|error| self.failure(&error, 0, limit))
+        told.map_err(|error| failure(self.peer, &error, 0, limit))
     }
 
     /// Receives a message of the application, as long as `into`, within `limit`.
@@ -341,9 +350,9 @@ impl Session {
     /// # Errors
     /// The message did not arrive.
     pub fn receive(&mut self, into: &mut [u8], limit: Duration) -> Result<(), SessionError> {
-        let mut timed = Timed::new(&self.stream, &*self.clock, limit);
+        let mut timed = Timed::new(&mut *self.stream, &*self.clock, limit);
         let heard = timed.read_exact(into);
-        heard.map_err(|error| self.failure(&error, timed.received, limit))
+        heard.map_err(|error| failure(self.peer, &error, timed.received, limit))
     }
 
     /// Reports to the peer that this side is alive. Call it about once a second during long work.
@@ -360,20 +369,13 @@ impl Session {
     /// # Errors
     /// The connection is closed, or the peer [failed](SessionError::PeerFailed).
     pub fn peek(&mut self, at_most: Duration) -> Result<Option<u8>, SessionError> {
-        let timeout = Timespec::try_from(at_most).ok();
-        match poll(
-            &mut [PollFd::new(&self.stream, PollFlags::IN)],
-            timeout.as_ref(),
-        ) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
-            Ok(_) => {}
-            Err(error) => return Err(self.failure(&error.into(), 0, at_most)),
-        }
-        let limit = Duration::from_millis(100);
-        let mut timed = Timed::new(&self.stream, &*self.clock, limit);
         let mut first = [0];
-        let peeked = timed.peek(&mut first);
-        let length = peeked.map_err(|error| self.failure(&error, 0, limit))?;
+        let length = match self.stream.peek(&mut first, at_most) {
+            Ok(length) => length,
+            Err(error) if is_late(&error) => return Ok(None),
+            Err(error) => return Err(failure(self.peer, &error, 0, at_most)),
+        };
+        let limit = Duration::from_millis(100);
         match (length, first) {
             (0, _) => Err(SessionError::Closed {
                 peer: self.peer,
@@ -401,15 +403,15 @@ impl Session {
         let _ = self.send(&message, Duration::from_secs(1));
         // Closing with unread bytes of the peer would reset the connection and discard the reason:
         // read until the peer has closed, or until the deadline.
-        let _ = self.stream.shutdown(std::net::Shutdown::Write);
-        let mut timed = Timed::new(&self.stream, &*self.clock, Duration::from_secs(1));
+        self.stream.finish();
+        let mut timed = Timed::new(&mut *self.stream, &*self.clock, Duration::from_secs(1));
         let mut sink = [0; 512];
         while timed.read(&mut sink).is_ok_and(|length| length > 0) {}
     }
 
     /// Reads the reason that follows the byte [`FAILED`].
     fn failure_reason(&mut self, limit: Duration) -> SessionError {
-        let mut timed = Timed::new(&self.stream, &*self.clock, limit);
+        let mut timed = Timed::new(&mut *self.stream, &*self.clock, limit);
         let mut read = || -> io::Result<String> {
             let mut length = [0; 2];
             timed.read_exact(&mut length)?;
@@ -424,28 +426,27 @@ impl Session {
             reason,
         }
     }
+}
 
-    /// Returns the error of a failed read or write, after `received` bytes of the expected message.
-    fn failure(&self, error: &io::Error, received: usize, limit: Duration) -> SessionError {
-        let peer = self.peer;
-        match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut if received == 0 => {
-                SessionError::Silent { peer, limit }
-            }
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => SessionError::Incomplete {
-                peer,
-                received,
-                limit,
-            },
-            ErrorKind::UnexpectedEof
-            | ErrorKind::BrokenPipe
-            | ErrorKind::ConnectionReset
-            | ErrorKind::ConnectionAborted => SessionError::Closed { peer, received },
-            _ => SessionError::Broken {
-                peer,
-                reason: error.to_string(),
-            },
+/// Returns the error of a failed read or write, after `received` bytes of the expected message.
+fn failure(peer: SocketAddr, error: &io::Error, received: usize, limit: Duration) -> SessionError {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut if received == 0 => {
+            SessionError::Silent { peer, limit }
         }
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => SessionError::Incomplete {
+            peer,
+            received,
+            limit,
+        },
+        ErrorKind::UnexpectedEof
+        | ErrorKind::BrokenPipe
+        | ErrorKind::ConnectionReset
+        | ErrorKind::ConnectionAborted => SessionError::Closed { peer, received },
+        _ => SessionError::Broken {
+            peer,
+            reason: error.to_string(),
+        },
     }
 }
 
@@ -472,16 +473,24 @@ fn read_past_beats(from: &mut impl Read) -> io::Result<u8> {
     Ok(found)
 }
 
+/// True for an operation that did not end within its limit.
+fn is_late(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
+}
+
 /// A stream whose reads and writes share one deadline.
 struct Timed<'a> {
-    stream: &'a TcpStream,
+    stream: &'a mut dyn Stream,
     clock: &'a dyn Clock,
     deadline: Deadline,
     received: usize,
 }
 
 impl<'a> Timed<'a> {
-    fn new(stream: &'a TcpStream, clock: &'a dyn Clock, limit: Duration) -> Self {
+    fn new(stream: &'a mut dyn Stream, clock: &'a dyn Clock, limit: Duration) -> Self {
         Self {
             stream,
             clock,
@@ -490,26 +499,16 @@ impl<'a> Timed<'a> {
         }
     }
 
-    /// Returns the remaining time. Zero is an error, because the system treats zero as "no limit".
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.deadline.end.since(self.clock.now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        Ok(Some(left))
-    }
-
-    /// Returns the next bytes without consuming them.
-    fn peek(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
-        self.stream.peek(into)
+    /// Returns the remaining time.
+    fn left(&self) -> Duration {
+        self.deadline.end.since(self.clock.now())
     }
 }
 
 impl Read for Timed<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
-        let length = self.stream.read(into)?;
+        let left = self.left();
+        let length = self.stream.read(into, left)?;
         self.received += length;
         Ok(length)
     }
@@ -517,8 +516,8 @@ impl Read for Timed<'_> {
 
 impl Write for Timed<'_> {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(from)
+        let left = self.left();
+        self.stream.write(from, left)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! Makes the list of measurements from the flags, and names every wrong flag.
 
-use crate::cli::{Bench, Measure, Operation};
+use crate::cli::{Bench, Measure, Operation, Over};
 use std::time::Duration;
 
 /// Largest message, as perftest's `-a` ends.
@@ -159,6 +159,7 @@ fn check_combinations(options: &Bench) -> Result<(), FlagError> {
     let of_meetings = [
         ("--perftest", options.perftest),
         ("-R", options.manager),
+        ("--over nic", options.over == Over::Nic),
         ("--wait", options.wait.is_some()),
         ("--idle", options.idle.is_some()),
     ];

@@ -1,5 +1,6 @@
 //! `ringside bench` between two processes, with the model in a third: the real command each time.
 
+mod over_nic;
 mod perftest;
 mod processes;
 

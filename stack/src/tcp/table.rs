@@ -35,6 +35,9 @@ const KEEP_ALIVE: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(1
 /// Port numbers of connections that the stack asks for. Source: RFC 6335, section 6.
 const DYNAMIC: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
+/// Connections of a listener that the program has not taken.
+type Untaken = Arc<Shared<Backlog<TcpConnection>>>;
+
 /// The socket of a link.
 type Place = (Option<u16>, SocketHandle);
 
@@ -58,7 +61,7 @@ struct Entry {
 struct Listening {
     address: SocketAddr,
     room: usize,
-    backlog: Arc<Shared<Backlog<TcpConnection>>>,
+    backlog: Untaken,
     clock: Arc<dyn Clock>,
     sockets: Vec<Place>,
 }
@@ -169,7 +172,7 @@ impl Table {
         room: usize,
         filters: &mut Filters,
         clock: &Arc<dyn Clock>,
-    ) -> Result<(SocketAddr, Arc<Shared<Backlog<TcpConnection>>>), TcpError> {
+    ) -> Result<(SocketAddr, Untaken), TcpError> {
         let full = TcpError::TooMany { limit: SOCKETS };
         if address.port() == 0 {
             let port = self.free_port(clock.now());

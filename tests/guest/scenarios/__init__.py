@@ -50,6 +50,7 @@ ALL = {
     "our-tap": packets.host_interface,
     "our-dhcp": packets.lease,
     "perftest": perftest.one_size,
+    "perftest-over-port": perftest.over_the_port,
     "perftest-sizes": perftest.all_sizes,
     "perftest-both-ways": mismatch.both_ways,
     "perftest-atomics": mismatch.atomics,

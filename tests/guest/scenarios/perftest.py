@@ -46,6 +46,32 @@ def guest_asks(stage, guest, program, words, flags, gid, ours=(), device="irdma0
     return listening.finish(30), asked
 
 
+def over_the_port(stage):
+    """perftest in the guest against ringside on the port's own TCP: the exchange goes over the model's wire too, as does all else."""
+    guest, _ = guest_with_way_out(stage)
+    # Our port's network is 10.0.0.0/8: it answers from there to there only.
+    own = "10.7.7.7"
+    guest.run(f"ip addr add {own}/8 dev eth0; ip route replace 10.0.0.0/8 dev eth0 src {own}", 30)
+    flags = f"-s 4096 -n {MESSAGES}"
+    beside = ("--over", "nic", "--device", f"vfio-user:{stage.server.sockets[-1]}", "--perftest")
+    for program, words in PROGRAMS:
+        listening = stage.host_program("bench", "--listen", "0.0.0.0", *beside, *words.split(), *flags.split())
+        listening.says("Listening on", 30)
+        ours = re.search(r"Listening on ([\d.]+):", listening.text())
+        if not ours:
+            raise Failed(f"{program}: no IPv4 address in\n{listening.text()}")
+        asked = guest.run(f"timeout 120 {program} -d irdma0 -x 0 -F {flags} {ours[1]}", 130)
+        listened = listening.finish(30)
+        guest.start("perftest", f"timeout 120 {program} -d irdma0 -x 0 -F {flags}")
+        guest.run("for i in $(seq 100); do netstat -ltn | grep -q :18515 && exit 0; sleep 0.1; done; exit 1", 30)
+        connecting = stage.host_program("bench", "--connect", own, *beside, *words.split(), *flags.split())
+        said = connecting.finish(120)
+        status, served = guest.finish("perftest", 20)
+        if status != 0 or (rows(asked), rows(said)) != (1, 1):
+            raise Failed(f"{program}: status {status}\n{served}\nguest as client:\n{asked}\nringside:\n{listened}\n{said}")
+    return f"{len(PROGRAMS)} programs as server and as client, and no other network between both sides"
+
+
 def one_size(stage):
     """Six programs, ringside as client and as server of each; several queue pairs; an IPv4 GID as well."""
     return all_programs(stage, "-s 65536", 1)

@@ -45,7 +45,10 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
         work.measure(&mut link, &plans)
     };
     let done = done.and_then(|()| ask(&mut link, Request::End));
-    finish(run, served, done.map_err(|failure| part(link, failure)))
+    match done {
+        Ok(()) => finish(run, served, Some(link), Ok(())),
+        Err(failure) => finish(run, served, None, Err(part(link, failure))),
+    }
 }
 
 /// Requests a test, or the end; an error has the peer's reason for a refusal.

@@ -8,6 +8,7 @@ pub(super) mod end;
 pub(super) mod latency;
 mod managed;
 pub(crate) mod neighbours;
+mod over_nic;
 mod server;
 pub(super) mod session;
 mod verify;

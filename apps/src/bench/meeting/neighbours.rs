@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use ringside_bus::Clock;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::address::MacAddress;
-use ringside_stack::{Stack, StackThread};
+use ringside_stack::{Resolver, Stack, StackThread};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -58,15 +58,24 @@ impl Neighbours {
         self.0.as_ref().err().map(String::as_str)
     }
 
+    /// The stack, for calls that wait by its clock.
+    pub(super) fn resolver(&self) -> Result<(Resolver, &Arc<dyn Clock>), Failure> {
+        match &self.0 {
+            Ok((thread, clock)) => Ok((thread.resolver(), clock)),
+            Err(trouble) => Err(Failure::operation(anyhow!(
+                "the port has no IP stack for the exchange: {trouble}"
+            ))),
+        }
+    }
+
     /// The MAC address of a peer or of the gateway to it; asks by ARP or neighbour discovery, 3 s
     /// at most.
     pub(crate) fn mac_of(&self, address: IpAddr) -> Result<MacAddress, Failure> {
         match &self.0 {
-            Ok((thread, clock)) => thread
-                .resolver()
-                .resolve(address, clock)
-                .map(|found| found.mac)
-                .map_err(Failure::operation),
+            Ok((thread, clock)) => {
+                let found = thread.resolver().resolve(address, clock);
+                found.map(|found| found.mac).map_err(Failure::operation)
+            }
             Err(trouble) => Err(Failure::operation(anyhow!("{trouble}"))),
         }
     }

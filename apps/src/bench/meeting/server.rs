@@ -25,8 +25,8 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
     loop {
         match serve(run, &served.device, &mut link) {
             Ok(true) => {}
-            Ok(false) => return finish(run, served, Ok(())),
-            Err(failure) => return finish(run, served, Err(part(link, failure))),
+            Ok(false) => return finish(run, served, Some(link), Ok(())),
+            Err(failure) => return finish(run, served, None, Err(part(link, failure))),
         }
     }
 }

@@ -3,9 +3,10 @@
 use super::agreement::Test;
 use super::end::{End, Link, Role, Watch};
 use super::neighbours::{Neighbours, Starter};
+use super::over_nic;
 use crate::bench::plan::Plan;
 use crate::bench::run::{Run, judge};
-use crate::cli::{Idle, MEETING_PORT, Measure};
+use crate::cli::{Idle, MEETING_PORT, Measure, Over};
 use crate::failure::Failure;
 use crate::open::{Cores, open};
 use anyhow::anyhow;
@@ -27,28 +28,53 @@ pub(crate) struct Served {
 /// Brings the function up and finds the other process.
 pub(crate) fn meet(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(Served, Link), Failure> {
     let limit = Duration::from_millis(run.config.deadlines.connect_ms);
-    let wait = |default: u64| Duration::from_secs(run.options.wait.unwrap_or(default));
-    if let Some(place) = &run.options.listen {
-        let wait = wait(60);
-        let places = resolve("--listen", place)?;
-        let place = places.first().copied();
-        let place = place.ok_or_else(|| Failure::usage(anyhow!("--listen names no address")))?;
-        // Before the bring-up: an address that is taken changes nothing at the device.
-        let listener = Listener::bind(place, clock()).map_err(Failure::usage)?;
-        let device = bring_up(run, address)?;
-        writeln!(run.out, "\nListening on {}", listener.address())?;
+    let (served, session, role) = match (&run.options.listen, &run.options.connect) {
+        (Some(place), _) => {
+            let places = resolve("--listen", place)?;
+            let place = places.first().copied();
+            let place =
+                place.ok_or_else(|| Failure::usage(anyhow!("--listen names no address")))?;
+            let (served, session) = receive(run, address, place)?;
+            (served, session, Role::Server)
+        }
+        (None, peer) => {
+            let peers = resolve("--connect", peer.as_deref().unwrap_or_default())?;
+            let wait = Duration::from_secs(run.options.wait.unwrap_or(5));
+            let served = bring_up(run, address)?;
+            let session = match run.options.over {
+                Over::Kernel => reach(&peers, wait).map_err(Failure::from),
+                Over::Nic => over_nic::reach(&served.neighbours, &peers, wait),
+            };
+            (served, session?, Role::Client)
+        }
+    };
+    let options = run.options;
+    Ok((served, Link::new(session, role, limit, options)))
+}
+
+/// Brings the function up and waits for the other process.
+fn receive(
+    run: &mut Run<'_>,
+    address: &DeviceAddress,
+    place: SocketAddr,
+) -> Result<(Served, Session), Failure> {
+    let wait = Duration::from_secs(run.options.wait.unwrap_or(60));
+    if run.options.over == Over::Nic {
+        let served = bring_up(run, address)?;
+        let listener = over_nic::listen(&served.neighbours, place)?;
+        let own = over_nic::shown(&served.device, &listener)?;
+        writeln!(run.out, "\nListening on {own}")?;
         run.out.flush()?;
-        let session = listener.accept(wait)?;
-        return Ok((device, Link::new(session, Role::Server, limit, run.options)));
+        let session = over_nic::accept(&served.neighbours, &listener, wait)?;
+        return Ok((served, session));
     }
-    let wait = wait(5);
-    let peers = resolve(
-        "--connect",
-        run.options.connect.as_deref().unwrap_or_default(),
-    )?;
-    let device = bring_up(run, address)?;
-    let session = reach(&peers, wait)?;
-    Ok((device, Link::new(session, Role::Client, limit, run.options)))
+    // Before the bring-up: an address that is taken changes nothing at the device.
+    let listener = Listener::bind(place, clock()).map_err(Failure::usage)?;
+    let served = bring_up(run, address)?;
+    writeln!(run.out, "\nListening on {}", listener.address())?;
+    run.out.flush()?;
+    let session = listener.accept(wait)?;
+    Ok((served, session))
 }
 
 /// The clock of a session: real time.
@@ -196,12 +222,16 @@ fn reach(peers: &[SocketAddr], wait: Duration) -> Result<Session, SessionError> 
     }
 }
 
-/// Shuts the device down and prints the final report. No object of the device may be in use.
+/// Closes the connection to the peer, shuts the device down and prints the final report. No object
+/// of the device may be in use.
 pub(crate) fn finish(
     run: &mut Run<'_>,
     served: Served,
+    link: Option<Link>,
     measured: Result<(), Failure>,
 ) -> Result<(), Failure> {
+    // The stack delivers what was sent over it before it ends.
+    drop(link);
     let Served { neighbours, device } = served;
     drop(neighbours);
     let downs = run.take_down([device])?;

@@ -51,7 +51,7 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
     ];
     writeln!(run.out, "\n{}", run.report.driven)?;
     let measured = play(run, &served, &mut link, &wanted);
-    finish(run, served, measured.map_err(explained))
+    finish(run, served, Some(link), measured.map_err(explained))
 }
 
 /// Connects, and does this side's part of the test.

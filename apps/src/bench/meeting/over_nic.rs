@@ -1,0 +1,141 @@
+//! The exchange over the port's own stack, for hosts whose only link is the card.
+
+use super::neighbours::Neighbours;
+use crate::failure::Failure;
+use ringside_bus::Clock;
+use ringside_pmd::Device;
+use ringside_rendezvous::{Session, Stream};
+use ringside_stack::{ResolveError, TcpConnection, TcpError, TcpListener};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Peers that wait for the bench at once: it serves the first.
+const BACKLOG: usize = 1;
+
+/// The time for one request for a connection, at most: a host that was down may be up at the next.
+const ATTEMPT: Duration = Duration::from_secs(4);
+
+/// The time between two requests.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A TCP connection of the port's own stack.
+struct OverNic(TcpConnection);
+
+/// The kinds that a session tells apart; its messages name the peer.
+fn kind(error: TcpError) -> io::Error {
+    match error {
+        TcpError::Silent { .. } | TcpError::Stalled { .. } => ErrorKind::TimedOut.into(),
+        TcpError::Broken(_) => ErrorKind::ConnectionReset.into(),
+        other => io::Error::other(other),
+    }
+}
+
+impl Stream for OverNic {
+    fn read(&mut self, into: &mut [u8], limit: Duration) -> io::Result<usize> {
+        self.0.read(into, limit).map_err(kind)
+    }
+
+    fn peek(&mut self, into: &mut [u8], limit: Duration) -> io::Result<usize> {
+        self.0.peek(into, limit).map_err(kind)
+    }
+
+    fn write(&mut self, from: &[u8], limit: Duration) -> io::Result<usize> {
+        self.0.write(from, limit).map_err(kind)
+    }
+
+    fn finish(&mut self) {
+        self.0.finish();
+    }
+}
+
+fn session(connection: TcpConnection, clock: &Arc<dyn Clock>) -> Session {
+    let peer = connection.peer();
+    Session::over(Box::new(OverNic(connection)), peer, Arc::clone(clock))
+}
+
+/// Listens at an address of the port.
+pub(super) fn listen(neighbours: &Neighbours, address: SocketAddr) -> Result<TcpListener, Failure> {
+    let (resolver, clock) = neighbours.resolver()?;
+    let listener = resolver.listen_tcp(address, BACKLOG, clock);
+    listener.map_err(Failure::usage)
+}
+
+/// The addresses at which peers reach the listener, as --connect takes them.
+pub(super) fn shown(device: &Device, listener: &TcpListener) -> Result<String, Failure> {
+    let address = listener.address();
+    if !address.ip().is_unspecified() {
+        return Ok(address.to_string());
+    }
+    let own = device.gids().map_err(Failure::operation)?;
+    let own = own.iter().map(|gid| gid.address.address);
+    let places = own.map(|ip| SocketAddr::new(ip, address.port()).to_string());
+    Ok(places.collect::<Vec<_>>().join(" "))
+}
+
+/// Waits for one peer.
+pub(super) fn accept(
+    neighbours: &Neighbours,
+    listener: &TcpListener,
+    wait: Duration,
+) -> Result<Session, Failure> {
+    let (_, clock) = neighbours.resolver()?;
+    Ok(session(listener.accept(wait)?, clock))
+}
+
+/// Connects to the first of the addresses that answers; tries again until `wait` has passed, as the
+/// other side may still be starting.
+pub(super) fn reach(
+    neighbours: &Neighbours,
+    peers: &[SocketAddr],
+    wait: Duration,
+) -> Result<Session, Failure> {
+    let (resolver, clock) = neighbours.resolver()?;
+    let end = Instant::now() + wait;
+    loop {
+        let mut failed: Option<TcpError> = None;
+        for peer in peers {
+            let left = end.saturating_duration_since(Instant::now());
+            let limit = left.clamp(Duration::from_millis(100), ATTEMPT);
+            match resolver.connect_tcp(*peer, limit, clock) {
+                Ok(connection) => return Ok(session(connection, clock)),
+                // Of several addresses, the one that may still answer counts.
+                Err(_) if failed.as_ref().is_some_and(may_pass) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        let is_over = Instant::now() + PAUSE >= end;
+        match failed {
+            Some(error) if is_over || !may_pass(&error) => return Err(explained(error, wait)),
+            _ => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// True for an error that the start of the other side, or of its link, ends.
+fn may_pass(error: &TcpError) -> bool {
+    match error {
+        TcpError::Refused(_) | TcpError::Unanswered { .. } | TcpError::Broken(_) => true,
+        TcpError::Unreachable { error, .. } => matches!(
+            error,
+            ResolveError::NoAnswer { .. } | ResolveError::Busy { .. }
+        ),
+        _ => false,
+    }
+}
+
+/// The error, with the time of all attempts.
+fn explained(error: TcpError, wait: Duration) -> Failure {
+    match error {
+        TcpError::Unanswered { peer, .. } => {
+            let limit = wait;
+            Failure::operation(TcpError::Unanswered { peer, limit })
+        }
+        error if may_pass(&error) => {
+            let further = format!("tried for {} s over the port itself", wait.as_secs());
+            Failure::operation(error).and(&further)
+        }
+        error => Failure::operation(error),
+    }
+}
