@@ -47,8 +47,8 @@ pub struct Resolver {
 }
 
 impl StackThread {
-    /// Runs `stack` until this is dropped. It then still delivers, for 2 s at most, what was written
-    /// to TCP connections.
+    /// Runs `stack` until this is dropped. It then still delivers, for 2 s at most, what was
+    /// written to TCP connections.
     ///
     /// Errors: [`StackError::Thread`]; the stack is dropped.
     pub fn start(stack: Stack, clock: Arc<dyn Clock>) -> Result<Self, StackError> {

@@ -56,8 +56,8 @@ impl DmaBuffer {
         view.unwrap_or_else(|| self.memory.no_words())
     }
 
-    /// The words of a part of the buffer, offset and length in bytes; `None` if the part is outside,
-    /// or if its address or its length is no multiple of 8.
+    /// The words of a part of the buffer, offset and length in bytes; `None` if the part is
+    /// outside, or if its address or its length is no multiple of 8.
     #[must_use]
     pub fn words_at(&self, offset: usize, length: usize) -> Option<Words> {
         let end = offset.checked_add(length)?;

@@ -45,8 +45,8 @@ impl Engine {
         result
     }
 
-    /// True if the device has queue pairs whose destruction it did not confirm: until its reset they
-    /// use what was made before them.
+    /// True if the device has queue pairs whose destruction it did not confirm: until its reset
+    /// they use what was made before them.
     pub(crate) fn has_lost_queue_pairs(&self) -> bool {
         self.state().objects.queue_pairs.has_unconfirmed()
     }

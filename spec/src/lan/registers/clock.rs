@@ -101,8 +101,8 @@ pub mod phy {
         0x0300_036C + 32 * timer as u32
     }
 
-    /// Increment that a command sets, low half (`ETH_GLTSYN_SHADJ_L`); of a command that adjusts the
-    /// time, parts of a nanosecond.
+    /// Increment that a command sets, low half (`ETH_GLTSYN_SHADJ_L`); of a command that adjusts
+    /// the time, parts of a nanosecond.
     #[must_use]
     pub const fn new_increment_low(timer: u8) -> u32 {
         0x0300_0378 + 32 * timer as u32
