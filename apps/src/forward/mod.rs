@@ -5,6 +5,7 @@ mod layout;
 mod mode;
 mod observed;
 mod packets;
+mod queue_counts;
 mod report;
 mod running;
 mod statistics;
@@ -56,7 +57,8 @@ takes no reset for 5 s is gone: forwarding goes on with the others, and ends whe
 
 The report of each port: packets and bits a second, packets that were dropped, and the share of polls \
 that found nothing. Near 0 % the thread is the bottleneck, near 100 % the wire. With --json each report \
-is one line, of kind interval or total.
+is one line, of kind interval or total. Packets and bytes of each queue are in \"queues\"; without --json the totals \
+show its packets, if there are several queues.
 
 Drops follow by queue and cause, where there are any: bad_length, bad_profile, chain_too_long (received, \
 malformed); too_short, too_long, too_many_segments, outer_tag_alone, no_buffers (refused by the transmit queue); unread, unsent (in the rings \

@@ -1,8 +1,9 @@
 //! Reports of the counts, as a table or as JSON.
 
 use super::observed::{Observed, VsiName};
+use super::queue_counts::queues_text;
 #[cfg(test)]
-use super::statistics::QueueDrops;
+use super::queue_counts::{QueueDrops, QueuePackets};
 use super::statistics::{Shared, Totals};
 use crate::output::stdout;
 use crate::supervised::Controls;
@@ -184,8 +185,9 @@ impl Report {
     pub(super) fn from_zero(shared: Arc<Shared>, ports: &[&Controls]) -> Self {
         let mut report = Self::new(shared, ports, true);
         for (_, totals) in &mut report.begin {
-            let queues = totals.queue_drops.len();
+            let queues = totals.queues.len();
             *totals = Totals::default();
+            totals.queues = vec![QueuePackets::default(); queues];
             totals.queue_drops = vec![QueueDrops::default(); queues];
         }
         report
@@ -248,6 +250,7 @@ fn table(kind: &str, lines: &[Line<'_>], with_names: bool) -> String {
                 counted.tx_bytes,
                 counted.malformed
             );
+            text += &queues_text(&counted.queues);
             if let Some(stamps) = counted.time_stamps {
                 text += &format!(
                     "         time stamps of the device: {} packets, the first at {} ns, the last at {} ns\n",

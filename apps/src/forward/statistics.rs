@@ -3,88 +3,9 @@
 use super::layout::{Layout, Place};
 use super::mode::Mode;
 use super::observed::DeviceDrops;
-use ringside_lan::{Drops, Packet};
+use super::queue_counts::{Counters, QueueDrops, QueuePackets, Stamps};
 use serde::Serialize;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-
-/// Counts of a receive and a transmit queue of one number, in cache lines of their own. Only the
-/// thread of these queues writes them.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct Counters {
-    pub(super) received: AtomicU64,
-    pub(super) received_bytes: AtomicU64,
-    pub(super) sent: AtomicU64,
-    pub(super) sent_bytes: AtomicU64,
-    pub(super) polls: AtomicU64,
-    pub(super) empty_polls: AtomicU64,
-    /// packets that the receive and the transmit queue dropped, by cause
-    pub(super) by_queue: [AtomicU64; Drops::CAUSES],
-    /// packets received that the mode does not send
-    pub(super) by_mode: AtomicU64,
-    /// packets received that the transmit queue had no room for
-    pub(super) queue_full: AtomicU64,
-    /// packets received that a transmit queue out of service did not take
-    pub(super) out_of_service: AtomicU64,
-    /// times that the pool had too few buffers for the receive queue
-    pub(super) pool_empty: AtomicU64,
-    /// descriptors of a transmit queue that does not move; 0 if it does
-    pub(super) stuck: AtomicU64,
-    /// the queues were stopped by command
-    pub(super) is_stopped: AtomicBool,
-    pub(super) stamps: StampCounters,
-}
-
-/// Time stamps of one thread's packets. Only that thread writes it.
-#[derive(Debug, Default)]
-pub(super) struct StampCounters {
-    packets: AtomicU64,
-    /// of the first and the last packet, nanoseconds of the device's clock
-    first_ns: AtomicU64,
-    last_ns: AtomicU64,
-}
-
-impl StampCounters {
-    /// Counts packets that the device has stamped.
-    pub(super) fn note(&self, packets: &[Packet]) {
-        let mut count = self.packets.load(Ordering::Relaxed);
-        for stamp in packets.iter().filter_map(Packet::timestamp) {
-            if count == 0 {
-                self.first_ns.store(stamp, Ordering::Relaxed);
-            }
-            self.last_ns.store(stamp, Ordering::Relaxed);
-            count += 1;
-        }
-        self.packets.store(count, Ordering::Relaxed);
-    }
-
-    fn read(&self) -> Option<Stamps> {
-        let packets = self.packets.load(Ordering::Relaxed);
-        (packets > 0).then(|| Stamps {
-            packets,
-            first_ns: self.first_ns.load(Ordering::Relaxed),
-            last_ns: self.last_ns.load(Ordering::Relaxed),
-        })
-    }
-}
-
-/// Time stamps of a port's packets since the start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Stamps {
-    pub(super) packets: u64,
-    pub(super) first_ns: u64,
-    pub(super) last_ns: u64,
-}
-
-impl Stamps {
-    fn joined(self, other: Self) -> Self {
-        Self {
-            packets: self.packets + other.packets,
-            first_ns: self.first_ns.min(other.first_ns),
-            last_ns: self.last_ns.max(other.last_ns),
-        }
-    }
-}
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 /// The state that all threads share.
 #[derive(Debug)]
@@ -205,69 +126,6 @@ impl Shared {
     }
 }
 
-/// Causes of the program, after those of the queues.
-const OWN_CAUSES: [&str; 3] = ["mode", "queue_full", "out_of_service"];
-const CAUSES: usize = Drops::CAUSES + OWN_CAUSES.len();
-/// Receive queue's causes: descriptors of the device that make no sense.
-const MALFORMED: [&str; 3] = ["bad_length", "bad_profile", "chain_too_long"];
-
-fn causes() -> impl Iterator<Item = &'static str> {
-    Drops::NAMES.into_iter().chain(OWN_CAUSES)
-}
-
-/// Drops of a receive and a transmit queue of one number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct QueueDrops {
-    packets: [u64; CAUSES],
-    /// refills, not packets: the device drops packets when it runs out of descriptors
-    pool_empty: u64,
-}
-
-impl QueueDrops {
-    fn of(counters: &Counters) -> Self {
-        let own = [
-            &counters.by_mode,
-            &counters.queue_full,
-            &counters.out_of_service,
-        ];
-        let mut packets = [0; CAUSES];
-        for (count, from) in packets.iter_mut().zip(counters.by_queue.iter().chain(own)) {
-            *count = from.load(Ordering::Relaxed);
-        }
-        Self {
-            packets,
-            pool_empty: counters.pool_empty.load(Ordering::Relaxed),
-        }
-    }
-
-    fn since(mut self, before: Self) -> Self {
-        for (count, before) in self.packets.iter_mut().zip(before.packets) {
-            *count -= before;
-        }
-        self.pool_empty -= before.pool_empty;
-        self
-    }
-
-    fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        causes().zip(self.packets)
-    }
-
-    /// Causes that are not 0, for people.
-    pub(super) fn text(&self) -> String {
-        let short = ("refills with an empty pool", self.pool_empty);
-        let all = self.named().chain([short]).filter(|(_, count)| *count > 0);
-        let all: Vec<_> = all.map(|(name, count)| format!("{name} {count}")).collect();
-        all.join(", ")
-    }
-}
-
-impl Serialize for QueueDrops {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let short = ("pool_empty", self.pool_empty);
-        serializer.collect_map(self.named().chain([short]))
-    }
-}
-
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Totals {
     pub(super) rx_packets: u64,
@@ -281,6 +139,8 @@ pub(super) struct Totals {
     pub(super) malformed: u64,
     /// of now: descriptors of queues that do not move
     pub(super) tx_stuck: u64,
+    /// by number of the queue
+    pub(super) queues: Vec<QueuePackets>,
     /// by number of the queue
     pub(super) queue_drops: Vec<QueueDrops>,
     /// packets that the device dropped
@@ -309,17 +169,18 @@ impl Totals {
         for (total, counter) in pairs {
             *total += counter.load(Ordering::Relaxed);
         }
+        self.queues.push(QueuePackets::of(one));
         let drops = QueueDrops::of(one);
-        self.dropped += drops.packets.iter().sum::<u64>();
-        let malformed = drops.named().filter(|(name, _)| MALFORMED.contains(name));
-        self.malformed += malformed.map(|(_, count)| count).sum::<u64>();
+        self.dropped += drops.all();
+        self.malformed += drops.malformed();
         self.queue_drops.push(drops);
         let stamps = [self.time_stamps, one.stamps.read()];
         self.time_stamps = stamps.into_iter().flatten().reduce(Stamps::joined);
     }
 
     pub(super) fn since(&self, before: &Self) -> Self {
-        let queues = self.queue_drops.iter().zip(&before.queue_drops);
+        let queues = self.queues.iter().zip(&before.queues);
+        let drops = self.queue_drops.iter().zip(&before.queue_drops);
         Self {
             rx_packets: self.rx_packets - before.rx_packets,
             rx_bytes: self.rx_bytes - before.rx_bytes,
@@ -330,7 +191,8 @@ impl Totals {
             empty_polls: self.empty_polls - before.empty_polls,
             malformed: self.malformed - before.malformed,
             tx_stuck: self.tx_stuck,
-            queue_drops: queues.map(|(now, before)| now.since(*before)).collect(),
+            queues: queues.map(|(now, before)| now.since(*before)).collect(),
+            queue_drops: drops.map(|(now, before)| now.since(*before)).collect(),
             device_drops: self.device_drops.since(before.device_drops),
             malicious_events: self
                 .malicious_events

@@ -191,6 +191,39 @@ fn packets_that_the_mode_does_not_send_count_at_their_queue() {
 }
 
 #[test]
+fn each_queue_shows_the_packets_and_bytes_that_it_moved() {
+    let mut rig = Rig::new("--mode txonly,rxonly --queues 2 --burst 32");
+    rig.rounds(1, 0, 64);
+    // One flow: it arrives at one queue, whichever that is.
+    let begin = Instant::now();
+    let mut moved = [0; 2];
+    while moved.iter().sum::<usize>() < 64 {
+        for (thread, moved) in moved.iter_mut().enumerate() {
+            *moved += rig.workers[thread].round(1);
+        }
+        assert!(begin.elapsed() < Duration::from_secs(30), "{moved:?}");
+    }
+    let (report, text) = rig.report();
+    let queue = |port: usize, number: usize, name: &str| {
+        let value = &report[port]["queues"][number][name];
+        value.as_u64().unwrap_or_else(|| panic!("{name}: {report}"))
+    };
+    assert_eq!(queue(0, 0, "tx_packets"), 0);
+    let sent = queue(0, 1, "tx_packets");
+    assert!(sent >= 64, "{sent}");
+    assert_eq!(queue(0, 1, "tx_bytes"), sent * 60);
+    let used = moved.iter().position(|moved| *moved > 0).unwrap();
+    assert_eq!(moved[1 - used], 0);
+    assert!(queue(1, used, "rx_packets") >= 64, "{report}");
+    for name in ["rx_packets", "rx_bytes"] {
+        assert_eq!(queue(1, 1 - used, name), 0);
+        assert_eq!(queue(1, used, name), report[1][name]);
+    }
+    let line = format!("by queue: 0 received 0, sent 0; 1 received 0, sent {sent}\n");
+    assert!(text.contains(&line), "{text}");
+}
+
+#[test]
 fn packets_without_room_and_those_for_a_stopped_queue_are_told_apart() {
     let mut rig = Rig::new("--mode txonly,io --burst 64 --txd 64");
     let addressed = "rx_unicast";
