@@ -17,6 +17,7 @@ use ringside_pmd::lan::Port;
 use ringside_pmd::lan::port::MTU_MIN;
 use ringside_pmd::rdma::Destination;
 use ringside_pmd::rdma::address::{link_local, local_addresses, multicast_mac, private_address};
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -46,7 +47,8 @@ pub struct StackSettings {
     /// Number of the stack's receive queue on a port of several: rules bring ARP, neighbour
     /// discovery, DHCP and ICMP to it. `None` on a port of one queue.
     pub queue: Option<u16>,
-    /// Seeds identifiers of packets and of DHCP: another one in each process.
+    /// Seeds the identifiers of packets and of DHCP, and the first sequence numbers of TCP: a number
+    /// that a peer cannot guess.
     pub seed: u64,
 }
 
@@ -61,7 +63,7 @@ impl StackSettings {
             mtu,
             resolve: ResolveSettings::default(),
             queue: None,
-            seed: u64::from(std::process::id()),
+            seed: RandomState::new().hash_one(std::process::id()),
         }
     }
 }
