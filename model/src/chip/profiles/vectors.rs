@@ -143,7 +143,7 @@ fn hashes_that_dpdk_sets_up_take_the_fields_that_it_means() {
             "rss.15" => [
                 check(&profiles, IPV6, None, name),
                 is(IPV6_UDP, with_ports(IPV6_UDP, UDP)),
-                is(IPV4_TCP, vec![(TCP, 0)]),
+                is(IPV6_TCP, with_ports(IPV6_TCP, TCP)),
             ],
             "rss.16" => [IPV4, IPV4_UDP, IPV6_UDP].map(|kind| check(&profiles, kind, None, name)),
             _ => continue,
