@@ -47,8 +47,8 @@ pub struct StackSettings {
     /// Number of the stack's receive queue on a port of several: rules bring ARP, neighbour
     /// discovery, DHCP and ICMP to it. `None` on a port of one queue.
     pub queue: Option<u16>,
-    /// Seeds the identifiers of packets and of DHCP, and the first sequence numbers of TCP: a number
-    /// that a peer cannot guess.
+    /// Seeds the identifiers of packets and of DHCP, and the first sequence numbers of TCP: a
+    /// number that a peer cannot guess.
     pub seed: u64,
 }
 
