@@ -111,17 +111,7 @@ impl Filters {
     /// Brings the TCP segments to a port number to the stack's queue: of the address's IP version,
     /// or of both if it is unspecified.
     pub(crate) fn add_tcp(&mut self, address: SocketAddr) -> Result<(), PortError> {
-        let mut done = Vec::new();
-        for packets in segments_to(address) {
-            if let Err(error) = self.steer(packets.clone()) {
-                for packets in &done {
-                    self.release(packets);
-                }
-                return Err(error);
-            }
-            done.push(packets);
-        }
-        Ok(())
+        self.steer_each(segments_to(address))
     }
 
     /// Takes that back.
@@ -173,7 +163,11 @@ impl Filters {
     }
 
     fn steer_all(&mut self, address: IpAddr) -> Result<(), PortError> {
-        let wanted = destinations(address).into_iter().flat_map(packets_to);
+        self.steer_each(destinations(address).into_iter().flat_map(packets_to))
+    }
+
+    /// Brings packets of several kinds, or none.
+    fn steer_each(&mut self, wanted: impl IntoIterator<Item = FlowMatch>) -> Result<(), PortError> {
         let mut done = Vec::new();
         for packets in wanted {
             if let Err(error) = self.steer(packets.clone()) {

@@ -4,6 +4,7 @@
 //! handle, which a thread of the program uses. Bytes wait between both in a pipe of limited size.
 
 mod connection;
+mod entry;
 mod error;
 mod segment;
 mod shared;

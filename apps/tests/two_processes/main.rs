@@ -180,7 +180,12 @@ fn a_model_that_is_killed_ends_both_sides() {
     client.line(" #bytes ");
     std::thread::sleep(Duration::from_millis(500));
     drop(model);
-    for side in [server, client] {
+    end_with_the_reason([server, client]);
+}
+
+/// Both sides end soon, and say why.
+fn end_with_the_reason(sides: [Process; 2]) {
+    for side in sides {
         let ended = side.end(Duration::from_secs(60));
         assert_eq!(ended.code, Some(1), "{}", ended.text);
         assert!(ended.text.contains("ringside: "), "{}", ended.text);

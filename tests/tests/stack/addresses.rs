@@ -354,10 +354,7 @@ fn a_stack_that_ends_or_does_not_start_removes_its_filters_and_no_others() {
     let far = Raw::new(&bed, 1, &settings());
     let port = stack.port().clone();
     let nodes = [0x33, 0x33, 0, 0, 0, 1];
-    let rules = || {
-        let snapshot = bed.world.with(|world| world.snapshot(0));
-        snapshot.expect("the function").firmware.rules.len()
-    };
+    let rules = || bed.switch_rules();
     let with_stack = rules();
     port.add_address(nodes).unwrap();
     assert_eq!(rules(), with_stack, "the stack has the group already");
@@ -387,11 +384,7 @@ fn an_address_takes_its_filters_with_it_and_no_filter_of_another() {
     let (near, mut stack, others) = bed.stack_beside(0, &config(&["192.0.2.1/24"]), (2, 1));
     let far = Raw::new(&bed, 1, &settings());
     let port = stack.port().clone();
-    let filters = || {
-        let snapshot = bed.world.with(|world| world.snapshot(0));
-        let rules = snapshot.expect("the function").firmware.rules.len();
-        (rules, port.rules().len())
-    };
+    let filters = || (bed.switch_rules(), port.rules().len());
     let link_local = IpAddr::V6(ringside_pmd::rdma::address::link_local(port.mac()));
     stack.remove_address(link_local, None).unwrap();
     let without = filters();

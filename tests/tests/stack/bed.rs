@@ -59,6 +59,12 @@ impl Bed {
         bring_up(&self.world, index, config)
     }
 
+    /// The rules of the switch that function 0 has.
+    pub(crate) fn switch_rules(&self) -> usize {
+        let snapshot = self.world.with(|world| world.snapshot(0));
+        snapshot.expect("the function").firmware.rules.len()
+    }
+
     /// A device whose port's only queues belong to a stack.
     pub(crate) fn stack(&self, index: u16, config: &Config) -> (Device, Stack) {
         let device = self.device(index, config);

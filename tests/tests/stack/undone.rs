@@ -59,11 +59,7 @@ fn an_address_whose_filters_are_refused_leaves_no_filter_and_comes_later() {
     let (near, mut stack, others) = bed.stack_beside(0, &config(&["192.0.2.1/24"]), (2, 1));
     let far = Raw::new(&bed, 1, &settings());
     let port = stack.port().clone();
-    let filters = || {
-        let snapshot = bed.world.with(|world| world.snapshot(0));
-        let rules = snapshot.expect("the function").firmware.rules.len();
-        (rules, port.rules().len())
-    };
+    let filters = || (bed.switch_rules(), port.rules().len());
     let now = bed.world.clock().now();
     let (before, known) = (filters(), stack.addresses().to_vec());
 

@@ -1,10 +1,9 @@
 //! Changes to queue pairs that send already, and sending that is stopped and resumed in place.
 
-use ringside_model::Fault;
+use crate::refused_steps::refused;
 use ringside_pmd::rdma::{
     Access, ConnectionChange, Event, Flags, QueuePairStage, RdmaError, Status,
 };
-use ringside_spec::rdma::commands::Opcode;
 use ringside_testkit::Pair;
 use std::time::Duration;
 
@@ -69,22 +68,11 @@ fn a_change_that_is_refused_leaves_the_old_values() {
     };
     let error = qp.change(&wanted).unwrap_err();
     assert!(matches!(error, RdmaError::OutOfRange { .. }), "{error}");
-    pair.world.with(|world| {
-        world.inject(
-            0,
-            Fault::ControlCommandFails {
-                opcode: Opcode::ModifyQueuePair.code(),
-                major: 0xFFFF,
-                minor: 0x8003,
-            },
-        );
-    });
     let wanted = ConnectionChange {
         retries: Some(2),
         ..wanted
     };
-    qp.change(&wanted).expect_err("the device refuses");
-    pair.world.with(|world| world.clear_faults(0));
+    refused(&pair, || qp.change(&wanted)).expect_err("the device refuses");
     // What the device reads with the next commands is what it had.
     let switch = qp.send_switch();
     switch.stop().unwrap();

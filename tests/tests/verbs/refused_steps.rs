@@ -20,7 +20,7 @@ fn pair() -> Pair {
 }
 
 /// Runs `step` while the device of `pair.a` refuses every step of a queue pair.
-fn refused<T>(pair: &Pair, step: impl FnOnce() -> T) -> T {
+pub(crate) fn refused<T>(pair: &Pair, step: impl FnOnce() -> T) -> T {
     pair.world.with(|world| {
         world.inject(
             0,

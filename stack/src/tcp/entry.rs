@@ -1,0 +1,181 @@
+//! One connection of the stack: moves bytes and states between its socket and its handle.
+
+use super::connection::TcpConnection;
+use super::error::TcpError;
+use super::shared::{PIPE_BYTES, Phase, Pipe, Shared};
+use super::wake::Waker;
+use ringside_clock::{Clock, Instant};
+use ringside_pmd::Birth;
+use smoltcp::iface::SocketHandle;
+use smoltcp::socket::tcp::{Socket, State};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes of each direction that smoltcp holds: the windows.
+pub(super) const WINDOW_BYTES: usize = 16 << 10;
+/// The time in which a connection whose handle is gone delivers its bytes and ends.
+const ENDING: Duration = Duration::from_secs(10);
+/// The time in which the reset of a connection is sent: the peer's MAC address may be unknown.
+const RESETTING: Duration = Duration::from_secs(1);
+/// The time without an answer after which an established connection breaks.
+const SILENCE: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(60);
+/// The interval at which an idle peer is asked whether it still has the connection.
+const KEEP_ALIVE: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(10);
+
+/// The socket of a link.
+pub(super) type Place = (Option<u16>, SocketHandle);
+
+/// One connection.
+pub(super) struct Entry {
+    pub(super) place: Place,
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+    pub(super) pipe: Arc<Shared<Pipe>>,
+    /// smoltcp was told that this side has finished
+    pub(super) has_finished: bool,
+    /// the peer has finished; its last bytes may still be in the socket
+    pub(super) has_end: bool,
+    /// the end of a connection whose handle is gone
+    pub(super) ends: Option<Instant>,
+    /// it is a user of the rule that brings its segments to the stack's queue
+    pub(super) is_steered: bool,
+}
+
+/// The handle of a connection, without its stack.
+pub(super) fn connection(
+    local: SocketAddr,
+    peer: SocketAddr,
+    phase: Phase,
+    clock: &Arc<dyn Clock>,
+) -> TcpConnection {
+    TcpConnection {
+        pipe: Arc::new(Shared::new(Pipe::new(phase))),
+        local,
+        peer,
+        clock: Arc::clone(clock),
+        waker: Waker::none(),
+        birth: Birth::now(),
+    }
+}
+
+/// The limits of an established connection.
+pub(super) fn confirm(socket: &mut Socket<'_>) {
+    socket.set_timeout(Some(SILENCE));
+    socket.set_keep_alive(Some(KEEP_ALIVE));
+}
+
+impl Entry {
+    /// The entry of a connection that begins, for its handle; `is_steered` as in [`Entry`].
+    pub(super) fn new(place: Place, connection: &TcpConnection, is_steered: bool) -> Self {
+        Self {
+            place,
+            local: connection.local,
+            peer: connection.peer,
+            pipe: Arc::clone(&connection.pipe),
+            has_finished: false,
+            has_end: false,
+            ends: None,
+            is_steered,
+        }
+    }
+
+    /// Moves bytes and states; true if the socket has nothing more to do.
+    pub(super) fn pump(&mut self, socket: &mut Socket<'_>, now: Instant) -> bool {
+        let mut pipe = self.pipe.lock();
+        let before = (pipe.inbound.len(), pipe.outbound.len(), pipe.delivered);
+        let (was, was_finished) = (pipe.phase == Phase::Connecting, pipe.peer_finished);
+        if was && socket.state() == State::Closed {
+            pipe.fail(TcpError::Refused(self.peer));
+        } else if was && socket.state() != State::SynSent {
+            confirm(socket);
+            pipe.phase = Phase::Open;
+        }
+        self.has_end |= matches!(
+            socket.state(),
+            State::CloseWait | State::LastAck | State::Closing | State::TimeWait
+        );
+        // Nothing comes after the end, and smoltcp forgets the bytes of a connection that is over.
+        let room = match self.has_end || socket.state() == State::Closed {
+            true => PIPE_BYTES + WINDOW_BYTES,
+            false => PIPE_BYTES,
+        };
+        receive(&mut pipe, socket, room);
+        pipe.peer_finished = self.has_end && socket.recv_queue() == 0;
+        send(&mut pipe, socket);
+        let is_finished = pipe.finished || pipe.abandoned;
+        if is_finished && pipe.outbound.is_empty() && !self.has_finished {
+            socket.close();
+            self.has_finished = true;
+        }
+        if self.has_finished && matches!(socket.state(), State::FinWait2 | State::TimeWait) {
+            pipe.delivered = true;
+        }
+        if socket.state() == State::Closed && pipe.phase == Phase::Open {
+            if self.has_finished && self.has_end {
+                pipe.delivered = true;
+                pipe.phase = Phase::Over;
+            } else {
+                pipe.fail(TcpError::Broken(self.peer));
+            }
+        }
+        let is_unwanted = pipe.abandoned && was;
+        if pipe.abandoned || socket.state() == State::Closed {
+            let ends = *self.ends.get_or_insert(now.plus(ENDING));
+            if now >= ends {
+                socket.abort();
+            }
+        }
+        let after = (pipe.inbound.len(), pipe.outbound.len(), pipe.delivered);
+        let is_read = pipe.abandoned || socket.recv_queue() == 0;
+        let has_changed = before != after
+            || was != (pipe.phase == Phase::Connecting)
+            || was_finished != pipe.peer_finished
+            || socket.state() == State::Closed;
+        drop(pipe);
+        if has_changed {
+            self.pipe.notify();
+        }
+        // A socket that was aborted has a reset to send, while it knows its peer.
+        let is_silent = socket.remote_endpoint().is_none();
+        let is_late = self.ends.is_some_and(|ends| now >= ends.plus(RESETTING));
+        let is_over = socket.state() == State::Closed && (is_silent || is_late);
+        is_unwanted || (is_over && is_read)
+    }
+}
+
+/// Received bytes go to the handle, `room` at most with those that it has not read.
+fn receive(pipe: &mut Pipe, socket: &mut Socket<'_>, room: usize) {
+    while socket.can_recv() && (pipe.abandoned || pipe.inbound.len() < room) {
+        let (is_dropped, room) = (pipe.abandoned, room.saturating_sub(pipe.inbound.len()));
+        let inbound = &mut pipe.inbound;
+        let taken = socket.recv(|bytes| {
+            let count = if is_dropped {
+                bytes.len()
+            } else {
+                bytes.len().min(room)
+            };
+            if !is_dropped {
+                inbound.extend(bytes.iter().take(count));
+            }
+            (count, count)
+        });
+        if taken.is_err() {
+            break;
+        }
+    }
+}
+
+/// Written bytes go to the socket, as far as it has room.
+fn send(pipe: &mut Pipe, socket: &mut Socket<'_>) {
+    while socket.can_send() && !pipe.outbound.is_empty() {
+        let (bytes, _) = pipe.outbound.as_slices();
+        let Ok(count) = socket.send_slice(bytes) else {
+            break;
+        };
+        if count == 0 {
+            break;
+        }
+        pipe.outbound.drain(..count);
+    }
+}
