@@ -395,8 +395,8 @@ impl Stack {
         let Some(vlan) = take_tag(&mut packet) else {
             return;
         };
-        let asks_for_connection = self.tcp.prepare(packet.bytes(), &mut self.links);
-        let Some(link) = self.links.iter_mut().find(|link| link.vlan == vlan) else {
+        let place = self.links.iter().position(|link| link.vlan == vlan);
+        let Some((place, link)) = place.and_then(|at| Some((at, self.links.get(at)?))) else {
             self.counters.no_link += 1;
             return;
         };
@@ -417,7 +417,10 @@ impl Stack {
         if let Some(frame) = &answer {
             self.queues.send(frame, vlan);
         }
-        link.process(packet, answer.is_some(), &mut self.queues, moment(now));
+        let asks_for_connection = self.tcp.prepare(packet.bytes(), &mut self.links);
+        if let Some(link) = self.links.get_mut(place) {
+            link.process(packet, answer.is_some(), &mut self.queues, moment(now));
+        }
         if asks_for_connection {
             // Another socket waits for the next request.
             self.pump_tcp(now);

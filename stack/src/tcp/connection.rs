@@ -14,7 +14,7 @@ use std::time::Duration;
 ///
 /// The stack moves its bytes: [`Stack::poll`](crate::Stack::poll), or its
 /// [`StackThread`](crate::StackThread). Each call has a limit of time, measured by the clock that
-/// the connection was made with; a limit of zero does not wait. At most 64 KiB wait in each
+/// the connection was made with; a limit of zero does not wait. At most 32 KiB wait in each
 /// direction, of which 16 KiB are in the send window.
 ///
 /// Dropping it finishes it in the background: bytes that were written are still delivered, for at

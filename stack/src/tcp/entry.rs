@@ -84,10 +84,10 @@ impl Entry {
     pub(super) fn pump(&mut self, socket: &mut Socket<'_>, now: Instant) -> bool {
         let mut pipe = self.pipe.lock();
         let before = (pipe.inbound.len(), pipe.outbound.len(), pipe.delivered);
-        let (was, was_finished) = (pipe.phase == Phase::Connecting, pipe.peer_finished);
-        if was && socket.state() == State::Closed {
+        let (was_connecting, was_finished) = (pipe.is_connecting(), pipe.peer_finished);
+        if was_connecting && socket.state() == State::Closed {
             pipe.fail(TcpError::Refused(self.peer));
-        } else if was && socket.state() != State::SynSent {
+        } else if was_connecting && socket.state() != State::SynSent {
             confirm(socket);
             pipe.phase = Phase::Open;
         }
@@ -103,7 +103,8 @@ impl Entry {
         receive(&mut pipe, socket, room);
         pipe.peer_finished = self.has_end && socket.recv_queue() == 0;
         send(&mut pipe, socket);
-        let is_finished = pipe.finished || pipe.abandoned;
+        // A close of a socket whose request has no answer yet would forget the bytes to send.
+        let is_finished = (pipe.finished || pipe.abandoned) && !pipe.is_connecting();
         if is_finished && pipe.outbound.is_empty() && !self.has_finished {
             socket.close();
             self.has_finished = true;
@@ -112,14 +113,15 @@ impl Entry {
             pipe.delivered = true;
         }
         if socket.state() == State::Closed && pipe.phase == Phase::Open {
-            if self.has_finished && self.has_end {
+            // Bytes that the peer has not confirmed stay in a socket that was reset.
+            if self.has_finished && self.has_end && socket.send_queue() == 0 {
                 pipe.delivered = true;
                 pipe.phase = Phase::Over;
             } else {
                 pipe.fail(TcpError::Broken(self.peer));
             }
         }
-        let is_unwanted = pipe.abandoned && was;
+        let is_unwanted = pipe.abandoned && pipe.is_connecting() && pipe.outbound.is_empty();
         if pipe.abandoned || socket.state() == State::Closed {
             let ends = *self.ends.get_or_insert(now.plus(ENDING));
             if now >= ends {
@@ -129,7 +131,7 @@ impl Entry {
         let after = (pipe.inbound.len(), pipe.outbound.len(), pipe.delivered);
         let is_read = pipe.abandoned || socket.recv_queue() == 0;
         let has_changed = before != after
-            || was != (pipe.phase == Phase::Connecting)
+            || was_connecting != pipe.is_connecting()
             || was_finished != pipe.peer_finished
             || socket.state() == State::Closed;
         drop(pipe);

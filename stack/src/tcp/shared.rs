@@ -115,6 +115,11 @@ impl Pipe {
         }
     }
 
+    /// True until the request for it is answered.
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.phase == Phase::Connecting
+    }
+
     /// Ends it, unless it has ended.
     pub(crate) fn fail(&mut self, error: TcpError) {
         if matches!(self.phase, Phase::Connecting | Phase::Open) {

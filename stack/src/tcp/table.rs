@@ -272,8 +272,36 @@ impl Table {
             }
         }
         self.accept(links, filters);
+        self.drop_doubles(links);
         self.drop_abandoned(links, filters);
         self.refill(links, filters);
+    }
+
+    /// Leaves one waiting socket of each listener and link: a peer that resets its request before it
+    /// was established has the socket wait again, beside the one that took its place.
+    fn drop_doubles(&mut self, links: &mut [Link]) {
+        let mut is_waiting = |(vlan, handle): Place| {
+            let link = link_of(links, vlan);
+            link.is_some_and(|link| link.tcp(handle).state() == State::Listen)
+        };
+        let mut doubles = Vec::new();
+        for Listening { sockets, .. } in &mut self.listeners {
+            let mut at = 0;
+            while let Some(&place) = sockets.get(at) {
+                let mut before = sockets.iter().take(at);
+                let has_other = before.any(|other| other.0 == place.0 && is_waiting(*other));
+                if has_other && is_waiting(place) {
+                    doubles.push(sockets.swap_remove(at));
+                } else {
+                    at += 1;
+                }
+            }
+        }
+        for (vlan, handle) in doubles {
+            if let Some(link) = link_of(links, vlan) {
+                link.remove_tcp(handle);
+            }
+        }
     }
 
     /// Ends the listeners whose handles are gone.
@@ -334,8 +362,10 @@ impl Table {
     /// unless it has as many connections as it takes.
     fn refill(&mut self, links: &mut [Link], filters: &mut Filters) {
         for at in 0..self.listeners.len() {
-            let vlans: Vec<_> = links.iter().map(|link| link.vlan).collect();
-            for vlan in vlans {
+            for place in 0..links.len() {
+                let Some(vlan) = links.get(place).map(|link| link.vlan) else {
+                    break;
+                };
                 if self.wants_socket(at, links, vlan)
                     && self.make_room(links, filters)
                     && let Some(listener) = self.listeners.get_mut(at)
@@ -345,12 +375,12 @@ impl Table {
                     let mut socket = new_socket();
                     socket.set_timeout(Some(HANDSHAKE));
                     let own = (!address.ip().is_unspecified()).then(|| address.ip().into());
-                    let place = IpListenEndpoint {
+                    let heard = IpListenEndpoint {
                         addr: own,
                         port: address.port(),
                     };
                     // It is closed, and the port is not 0.
-                    if socket.listen(place).is_ok() {
+                    if socket.listen(heard).is_ok() {
                         listener.sockets.push((vlan, link.add_tcp(socket)));
                     }
                 }
@@ -424,11 +454,14 @@ impl Table {
         }
     }
 
-    /// True while a connection has bytes, its end or its reset to deliver.
+    /// True while a connection has bytes, its end or its reset to deliver. One that waits for the
+    /// peer's end only has none.
     pub(crate) fn is_ending(&self, links: &mut [Link]) -> bool {
         self.entries.iter().any(|entry| {
-            link_of(links, entry.place.0)
-                .is_some_and(|link| link.tcp(entry.place.1).state() != State::TimeWait)
+            link_of(links, entry.place.0).is_some_and(|link| {
+                let state = link.tcp(entry.place.1).state();
+                !matches!(state, State::FinWait2 | State::TimeWait)
+            })
         })
     }
 }

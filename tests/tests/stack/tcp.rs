@@ -515,66 +515,83 @@ impl Station {
     }
 }
 
-/// A request that comes twice, because its answer was lost, is of one connection, whichever socket
-/// of the stack waits for the next one.
-#[test]
-fn a_repeated_request_makes_no_second_connection() {
-    let bed = Bed::new();
-    let (device, mut stack) = bed.stack(1, &config(&["192.0.2.2/24"]));
-    let clock = bed.world.clock();
-    let listener = stack.listen_tcp(at("192.0.2.2", PORT), 8, &clock).unwrap();
-    let to = stack.port().mac();
-    let mut station = Station {
-        raw: Raw::new(&bed, 0, &settings()),
-        to,
-    };
-    // It answers ARP by asking: the stack learns its address.
-    let mut arp = [
-        &to[..],
-        &station.raw.port.mac(),
-        &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1],
-    ]
-    .concat();
-    arp.extend(
-        [
-            &station.raw.port.mac()[..],
+/// A stack at 192.0.2.2, and a station beside it whose segments are made by hand.
+struct ByHand {
+    bed: Bed,
+    station: Station,
+}
+
+impl ByHand {
+    /// The stack knows the station's MAC address after the first exchange.
+    fn new() -> (Self, Device, Stack) {
+        let bed = Bed::new();
+        let (device, stack) = bed.stack(1, &config(&["192.0.2.2/24"]));
+        let to = stack.port().mac();
+        let mut raw = Raw::new(&bed, 0, &settings());
+        let own = raw.port.mac();
+        // A question, from which the stack learns the address of the one that asks.
+        let head = [8, 6, 0, 1, 8, 0, 6, 4, 0, 1];
+        let mut arp = [
+            &to[..],
+            &own,
+            &head,
+            &own,
             &[192, 0, 2, 9],
             &[0; 6],
             &[192, 0, 2, 2],
         ]
-        .concat(),
-    );
-    arp.resize(60, 0);
-    station.raw.send(&arp);
-    let exchange = |station: &mut Station, stack: &mut Stack| {
+        .concat();
+        arp.resize(60, 0);
+        raw.send(&arp);
+        let station = Station { raw, to };
+        (Self { bed, station }, device, stack)
+    }
+
+    /// Lets the stack work, and returns its segments.
+    fn exchange(&mut self, stack: &mut Stack) -> Vec<(u16, bool, bool, TcpSeqNumber)> {
         for _ in 0..20 {
-            bed.pass();
-            stack.poll(clock.now());
+            self.bed.pass();
+            stack.poll(self.bed.world.clock().now());
         }
-        station.heard()
-    };
-    exchange(&mut station, &mut stack);
+        self.station.heard()
+    }
+
+    fn finish(self, device: Device) {
+        self.bed.finish([self.station.raw.into_device(), device]);
+    }
+}
+
+/// A request that comes twice, because its answer was lost, is of one connection, whichever socket
+/// of the stack waits for the next one.
+#[test]
+fn a_repeated_request_makes_no_second_connection() {
+    let (mut by_hand, device, mut stack) = ByHand::new();
+    let clock = by_hand.bed.world.clock();
+    let listener = stack.listen_tcp(at("192.0.2.2", PORT), 8, &clock).unwrap();
+    by_hand.exchange(&mut stack);
     let mut accepted = Vec::new();
     // The sockets of earlier connections are free again, in front of those that are in use.
     for port in [1, 2, 3] {
-        station.send(port, TcpControl::Syn, (100, None));
-        let answers = exchange(&mut station, &mut stack);
+        by_hand.station.send(port, TcpControl::Syn, (100, None));
+        let answers = by_hand.exchange(&mut stack);
         let (_, syn, _, seq) = answers[0];
         assert!(syn, "{answers:?}");
         if port == 3 {
-            station.send(port, TcpControl::Syn, (100, None));
-            let again = exchange(&mut station, &mut stack);
+            by_hand.station.send(port, TcpControl::Syn, (100, None));
+            let again = by_hand.exchange(&mut stack);
             assert!(
                 again.iter().all(|one| one.3 == seq || one.3 == seq + 1),
                 "{again:?} {seq}"
             );
         }
-        station.send(port, TcpControl::None, (101, Some(seq + 1)));
-        exchange(&mut station, &mut stack);
+        by_hand
+            .station
+            .send(port, TcpControl::None, (101, Some(seq + 1)));
+        by_hand.exchange(&mut stack);
         accepted.push(listener.accept(NOW).expect("established"));
         if port == 2 {
-            station.send(1, TcpControl::Rst, (101, None));
-            exchange(&mut station, &mut stack);
+            by_hand.station.send(1, TcpControl::Rst, (101, None));
+            by_hand.exchange(&mut stack);
             assert_eq!(
                 accepted[0].read(&mut [0], NOW),
                 Err(TcpError::Broken(at("192.0.2.9", 1)))
@@ -583,5 +600,87 @@ fn a_repeated_request_makes_no_second_connection() {
     }
     assert!(matches!(listener.accept(NOW), Err(TcpError::NoPeer { .. })));
     drop((accepted, listener, stack));
-    bed.finish([station.raw.into_device(), device]);
+    by_hand.finish(device);
+}
+
+/// Requests that are reset before they are established, as a scan of ports makes them.
+#[test]
+fn requests_that_are_reset_leave_no_sockets_behind() {
+    let (mut by_hand, device, mut stack) = ByHand::new();
+    let clock = by_hand.bed.world.clock();
+    let listener = stack.listen_tcp(at("192.0.2.2", PORT), 64, &clock).unwrap();
+    by_hand.exchange(&mut stack);
+    for port in 1..=100 {
+        by_hand.station.send(port, TcpControl::Syn, (100, None));
+        let answers = by_hand.exchange(&mut stack);
+        assert!(answers.iter().any(|one| one.1), "port {port}: {answers:?}");
+        by_hand.station.send(port, TcpControl::Rst, (101, None));
+        by_hand.exchange(&mut stack);
+    }
+    // As many as a stack has, but for the one that waits.
+    let asked: Vec<_> = (0..63)
+        .map(|_| stack.connect_tcp(at("192.0.2.9", PORT), &clock))
+        .collect();
+    assert!(asked.iter().all(Result::is_ok), "{asked:?}");
+    drop((asked, listener, stack));
+    by_hand.finish(device);
+}
+
+/// The peer has finished, and resets the connection instead of confirming the last bytes.
+#[test]
+fn bytes_that_the_peer_has_not_confirmed_are_not_delivered() {
+    let (mut by_hand, device, mut stack) = ByHand::new();
+    let clock = by_hand.bed.world.clock();
+    let listener = stack.listen_tcp(at("192.0.2.2", PORT), 8, &clock).unwrap();
+    by_hand.exchange(&mut stack);
+    by_hand.station.send(1, TcpControl::Syn, (100, None));
+    let seq = by_hand.exchange(&mut stack)[0].3;
+    by_hand
+        .station
+        .send(1, TcpControl::None, (101, Some(seq + 1)));
+    by_hand.exchange(&mut stack);
+    let mut connection = listener.accept(NOW).expect("established");
+    by_hand
+        .station
+        .send(1, TcpControl::Fin, (101, Some(seq + 1)));
+    by_hand.exchange(&mut stack);
+    assert_eq!(connection.write(b"last", NOW), Ok(4));
+    connection.finish();
+    by_hand.exchange(&mut stack);
+    by_hand.station.send(1, TcpControl::Rst, (102, None));
+    by_hand.exchange(&mut stack);
+    assert_eq!(
+        connection.close(NOW),
+        Err(TcpError::Broken(at("192.0.2.9", 1)))
+    );
+    drop((listener, stack));
+    by_hand.finish(device);
+}
+
+/// Written, finished and dropped before the peer has answered the request.
+#[test]
+fn a_connection_that_is_finished_before_it_is_open_is_no_refusal_and_delivers() {
+    for (bytes, is_dropped) in [(&b"early"[..], false), (b"early", true), (b"", false)] {
+        let mut two = Two::v4();
+        let clock = Arc::clone(&two.clock);
+        let address = at("192.0.2.2", PORT);
+        let listener = two.stacks[1].listen_tcp(address, 4, &clock).unwrap();
+        let mut near = two.stacks[0].connect_tcp(address, &clock).unwrap();
+        assert_eq!(near.write(bytes, NOW), Ok(bytes.len()));
+        near.finish();
+        let near = (!is_dropped).then_some(near);
+        let mut far = two.until(|_| listener.accept(NOW).ok());
+        let mut read = [0; 8];
+        if !bytes.is_empty() {
+            let count = two.until(|_| far.read(&mut read, NOW).ok());
+            assert_eq!(&read[..count], bytes);
+        }
+        assert_eq!(two.until(|_| far.read(&mut read, NOW).ok()), 0, "the end");
+        far.finish();
+        if let Some(near) = near {
+            assert_eq!(near.wait_until_open(NOW), Ok(()));
+        }
+        drop((far, listener));
+        two.finish();
+    }
 }
