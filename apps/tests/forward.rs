@@ -141,6 +141,7 @@ fn commands_are_obeyed_and_wrong_ones_are_named() {
     );
     session.ask("set verbose 1", "nothing 'verbose' to set");
     session.ask("clear port stats 2", "no port 2: there are 2");
+    session.ask("clear port stats 01", "no port 01: there are 2");
     session.ask("start tx_first 0", "0 is no number of bursts: 1 to 4096");
     session.ask("dance", "no command 'dance'");
     session.ask(
@@ -230,6 +231,26 @@ fn ports_that_forward_to_each_other_begin_with_a_burst_and_are_cleared_one_by_on
     let line = "forward --device model:0 --device model:1 --tx-first --duration 1 --json";
     let report = total(&run(line));
     assert!(number(&report, 0, "rx_packets") > 0, "{report}");
+}
+
+/// Each queue of each port sends as many bursts as asked for, once.
+#[test]
+fn the_first_bursts_are_as_many_as_asked_for() {
+    let mut session = Session::start(
+        "forward --device model:0 --device model:1 --mode rxonly --queues 2 --interactive",
+    );
+    session.ask("start tx_first 3\nshow port info 0", "port 0");
+    let deadline = Instant::now() + LIMIT;
+    let shown = loop {
+        let shown = session.ask("show port stats 0", "sent ");
+        if !shown.contains("sent 0 packets") && shown.contains("received 192 packets") {
+            break shown;
+        }
+        assert!(Instant::now() < deadline, "{shown}");
+    };
+    assert!(shown.contains("sent 192 packets"), "{shown}");
+    let (_, output) = session.quit("quit");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -31,6 +31,8 @@
 
 /* 127.232.0.0/16: the low half is that of the port's address. */
 static const uint32_t loopback_net = 0x7FE80000, low_half = 0xFFFF;
+/* The prefix of IPv4 addresses in IPv6. */
+static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
 /* The most ports that RINGSIDE_LOOPBACK names: each has a bit in a word. */
 enum { MOST_PORTS = 32 };
 /* States of RINGSIDE_LOOPBACK. */
@@ -191,7 +193,6 @@ static int is_of_a_port(uint32_t address)
 /* The four octets of an IPv4 address; NULL for another one, or if `length` does not reach that far. */
 static unsigned char *octets_of(void *address, socklen_t length)
 {
-	static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
 	struct sockaddr_in *four = address;
 	struct sockaddr_in6 *six = address;
 
@@ -217,7 +218,7 @@ static void write_octets(unsigned char *octets, uint32_t value)
 	memcpy(octets, &value, sizeof(value));
 }
 
-/* A number that the kernel tells of a socket; -1 for what is none. */
+/* An integer socket option; -1 if the descriptor is not a socket. */
 static int option_of(int descriptor, int option)
 {
 	int value = -1;
@@ -297,10 +298,10 @@ static int is_without_address(int descriptor, struct sockaddr_storage *own, in_p
 	return own->ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&six->sin6_addr);
 }
 
-/* Has the peer see this program's port as the source. The kernel chooses the number when it connects. */
+/* Binds an unbound socket to this program's own loopback address, so that the peer sees it as the source. The kernel
+ * chooses the number when it connects. */
 static void take_own_address(int descriptor)
 {
-	static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
 	struct sockaddr_storage own;
 	struct sockaddr_in *four = (struct sockaddr_in *)&own;
 	struct sockaddr_in6 *six = (struct sockaddr_in6 *)&own;
@@ -399,15 +400,17 @@ EXPORT ssize_t sendto(int descriptor, const void *bytes, size_t count, int flags
 	return NEXT(sendmsg)(descriptor, &message, flags);
 }
 
-/* A function that fills in an address. `room` is what the program gave for it. */
+/* A function that fills in an address. `room` is what the program gave for it; without an address the kernel does not
+ * read the length. */
 #define TELLS(result, name, parameters, arguments)                                                 \
 	EXPORT result name parameters                                                              \
 	{                                                                                          \
-		socklen_t room = length == NULL ? 0 : *length;                                     \
+		int is_told = told.__sockaddr__ != NULL && length != NULL;                         \
+		socklen_t room = is_told ? *length : 0;                                            \
 		result done = NEXT(name) arguments;                                                \
                                                                                                    \
 		if (done >= 0)                                                                     \
-			to_program(told.__sockaddr__, room, length == NULL ? 0 : *length);    \
+			to_program(told.__sockaddr__, room, is_told ? *length : 0);           \
 		return done;                                                                       \
 	}
 TELLS(int, getpeername, (int descriptor, __SOCKADDR_ARG told, socklen_t *restrict length), (descriptor, told, length))

@@ -319,7 +319,11 @@ fn each_operation_that_the_guide_lists_as_refused_is_called() {
     assert!(refused.len() > 30, "{refused:?}");
     for operation in refused {
         let is_here = OF_C_PROGRAMS.contains(&operation);
-        let is_called = called.contains(&format!("ibv_{operation}"));
+        let function = match operation {
+            "query_rt_values" => "query_rt_values_ex",
+            other => other,
+        };
+        let is_called = called.contains(&format!("ibv_{function}("));
         assert!(is_here || is_called, "{operation} is not called");
     }
 }

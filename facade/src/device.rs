@@ -467,7 +467,9 @@ impl Device {
             // In a child by fork: the device, its threads and its network are the parent's.
             return None;
         }
-        self.served.neighbours().end();
+        // The stack delivers what TCP connections still have, outside the lock.
+        let former = std::mem::take(&mut *self.served.neighbours());
+        drop(former);
         drop(self.housekeeper.take());
         self.served.take().map(ringside_pmd::Device::shutdown)
     }

@@ -242,6 +242,10 @@ fn main() -> Result<()> {
     let report = device.shutdown();
     match report.failures.is_empty() && report.leaked_bytes == 0 {
         true => Ok(()),
-        false => Err(format!("taking down: {:?}", report.failures).into()),
+        false => Err(format!(
+            "taking down: {:?}, {} bytes leaked",
+            report.failures, report.leaked_bytes
+        )
+        .into()),
     }
 }

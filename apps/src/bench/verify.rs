@@ -8,16 +8,20 @@ use anyhow::anyhow;
 use ringside_pmd::rdma::{Flags, Fragment, MemoryRegion};
 
 /// Bytes compared for one size, at most; at least one message on each queue pair.
-pub(crate) const MAX_VERIFIED_BYTES: u64 = 64 << 20;
+const MAX_VERIFIED_BYTES: u64 = 64 << 20;
 
 /// Messages on one queue pair, at most.
-pub(crate) const MAX_VERIFIED_MESSAGES: u64 = 16;
+const MAX_VERIFIED_MESSAGES: u64 = 16;
+
+/// Messages of a size that are compared on each queue pair.
+pub(crate) fn verified_messages(size: u64, queue_pairs: u32) -> u64 {
+    let bytes = size.max(1) * u64::from(queue_pairs);
+    (MAX_VERIFIED_BYTES / bytes).clamp(1, MAX_VERIFIED_MESSAGES)
+}
 
 /// Transfers patterns and compares the received bytes; returns the number of compared messages.
 pub(crate) fn verify(pair: &mut Pair<'_>, plan: &Plan, size: u64) -> Result<u64, Failure> {
-    let queue_pairs = u64::from(plan.queue_pairs);
-    let messages =
-        (MAX_VERIFIED_BYTES / (size.max(1) * queue_pairs)).clamp(1, MAX_VERIFIED_MESSAGES);
+    let messages = verified_messages(size, plan.queue_pairs);
     let mut pattern = vec![0; size as usize];
     let mut arrived = vec![0; size as usize];
     for message in 0..messages {
@@ -33,7 +37,7 @@ pub(crate) fn verify(pair: &mut Pair<'_>, plan: &Plan, size: u64) -> Result<u64,
             compare(plan, index, &pattern, &arrived)?;
         }
     }
-    Ok(messages * queue_pairs)
+    Ok(messages * u64::from(plan.queue_pairs))
 }
 
 /// One message on one queue pair, from a cleared target to its completion.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 pub(super) const HELP: &str = "\
 start                       begin to forward
-start tx_first [BURSTS]     send one burst of every queue, or as many as named, and begin then
+start tx_first [BURSTS]     send BURSTS bursts (1 without it) on every queue, then begin to forward
 stop                        pause
 set fwd MODE                io, macswap, mac, rxonly, txonly, icmp-echo, flowgen
 set burst COUNT             packets of a burst, 1 to 64

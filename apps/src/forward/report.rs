@@ -76,7 +76,8 @@ impl Report {
             json,
             shown: 0,
         };
-        report.clear("all");
+        report.begin = report.sample();
+        report.last.clone_from(&report.begin);
         report
     }
 
@@ -125,15 +126,11 @@ impl Report {
     pub(super) fn clear(&mut self, name: &str) {
         self.last = self.sample();
         let stations = self.shared.layout().stations().iter();
-        let mut chosen = stations.map(|station| name == "all" || station.name() == name);
-        let before = std::mem::take(&mut self.begin).into_iter().map(Some);
-        let before = before.chain(std::iter::repeat(None));
-        let now = self.last.iter().zip(before);
-        let begin = now.map(|(now, before)| match chosen.next() {
-            Some(false) => before.unwrap_or_else(|| now.clone()),
-            _ => now.clone(),
-        });
-        self.begin = begin.collect();
+        for ((begin, now), station) in self.begin.iter_mut().zip(&self.last).zip(stations) {
+            if name == "all" || station.name() == name {
+                begin.clone_from(now);
+            }
+        }
     }
 
     /// A line of each station: what happened after `before`.

@@ -86,14 +86,20 @@ impl<'a> Running<'a> {
             Some((number, further)) => (number, Some(further)),
             None => (name, None),
         };
-        let port = number.parse().ok().and_then(|at: usize| self.ports.get(at));
+        // Reports know a port by the shortest form of its number.
+        let number_of = |text: &str| {
+            text.parse()
+                .ok()
+                .filter(|at: &usize| at.to_string() == text)
+        };
+        let port = number_of(number).and_then(|at| self.ports.get(at));
         let count = self.ports.len();
         let port = port.ok_or_else(|| format!("no port {number}: there are {count}"))?;
         let Some(further) = further else {
             return Ok(&port.controls.port);
         };
         let vsis = &port.controls.further;
-        let place = further.parse().ok().and_then(|at: usize| at.checked_sub(1));
+        let place = number_of(further).and_then(|at| at.checked_sub(1));
         let vsi = place.and_then(|place| vsis.get(place));
         vsi.ok_or_else(|| match vsis.len() {
             0 => format!("port {number} has no further VSIs: --vsi adds them"),

@@ -71,7 +71,6 @@ impl Shared {
     /// Lets the threads forward, after every queue has sent that many bursts of generated packets.
     pub(super) fn start(&self, first_bursts: u32) {
         self.first_bursts.fetch_add(first_bursts, Ordering::Relaxed);
-        self.handovers.fetch_add(1, Ordering::Release);
         self.forwarding.store(true, Ordering::Release);
     }
 

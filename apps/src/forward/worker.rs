@@ -273,16 +273,16 @@ impl Worker {
         }
     }
 
-    /// Sends one burst of packets as txonly makes them.
+    /// Sends one burst of packets as txonly makes them. Those without room in the ring are dropped.
     fn send_generated(&mut self, index: usize) {
+        let Some(place) = self.lanes.get(index).map(|lane| lane.place) else {
+            return;
+        };
         self.generate(Mode::Txonly, index);
-        let before = self.sent(index);
-        if let Some(lane) = self.lanes.get_mut(index) {
-            lane.transmit.send(&mut self.burst);
-        }
-        let after = self.sent(index);
-        self.burst.clear();
-        self.publish(index, index, (after.0 - before.0, after.1 - before.1));
+        let offered = self.burst.len();
+        let (taken, sent) = self.send(index);
+        self.publish(index, index, sent);
+        self.count_drops(place, index, 0, offered - taken);
     }
 
     /// Looks whether the transmit queues move, and lets the reporting thread see it.
@@ -387,6 +387,23 @@ impl Worker {
         };
         self.treat(mode, index, out);
         let offered = self.burst.len();
+        let (taken, sent) = self.send(out);
+        self.publish(index, out, sent);
+        match mode {
+            Mode::Rxonly => {}
+            // Generated packets without room are generated again.
+            Mode::Txonly | Mode::Flowgen => self.count_drops(place, out, received, 0),
+            _ => {
+                let by_mode = received.saturating_sub(offered);
+                self.count_drops(place, out, by_mode, offered - taken);
+            }
+        }
+        received + taken
+    }
+
+    /// Sends the burst by a lane, and empties it. Returns the packets that the queue took, and
+    /// those that it sent, with their bytes.
+    fn send(&mut self, out: usize) -> (usize, (u64, u64)) {
         let before = self.sent(out);
         let mirrored = self.mirror.as_ref().map(|mirror| {
             let station = self.lanes.get(out).map_or(0, |lane| lane.place.station);
@@ -406,17 +423,7 @@ impl Worker {
             mirror.give(copies, sent.0 as usize);
         }
         self.burst.clear();
-        self.publish(index, out, sent);
-        match mode {
-            Mode::Rxonly => {}
-            // Generated packets without room are generated again.
-            Mode::Txonly | Mode::Flowgen => self.count_drops(place, out, received, 0),
-            _ => {
-                let by_mode = received.saturating_sub(offered);
-                self.count_drops(place, out, by_mode, offered - taken);
-            }
-        }
-        received + taken
+        (taken, sent)
     }
 
     /// Counts packets that the mode dropped, and those that the transmit queue did not take.

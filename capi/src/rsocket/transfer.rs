@@ -10,7 +10,7 @@ use std::sync::MutexGuard;
 /// Memory of the program.
 pub(super) type Piece = (*mut u8, usize);
 
-/// Bytes of all pieces; the most of a number for pieces that no memory has.
+/// Bytes of all pieces; `usize::MAX` if the sum is beyond that.
 pub(super) fn total(pieces: &[Piece]) -> usize {
     let lengths = pieces.iter().map(|(_, length)| *length);
     lengths.fold(0, usize::saturating_add)

@@ -228,11 +228,13 @@ impl Manager {
                 },
                 [0; 136],
             ),
-            _ => {
+            // No message leaves from an address that is not this node's any more.
+            _ if self.addresses.contains(&one.path.local) => {
                 if let Some(farewell) = self.farewell(id) {
                     self.actions.push_back(Action::Send(farewell));
                 }
             }
+            _ => {}
         }
         self.remove(id.0);
     }

@@ -16,9 +16,6 @@ use zerocopy::IntoBytes;
 /// The timer that there is.
 const TIMER: u8 = 0;
 
-/// Bytes of the registers of one port's transmit time stamps.
-const PORT_STAMP_BYTES: u32 = phy::transmit_stamp_low(1, 0) - phy::transmit_stamp_low(0, 0);
-
 /// The PHY's copy of the timer, and what was prepared for it.
 #[derive(Clone, Debug)]
 pub(super) struct Phy {
@@ -63,9 +60,8 @@ impl Phy {
     fn stamp_at(&self, register: u32) -> Option<(usize, usize)> {
         let first = phy::transmit_stamp_low(self.port, 0);
         let at = register.checked_sub(first)?;
-        let inside = at < PORT_STAMP_BYTES && at.is_multiple_of(4);
         let (index, half) = (at as usize / 8, at as usize % 8 / 4);
-        (inside && index < usize::from(phy::TRANSMIT_STAMPS)).then_some((index, half))
+        (at.is_multiple_of(4) && index < usize::from(phy::TRANSMIT_STAMPS)).then_some((index, half))
     }
 
     /// Half of a time stamp.

@@ -199,22 +199,27 @@ fn perform_rdma(undo: &RdmaUndo, context: &mut Context) -> Result<(), StageError
         return Ok(());
     };
     let stuck = engine.control.is_stuck();
-    let left = stuck || engine.has_lost_queue_pairs();
-    let result = match undo {
-        RdmaUndo::DestroyObjects if stuck => {
-            engine.abandon_objects();
-            Ok(())
-        }
-        RdmaUndo::DestroyObjects | RdmaUndo::DestroyControlQueue => perform_by(undo, &engine),
-        _ if left => Ok(()),
-        _ => perform_by(undo, &engine),
-    };
     let reset_follows = context.undos().any(|undo| *undo == Undo::ResetFunction);
-    match result {
-        Ok(()) if left => {
-            let text = format!("left to the reset of the function: {undo}");
-            context.recorder().record(|| Exchange::Note { text });
+    let is_left = match undo {
+        RdmaUndo::DestroyControlQueue => false,
+        RdmaUndo::DestroyObjects => stuck,
+        _ => stuck || engine.has_lost_queue_pairs(),
+    };
+    if is_left {
+        if *undo == RdmaUndo::DestroyObjects {
+            engine.abandon_objects();
         }
+        if !reset_follows {
+            return Err(StageError::Unusable {
+                what: format!("{undo}: the RDMA engine does not answer, or keeps a queue pair"),
+                remedy: "reset the function".to_owned(),
+            });
+        }
+        let text = format!("left to the reset of the function: {undo}");
+        context.recorder().record(|| Exchange::Note { text });
+        return Ok(());
+    }
+    match perform_by(undo, &engine) {
         Ok(()) => {}
         Err(error) if reset_follows => {
             context.warn(format!(

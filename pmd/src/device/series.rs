@@ -9,7 +9,7 @@ const SOON: Duration = Duration::from_secs(10);
 /// Recoveries of a series without a pause: one failure may hide others.
 const AT_ONCE: u32 = 4;
 /// The longest pause, in intervals between two attempts.
-const LONGEST: u32 = 32;
+const MAX_PAUSE: u32 = 32;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -23,8 +23,12 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Notes a recovery.
+    /// Notes a recovery. One that [`Series::is_due`] did not decide is the program's own, and
+    /// begins a series.
     pub(crate) fn note(&mut self, now: Instant) {
+        if self.due.is_none() {
+            self.length = 0;
+        }
         self.recovered = Some(now);
         self.length = self.length.saturating_add(1);
         self.due = None;
@@ -58,7 +62,10 @@ impl Series {
 /// The pause after the last recovery of a series of this length, in intervals.
 fn pause(length: u32) -> u32 {
     match length.checked_sub(AT_ONCE) {
-        Some(beyond) => 1_u32.checked_shl(beyond).unwrap_or(LONGEST).min(LONGEST),
+        Some(beyond) => 1_u32
+            .checked_shl(beyond)
+            .unwrap_or(MAX_PAUSE)
+            .min(MAX_PAUSE),
         None => 0,
     }
 }
@@ -100,11 +107,19 @@ mod tests {
     }
 
     #[test]
-    fn a_series_of_any_length_and_any_interval_has_a_pause() {
+    fn recoveries_by_the_program_make_no_pause() {
         let (mut series, now) = (Series::default(), Instant(0));
         for _ in 0..100 {
             series.note(now);
         }
+        assert!(series.is_due(now, INTERVAL));
+    }
+
+    #[test]
+    fn a_series_of_any_length_and_any_interval_has_a_pause() {
+        let (mut series, now) = (Series::default(), Instant(0));
+        series.note(now);
+        series.length = 100;
         assert!(!series.is_due(now, Duration::MAX));
         series.length = u32::MAX;
         series.note(now);

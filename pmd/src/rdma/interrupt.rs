@@ -111,7 +111,7 @@ impl Interrupts {
     /// Waits for the interrupt, at most `limit`; returns true if it came. Then take the events and
     /// poll: see the module for the order that loses no event.
     ///
-    /// Real time passes, with any clock of the device.
+    /// The time is real, also for a device with a virtual clock.
     pub fn wait(&self, limit: Duration) -> Result<bool, RdmaError> {
         match self.event.wait(limit) {
             Ok(true) => self.take().map(|()| true),

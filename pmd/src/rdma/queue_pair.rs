@@ -127,8 +127,8 @@ impl<S> ConnectError<S> {
         }
     }
 
-    /// The queue pair, unchanged, if the device refused the step or got no command for it;
-    /// otherwise it is destroyed.
+    /// The queue pair, in its former state, if the device refused the step or got no command for
+    /// it; otherwise it is destroyed. Attributes may be those of the refused step.
     #[must_use]
     pub fn into_queue_pair(self) -> Option<QueuePair<S>> {
         self.queue_pair.map(Returned::into_inner)

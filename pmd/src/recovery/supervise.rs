@@ -13,7 +13,7 @@ pub struct Supervision {
     /// The interval at which firmware and RDMA engine are probed.
     pub probe_every: Duration,
     /// The wait after a failed recovery. A device that fails again within 10 s of a recovery is
-    /// recovered at once four times; after that it waits for so long, and twice as long each
+    /// recovered at once four times; after that it waits this time, and twice as long each
     /// further time, up to 32 times as long.
     pub retry_after: Duration,
     next_probe: Option<Instant>,
@@ -108,7 +108,8 @@ impl Device {
     }
 
     /// Recovers the device from a failure that [`Device::observe`] returned, unless the last
-    /// attempt is too recent, or too many recoveries were: see [`Supervision::retry_after`].
+    /// attempt is too recent, or the device failed again soon after several recoveries: see
+    /// [`Supervision::retry_after`].
     ///
     /// Control path: as long as a recovery takes.
     pub fn recover_in_turn(

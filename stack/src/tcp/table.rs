@@ -277,8 +277,8 @@ impl Table {
         self.refill(links, filters);
     }
 
-    /// Leaves one waiting socket of each listener and link: a peer that resets its request before it
-    /// was established has the socket wait again, beside the one that took its place.
+    /// Leaves one waiting socket of each listener and link: a peer that resets its request before
+    /// it was established has the socket wait again, beside the one that took its place.
     fn drop_doubles(&mut self, links: &mut [Link]) {
         let mut is_waiting = |(vlan, handle): Place| {
             let link = link_of(links, vlan);

@@ -134,6 +134,12 @@ def verified(host, file, size=24, meanwhile=None, seconds=SECONDS):
     return f"{written['io_bytes']} bytes written by {written['total_ios']} requests, {read['io_bytes']} read back and verified"
 
 
+def under_way(host):
+    """Checks that fio has not ended: what happens now happens to it."""
+    if host.run("[ ! -e /run/fio.status ] || echo ended").strip():
+        raise Failed("fio had ended before the disturbance")
+
+
 def on_a_bad_wire(stage, host, file, faults):
     """fio once more while the wire has these faults."""
     for fault in faults:
@@ -142,12 +148,20 @@ def on_a_bad_wire(stage, host, file, faults):
     stage.server.tell("clear", "wire")
 
 
-def without_link(stage, function, seconds):
-    """Takes one side's link away for a time, a little after fio began."""
+def without_link(stage, host, function, seconds):
+    """Takes one side's link away for a time, a little after fio began on the host: it waits until the link is back."""
     time.sleep(0.3)
     stage.server.tell("fault", str(function), "link-down")
     time.sleep(seconds)
+    under_way(host)
     stage.server.tell("clear", str(function), "link-down")
+
+
+def reset(host):
+    """Resets the function of the host, a little after fio began there."""
+    time.sleep(0.3)
+    under_way(host)
+    host.run("echo 1 > /sys/bus/pci/devices/0000:01:00.0/reset", 60)
 
 
 def nfs(stage):
@@ -160,12 +174,12 @@ def nfs(stage):
     file = "/mnt/files/data"
     shown = verified(client, file)
     on_a_bad_wire(stage, client, file, LOSSES)
-    verified(client, file, meanwhile=lambda: without_link(stage, 1, 6))
+    verified(client, file, meanwhile=lambda: without_link(stage, client, 1, 6))
     # The rpcrdma of 6.1 does not let go of a device in use: the reset waited for ever.
     resets = not client.run("uname -r").startswith("6.1.")
     if resets:
         before = number(client)
-        verified(client, file, meanwhile=lambda: client.run("echo 1 > /sys/bus/pci/devices/0000:01:00.0/reset", 60))
+        verified(client, file, meanwhile=lambda: reset(client))
         rebuilt(client, 1, before)
     client.run("umount /mnt/files", 60)
     server.run("echo 0 > /proc/fs/nfsd/threads; umount /proc/fs/nfsd; umount /export", 30)

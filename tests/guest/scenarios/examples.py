@@ -6,6 +6,7 @@ from .vfio import FIRST, SECOND, THIRD, bound, built, free_huge_pages, own_guest
 EXAMPLES = {
     "one_sided": (f"{FIRST} {SECOND}", "written to the peer and read back; all equal"),
     "ping_pong": (f"500 {SECOND} {THIRD}", "500 round trips"),
+    "connection_manager": (f"{FIRST} {SECOND}", "messages came back"),
     "request_response": (f"{FIRST} {SECOND}", "clients answered"),
     "asynchronous": (f"{SECOND} {FIRST}", "messages"),
     "block_target": (f"{FIRST} {THIRD}", "all equal"),

@@ -3,18 +3,16 @@
 use crate::rig::{Rig, settings};
 use ringside_lan::PoolSettings;
 use ringside_pmd::lan::PortSettings;
-
-/// Descriptors of the largest ring.
-const MOST: u16 = 8160;
+use ringside_spec::lan::limits::MAX_RING;
 
 /// Twice around both rings, in order and with the right bytes.
 #[test]
 fn rings_of_the_largest_size_wrap_without_loss() {
     let largest = PortSettings {
-        receive_descriptors: MOST,
-        transmit_descriptors: MOST,
+        receive_descriptors: MAX_RING,
+        transmit_descriptors: MAX_RING,
         pool: PoolSettings {
-            buffers: 4 * u32::from(MOST),
+            buffers: 4 * u32::from(MAX_RING),
             ..settings().pool
         },
         ..settings()
@@ -24,7 +22,7 @@ fn rings_of_the_largest_size_wrap_without_loss() {
     frame[..6].copy_from_slice(&rig.b.mac());
     frame[6..12].copy_from_slice(&rig.a.mac());
     frame[12..14].copy_from_slice(&0x88B5u16.to_be_bytes());
-    let most = 2 * u32::from(MOST) + 100;
+    let most = 2 * u32::from(MAX_RING) + 100;
     let mut next = 0;
     while next < most {
         let burst = (next..most).take(32);

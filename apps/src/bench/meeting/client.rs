@@ -8,7 +8,7 @@ use crate::bench::plan::{Amount, Plan, plans};
 use crate::bench::progress::Progress;
 use crate::bench::report::{self, Rows, Table, VerifiedRow};
 use crate::bench::run::Run;
-use crate::bench::verify::{MAX_VERIFIED_BYTES, MAX_VERIFIED_MESSAGES};
+use crate::bench::verify::verified_messages;
 use crate::cli::{Bench, Measure, Operation};
 use crate::failure::Failure;
 use crate::interrupt;
@@ -69,12 +69,6 @@ fn ask(link: &mut Link, request: Request) -> Result<(), Failure> {
     )))
 }
 
-/// Rounds of verification that a test is worth.
-fn rounds(size: u64, queue_pairs: u32) -> u32 {
-    let bytes = size.max(1) * u64::from(queue_pairs);
-    (MAX_VERIFIED_BYTES / bytes).clamp(1, MAX_VERIFIED_MESSAGES) as u32
-}
-
 fn test_of(plan: &Plan, task: Task, measure: Option<Measure>, size: u64, options: &Bench) -> Test {
     Test {
         task,
@@ -83,7 +77,7 @@ fn test_of(plan: &Plan, task: Task, measure: Option<Measure>, size: u64, options
         size,
         amount: plan.amount,
         queue_pairs: plan.queue_pairs,
-        rounds: rounds(size, plan.queue_pairs),
+        rounds: verified_messages(size, plan.queue_pairs) as u32,
         send_depth: plan.send_depth,
         receive_depth: plan.receive_depth,
         inline: plan.inline,
@@ -111,7 +105,7 @@ fn verifications(options: &Bench) -> Vec<Test> {
             size,
             amount: Amount::Time(Duration::ZERO),
             queue_pairs: options.queue_pairs(),
-            rounds: rounds(size, options.queue_pairs()),
+            rounds: verified_messages(size, options.queue_pairs()) as u32,
             send_depth: options.send_depth(),
             receive_depth: options.receive_depth(),
             inline: options.inline.unwrap_or(0),

@@ -329,7 +329,7 @@ fn classes_and_flow_control_are_read_from_lldp_records() {
     let with_end = [&records[..31], &[0, 0], &records[31..]].concat();
     assert_eq!(decode_bridging(&with_end).flow_control, 0);
     for end in 0..records.len() {
-        // Cut records are left out, behind any other ones.
+        // A cut record is left out; those before it count.
         let cut = decode_bridging(&records[..end]);
         assert_eq!(cut.classes, if end < 31 { 0 } else { 3 }, "{end}");
     }

@@ -158,7 +158,7 @@ impl QueueControl for TransmitControl {
             let written = self.port.registers.write(offset, value);
             written.map_err(|error| failed(&error))?;
         }
-        // With any answer, the device may use the queue from here on.
+        // Even if the command fails, the device may use the queue from here on.
         let running = (QueueKind::Transmit, self.number);
         let is_new = self.port.configured().running.insert(running);
         let added = admin.add_transmit_queue(group, self.number, &context);

@@ -107,7 +107,7 @@ impl ReceiveInterrupt {
     }
 
     /// Waits for the interrupt, at most `limit`, and takes it; returns true if it came. The queues
-    /// are armed before. Real time passes, with any clock of the device.
+    /// are armed before. The time is real, also for a device with a virtual clock.
     ///
     /// Errors: as [`ReceiveInterrupt::take`].
     pub fn wait(&self, limit: Duration) -> Result<bool, PortError> {

@@ -282,7 +282,7 @@ impl FlowMatch {
         }
     }
 
-    /// True if all fields have the values of `other`, of any two kinds.
+    /// True if all fields have the values of `other`; the kinds may differ.
     pub(super) fn has_values_of(&self, other: &Self) -> bool {
         let same_kind = Self {
             kind: self.kind,
