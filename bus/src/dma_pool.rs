@@ -9,6 +9,7 @@
 //! Blocks lie at random addresses ([`Placement`]). A freed buffer is handed out again only when
 //! nothing else fits.
 
+mod brought;
 mod buffer;
 mod lent;
 mod placement;
@@ -24,7 +25,7 @@ use crate::process::Birth;
 use crate::ranges::Ranges;
 use crate::{FunctionError, Iova};
 use placement::Places;
-use source::Source;
+use source::{Brought, Source};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -88,7 +89,7 @@ struct State {
     /// leaked pieces: block, offset, bytes
     leaked: Vec<(usize, usize, usize)>,
     /// memory of the application, by I/O virtual address
-    brought: BTreeMap<u64, Memory>,
+    brought: BTreeMap<u64, Brought>,
     /// addresses of leaked memory of the application
     leaked_brought: Vec<u64>,
     /// the reason why memory is not on the requested pages, reported once
@@ -255,85 +256,6 @@ impl DmaPool {
         })
     }
 
-    /// Maps memory of the application as one buffer. It is unmapped as soon as the buffer is
-    /// dropped. Errors: together with the memory.
-    pub fn map(self: &Arc<Self>, memory: Memory) -> Result<DmaBuffer, (MemoryError, Memory)> {
-        self.map_with(memory, DmaAccess::ReadWrite)
-    }
-
-    fn map_with(
-        self: &Arc<Self>,
-        memory: Memory,
-        access: DmaAccess,
-    ) -> Result<DmaBuffer, (MemoryError, Memory)> {
-        let length = memory.length();
-        let within = memory.virtual_address() % PAGE;
-        let Some(bytes) = (length as u64)
-            .checked_add(within)
-            .and_then(|bytes| bytes.checked_next_multiple_of(PAGE))
-        else {
-            return Err((MemoryError::NoAddressSpace { length }, memory));
-        };
-        if length == 0 {
-            return Err((MemoryError::Empty, memory));
-        }
-        if let Err(error) = self.check_process() {
-            return Err((error.into(), memory));
-        }
-        let mut state = self.state();
-        let alignment = memory.page_size().bytes() as u64;
-        let place = match state.closed {
-            true => None,
-            false => state.places.take(bytes, alignment, PAGE),
-        };
-        let Some(at) = place else {
-            return Err((MemoryError::NoAddressSpace { length }, memory));
-        };
-        // Recorded before it is mapped, so that a concurrent `close` unmaps it too.
-        let iova = Iova(at + within);
-        state.brought.insert(iova.0, memory.clone());
-        drop(state);
-        let range = 0..length;
-        let mapped = self.function.map_dma(iova, &memory, range, access);
-        if let Err(error) = mapped {
-            let mut state = self.state();
-            state.brought.remove(&iova.0);
-            state.places.give(at..at + bytes);
-            return Err((error.into(), memory));
-        }
-        Ok(DmaBuffer {
-            pool: Arc::clone(self),
-            memory,
-            source: Source::Application,
-            offset: 0,
-            length,
-            iova,
-            leaked: false,
-        })
-    }
-
-    /// Unmaps memory of the application, unless the pool was closed before. Memory that cannot be
-    /// unmapped stays in the pool, and its addresses stay in use.
-    fn unmap(&self, iova: Iova, length: usize) -> bool {
-        if self.is_elsewhere() {
-            return false;
-        }
-        let Some(memory) = self.state().brought.remove(&iova.0) else {
-            return true;
-        };
-        let unmapped = self.function.unmap_dma(iova, length as u64);
-        let mut state = self.state();
-        if let Err(error) = unmapped {
-            tracing::error!(%error, %iova, length, "memory of the application stays mapped");
-            state.brought.insert(iova.0, memory);
-            return false;
-        }
-        let start = iova.0 / PAGE * PAGE;
-        let end = (iova.0 + length as u64).next_multiple_of(PAGE);
-        state.places.give(start..end);
-        true
-    }
-
     fn add_block(
         &self,
         state: &mut State,
@@ -419,7 +341,7 @@ impl DmaPool {
         let state = self.state();
         let blocks: Vec<_> = state.blocks.iter().flatten().collect();
         let of_blocks: usize = blocks.iter().map(|block| block.memory.length()).sum();
-        let brought: usize = state.brought.values().map(Memory::length).sum();
+        let brought: usize = state.brought.values().map(Brought::length).sum();
         let mapped_bytes = of_blocks + brought;
         let free: u64 = blocks.iter().map(|block| block.free.free_bytes()).sum();
         PoolUsage {
@@ -447,7 +369,11 @@ impl DmaPool {
         state.leaked.clear();
         state.leaked_brought.clear();
         let mut result = Ok(());
-        for (iova, memory) in std::mem::take(&mut state.brought) {
+        for (iova, brought) in std::mem::take(&mut state.brought) {
+            // Memory that a thread is mapping just now: it finds no record, and unmaps it itself.
+            let Brought::Mapped(memory) = brought else {
+                continue;
+            };
             let bytes = memory.length();
             if let Err(error) = self.function.unmap_dma(Iova(iova), bytes as u64) {
                 tracing::error!(%error, iova, bytes, "unmapping failed: memory leaked");
@@ -485,7 +411,7 @@ impl DmaPool {
         };
         let mut bytes = 0;
         for iova in brought {
-            let length = self.state().brought.get(&iova).map_or(0, Memory::length);
+            let length = self.state().brought.get(&iova).map_or(0, Brought::length);
             self.unmap(Iova(iova), length);
             bytes += length;
         }
@@ -524,8 +450,10 @@ impl Drop for DmaPool {
             return;
         }
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for (_, memory) in std::mem::take(&mut state.brought) {
-            keep_forever(memory);
+        for brought in std::mem::take(&mut state.brought).into_values() {
+            if let Brought::Mapped(memory) = brought {
+                keep_forever(memory);
+            }
         }
         for block in state.blocks.drain(..).flatten() {
             let bytes = block.memory.length();

@@ -13,6 +13,8 @@ struct Iommu {
     space: Mutex<DmaSpace>,
     refuse_map: AtomicBool,
     refuse_unmap: AtomicBool,
+    /// closed while it maps: as another thread may do
+    closes: Mutex<Option<Arc<DmaPool>>>,
     accepts: Range<u64>,
 }
 
@@ -29,6 +31,7 @@ impl Iommu {
             space: Mutex::new(space),
             refuse_map: AtomicBool::new(false),
             refuse_unmap: AtomicBool::new(false),
+            closes: Mutex::new(None),
             accepts,
         })
     }
@@ -88,6 +91,9 @@ impl Function for Iommu {
     ) -> Result<(), FunctionError> {
         if self.refuse_map.load(Ordering::Relaxed) {
             return self.refuse("map");
+        }
+        if let Some(pool) = self.closes.lock().unwrap().take() {
+            pool.close().unwrap();
         }
         let mut space = self.space.lock().unwrap();
         assert!(self.accepts.start <= iova.0 && iova.0 + range.len() as u64 <= self.accepts.end);
@@ -414,6 +420,23 @@ fn memory_of_the_application_that_cannot_be_unmapped_stays_in_the_pool() {
     assert_eq!(pool.usage().used_bytes, 64);
     iommu.refuse_unmap.store(false, Ordering::Relaxed);
     pool.close().unwrap();
+}
+
+#[test]
+fn a_pool_that_is_closed_while_memory_is_mapped_leaves_no_mapping() {
+    let iommu = Iommu::new();
+    for refuses in [false, true] {
+        let pool = pool(&iommu);
+        *iommu.closes.lock().unwrap() = Some(Arc::clone(&pool));
+        iommu.refuse_unmap.store(refuses, Ordering::Relaxed);
+        let (error, memory) = pool.map(vec![7u8; 64].into()).unwrap_err();
+        assert!(matches!(error, MemoryError::NoAddressSpace { length: 64 }));
+        let mapped = iommu.space.lock().unwrap().mappings().count();
+        assert_eq!(mapped, usize::from(refuses));
+        // What the device may still reach is not given back.
+        assert_eq!(pool.usage().leaked_bytes, 64 * mapped);
+        assert_eq!(memory.into_boxed().is_ok(), !refuses);
+    }
 }
 
 /// Addresses for `pages` pages, from the first that a pool uses.
