@@ -13,8 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-/// Connections at once; more wait.
-const MAX_CLIENTS: usize = 8;
+/// Connections at once. One more ends the one that was silent longest.
+const MAX_CLIENTS: usize = 64;
 
 /// Longest line, in bytes.
 const MAX_LINE_BYTES: usize = 4096;
@@ -33,6 +33,8 @@ pub struct Control {
 
 struct Client {
     stream: UnixStream,
+    /// when it last sent something, or connected
+    active: Instant,
     heard: Vec<u8>,
     answer: Vec<u8>,
 }
@@ -58,16 +60,30 @@ impl Control {
     }
 }
 
+impl Control {
+    /// Disconnects the client that was silent longest if no other one has a place.
+    fn make_room(&mut self) {
+        if self.clients.len() < MAX_CLIENTS {
+            return;
+        }
+        let silent = self.clients.iter().enumerate();
+        if let Some((at, _)) = silent.min_by_key(|(_, client)| client.active) {
+            self.clients.remove(at);
+        }
+    }
+}
+
 impl Attachment for Control {
-    fn turn(&mut self, world: &mut World, _now: Instant) -> bool {
+    fn turn(&mut self, world: &mut World, now: Instant) -> bool {
         let mut worked = false;
-        if self.clients.len() < MAX_CLIENTS
-            && let Ok((stream, _)) = self.listener.accept()
+        if let Ok((stream, _)) = self.listener.accept()
             && stream.set_nonblocking(true).is_ok()
         {
             worked = true;
+            self.make_room();
             self.clients.push(Client {
                 stream,
+                active: now,
                 heard: Vec::new(),
                 answer: Vec::new(),
             });
@@ -75,6 +91,9 @@ impl Attachment for Control {
         let sources = &self.sources;
         self.clients.retain_mut(|client| {
             let (goes_on, did) = client.turn(|line| answer(line, world, sources));
+            if did {
+                client.active = now;
+            }
             worked |= did;
             goes_on
         });
@@ -86,9 +105,7 @@ impl Attachment for Control {
     }
 
     fn descriptors<'a>(&'a self, into: &mut Vec<(BorrowedFd<'a>, Readiness)>) {
-        if self.clients.len() < MAX_CLIENTS {
-            into.push((self.listener.as_fd(), Readiness::Readable));
-        }
+        into.push((self.listener.as_fd(), Readiness::Readable));
         into.extend(self.clients.iter().map(|client| {
             let readiness = if client.answer.is_empty() {
                 Readiness::Readable

@@ -7,6 +7,7 @@ struct Rig {
     folder: tempfile::TempDir,
     world: World,
     control: Control,
+    now: Instant,
 }
 
 impl Rig {
@@ -24,6 +25,7 @@ impl Rig {
             folder,
             world,
             control,
+            now: Instant(0),
         }
     }
 
@@ -35,7 +37,8 @@ impl Rig {
 
     fn turn(&mut self) {
         for _ in 0..4 {
-            self.control.turn(&mut self.world, Instant(0));
+            self.now.0 += 1;
+            self.control.turn(&mut self.world, self.now);
         }
     }
 
@@ -142,17 +145,22 @@ fn clients_that_babble_stall_or_crowd_are_let_go_and_others_served() {
         rig.turn();
     }
     let mut crowd: Vec<_> = (0..MAX_CLIENTS + 4).map(|_| rig.client()).collect();
-    for _ in 0..20 {
+    for _ in 0..MAX_CLIENTS + 10 {
         rig.turn();
     }
     assert_eq!(rig.control.clients.len(), MAX_CLIENTS);
-    drop(staller);
-    crowd.drain(..MAX_CLIENTS - 1);
-    for _ in 0..20 {
-        rig.turn();
+    // A client that comes last is served, and one that has just said something stays.
+    let mut eldest = crowd.swap_remove(10);
+    assert_eq!(rig.ask(&mut eldest, "clear 0")["ok"], true);
+    for _ in 0..MAX_CLIENTS - 1 {
+        let mut client = rig.client();
+        assert_eq!(rig.ask(&mut client, "clear 0")["ok"], true);
+        crowd.push(client);
     }
-    let mut client = crowd.pop().unwrap();
-    assert_eq!(rig.ask(&mut client, "clear 0")["ok"], true);
+    assert_eq!(rig.control.clients.len(), MAX_CLIENTS);
+    assert_eq!(rig.ask(&mut eldest, "clear 0")["ok"], true);
+    assert_eq!(crowd[20].read(&mut [0; 10]).ok(), Some(0), "let go");
+    drop(staller);
     let mut awaited = Vec::new();
     rig.control.descriptors(&mut awaited);
     assert_eq!(awaited.len(), 1 + rig.control.clients.len());
