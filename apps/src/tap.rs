@@ -3,23 +3,23 @@
 use crate::failure::Failure;
 use crate::interrupt::{self, MAX_SECONDS};
 use crate::mac::Mac;
-use crate::mirror::{Direction, Mirror, MirrorServer};
+use crate::mirror::{Copies, Direction, Mirror, MirrorServer};
 use crate::open::open;
 use crate::output::stdout;
 use crate::supervised::{Brought, LOOK_EVERY, Queues, Wanted};
 use anyhow::anyhow;
 use clap::Args;
-use ringside_bus::tap::TapError;
-use ringside_bus::{DeviceAddress, tap};
+use ringside_bus::DeviceAddress;
+use ringside_bus::tap::{Tap, TapError};
 use ringside_config::Config;
-use ringside_lan::{Arming, Burst, Packet, ReceiveQueue, TransmitQueue};
+use ringside_lan::{Packet, ReceiveQueue, TransmitQueue};
 use ringside_pmd::lan::port::{MAX_MTU, MTU_MIN, ReceiveInterrupt};
 use ringside_pmd::lan::{Port, PortSettings, VlanStripping};
-use ringside_server::ports::{MAX_FAILURES, Received, Sent, TapWire, Wire};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use ringside_stack::host::{
+    Bridge, BridgeCounters, BridgeSettings, BridgedWay, InterfaceGone, PacketObserver,
+};
 use serde::Serialize;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,24 +85,10 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Packets of one direction before the other one has its turn.
-const BURST: usize = 32;
 /// Rounds without a packet after which the thread sleeps until either side has one.
 const IDLE_ROUNDS: u32 = 1000;
-/// The length of a sleep on a device without an interrupt for its receive queue.
-const IDLE: Duration = Duration::from_micros(50);
 /// Between two looks at the link.
 const LINK_EVERY: Duration = Duration::from_secs(1);
-/// Bytes of an Ethernet header, and of each VLAN tag in it.
-const HEADER_BYTES: usize = 14;
-const TAG_BYTES: usize = 4;
-/// Tags that a frame may have beside its payload of --mtu bytes.
-const MAX_TAGS: usize = 2;
-/// Types that say that a tag follows. Source: IEEE 802.1Q, table 9-1.
-const TAG_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xA8]];
-/// Bits of a tag that name the VLAN.
-const VLAN_BITS: u16 = 0xFFF;
-
 /// Packets and bytes of one direction, and those that were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct Way {
@@ -124,6 +110,28 @@ struct Counters {
     recoveries: u64,
 }
 
+impl Way {
+    const fn of(way: &BridgedWay) -> Self {
+        Self {
+            packets: way.packets,
+            bytes: way.bytes,
+            dropped: way.dropped,
+        }
+    }
+}
+
+impl Counters {
+    const fn of(bridge: &BridgeCounters, recoveries: u64) -> Self {
+        Self {
+            to_kernel: Way::of(&bridge.to_host),
+            to_wire: Way::of(&bridge.to_wire),
+            other_vlan: bridge.other_vlan,
+            too_long: bridge.too_long,
+            recoveries,
+        }
+    }
+}
+
 /// A report.
 #[derive(Serialize)]
 struct Report<'a> {
@@ -139,13 +147,13 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
     interrupt::catch()?;
     let address = options.device.as_ref().unwrap_or(&config.device.address);
     // First, so that a missing right is reported before a device is claimed.
-    let wire = TapWire::open(&options.interface).map_err(refused)?;
+    let tap = Tap::open(&options.interface).map_err(refused)?;
     let opened = open(address, config)?;
     let (mut brought, mut queues) =
         Brought::bring_up(opened.function, address, wanted(options), &[], config)?;
     let name = address.to_string();
     let done = match queues.pop() {
-        Some(queues) => pump(options, &mut brought, queues, wire, &name),
+        Some(queues) => pump(options, &mut brought, queues, tap, &name),
         None => Ok(()),
     };
     let down = brought.shut_down();
@@ -183,23 +191,32 @@ fn pump(
     options: &Options,
     brought: &mut Brought,
     queues: Queues,
-    wire: TapWire,
+    tap: Tap,
     name: &str,
 ) -> Result<(), Failure> {
     let port = &brought.controls.port;
     filter(port, options)?;
     let mac = port.mac();
-    tap::configure(&options.interface, mac, options.mtu).map_err(refused)?;
+    tap.configure(mac, options.mtu).map_err(refused)?;
     let mirror = match &options.mirror {
         Some(path) => Some(MirrorServer::start(path, &[name.to_owned()])?),
         None => None,
     };
     let mirror = mirror.as_ref();
-    let bridge = Bridge::new(options, queues, wire, mirror.map(MirrorServer::mirror));
-    let Some(mut bridge) = bridge else {
+    let tee = Tee::new(mirror.map(MirrorServer::mirror));
+    let Some(queues) = first(queues) else {
         return Ok(());
     };
-    bridge.interrupt = interrupt_of(&brought.controls.port);
+    let settings = BridgeSettings {
+        mtu: options.mtu,
+        vlan: options.vlan,
+    };
+    let mut carried = Carried {
+        bridge: Bridge::new(Arc::new(tap), queues, settings, tee),
+        recoveries: 0,
+    };
+    let interrupt = interrupt_of(&brought.controls.port);
+    carried.bridge.set_interrupt(interrupt);
     let report = |kind, counters| Report {
         kind,
         device: name,
@@ -207,11 +224,11 @@ fn pump(
         address: Mac(mac).to_string(),
         counters,
     };
-    tell(&report("up", bridge.counters), options.json)?;
+    tell(&report("up", carried.counters()), options.json)?;
     let interval = |counters| tell(&report("interval", counters), options.json);
-    let done = carry(options, brought, &mut bridge, interval);
+    let done = carry(options, brought, &mut carried, interval);
     // What was carried is told also if it ended by a failure.
-    let told = tell(&report("total", bridge.counters), options.json);
+    let told = tell(&report("total", carried.counters()), options.json);
     done?;
     told
 }
@@ -220,7 +237,7 @@ fn pump(
 fn carry(
     options: &Options,
     brought: &mut Brought,
-    bridge: &mut Bridge,
+    carried: &mut Carried,
     interval: impl Fn(Counters) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let begin = Instant::now();
@@ -232,10 +249,13 @@ fn carry(
     let (mut look, mut look_at_link) = (begin, begin);
     let mut idle = 0;
     while !interrupt::seen() {
-        idle = if bridge.round()? == 0 { idle + 1 } else { 0 };
+        let moved = carried.bridge.round().map_err(gone)?;
+        idle = if moved == 0 { idle + 1 } else { 0 };
         if idle >= IDLE_ROUNDS {
             let wakes = [Some(look), Some(look_at_link), end];
-            bridge.sleep(wakes.into_iter().flatten().min().unwrap_or(look));
+            let wake = wakes.into_iter().flatten().min().unwrap_or(look);
+            let limit = wake.saturating_duration_since(Instant::now());
+            carried.bridge.sleep(limit, None);
         }
         let now = Instant::now();
         if end.is_some_and(|end| now >= end) {
@@ -244,20 +264,20 @@ fn carry(
         if now >= look {
             look = now + LOOK_EVERY;
             if let Some(queues) = brought.supervise()? {
-                bridge.replace(queues, interrupt_of(&brought.controls.port));
+                carried.replace(queues, interrupt_of(&brought.controls.port));
                 look_at_link = now;
             }
             if !brought.is_in_service() {
-                bridge.set_carrier(false);
+                carried.bridge.set_carrier(false);
             }
             brought.check_reachable()?;
         }
         if now >= look_at_link {
             look_at_link = now + LINK_EVERY;
-            bridge.set_carrier(brought.has_link());
+            carried.bridge.set_carrier(brought.has_link());
         }
         if !period.is_zero() && now >= next {
-            interval(bridge.counters)?;
+            interval(carried.counters())?;
             next += period;
         }
     }
@@ -308,237 +328,68 @@ fn tell(report: &Report<'_>, json: bool) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-/// Both directions.
-struct Bridge {
-    wire: TapWire,
-    receive: ReceiveQueue,
-    interrupt: Option<ReceiveInterrupt>,
-    transmit: TransmitQueue,
-    vlan: Option<u16>,
-    mirror: Option<Arc<Mirror>>,
-    burst: Burst,
-    frame: Vec<u8>,
-    mtu: usize,
-    /// the last state that the interface was given
-    carrier: Option<bool>,
-    counters: Counters,
-    failures: u32,
+fn gone(error: InterfaceGone) -> Failure {
+    Failure::operation(anyhow!("{error}; start the command again"))
 }
 
-impl Bridge {
-    /// `None` without queues.
-    fn new(
-        options: &Options,
-        queues: Queues,
-        wire: TapWire,
-        mirror: Option<Arc<Mirror>>,
-    ) -> Option<Self> {
-        let mtu = usize::from(options.mtu);
-        Some(Self {
-            wire,
-            receive: queues.receive.into_iter().next()?,
-            interrupt: None,
-            transmit: queues.transmit.into_iter().next()?,
-            vlan: options.vlan,
-            mirror,
-            burst: Burst::with_limit(BURST),
-            // A frame that the kernel cuts to the buffer is longer than `is_too_long` allows.
-            frame: vec![0; mtu + HEADER_BYTES + MAX_TAGS * TAG_BYTES + 1],
-            mtu,
-            carrier: None,
-            counters: Counters::default(),
-            failures: 0,
-        })
+/// The first queue of each kind.
+fn first(queues: Queues) -> Option<(ReceiveQueue, TransmitQueue)> {
+    queues.receive.into_iter().zip(queues.transmit).next()
+}
+
+/// A bridge through recoveries of the device.
+struct Carried {
+    bridge: Bridge<Tee>,
+    recoveries: u64,
+}
+
+impl Carried {
+    fn counters(&self) -> Counters {
+        Counters::of(self.bridge.counters(), self.recoveries)
     }
 
     /// Continues with the queues of a port that was opened again.
     fn replace(&mut self, queues: Vec<Queues>, interrupt: Option<ReceiveInterrupt>) {
-        for of_port in queues {
-            let pairs = of_port.receive.into_iter().zip(of_port.transmit);
-            for (receive, transmit) in pairs {
-                (self.receive, self.transmit) = (receive, transmit);
-            }
+        if let Some(queues) = queues.into_iter().find_map(first) {
+            self.bridge.replace(queues);
         }
-        self.interrupt = interrupt;
-        self.counters.recoveries += 1;
+        self.bridge.set_interrupt(interrupt);
+        self.recoveries += 1;
     }
+}
 
-    /// Sleeps until a frame comes from either side, at most until `end`. Signals end it, too.
-    fn sleep(&mut self, end: Instant) {
-        let limit = end.saturating_duration_since(Instant::now());
-        let Some(interrupt) = &self.interrupt else {
-            std::thread::sleep(IDLE.min(limit));
-            return;
-        };
-        match self.receive.arm() {
-            Ok(Arming::Armed) => {}
-            Ok(Arming::PollAgain) => return,
-            // The device is being recovered: only the kernel has frames.
-            Err(_) => return wait_for(&[self.wire.descriptor()], limit),
-        }
-        wait_for(&[self.wire.descriptor(), interrupt.as_fd()], limit);
-        // An error is one of the device, which supervision sees.
-        let _ = interrupt.take();
-        if self.receive.has_packets() {
-            let _ = self.receive.disarm();
+/// Copies packets for an attached capture.
+struct Tee {
+    mirror: Option<Arc<Mirror>>,
+    /// of packets that were offered
+    copies: Copies,
+}
+
+impl Tee {
+    fn new(mirror: Option<Arc<Mirror>>) -> Self {
+        Self {
+            mirror,
+            copies: Copies::default(),
         }
     }
+}
 
-    /// Shows the kernel if the port can carry frames. An old kernel refuses: the
-    /// interface then always has a carrier.
-    fn set_carrier(&mut self, up: bool) {
-        if self.carrier != Some(up) {
-            self.carrier = Some(up);
-            let _ = self.wire.set_carrier(up);
-        }
-    }
-
-    /// A burst each way; returns how many frames there were.
-    fn round(&mut self) -> Result<usize, Failure> {
-        Ok(self.send_to_kernel() + self.send_to_wire()?)
-    }
-
-    fn send_to_kernel(&mut self) -> usize {
-        let count = self.receive.receive(&mut self.burst);
+impl PacketObserver for Tee {
+    fn received(&mut self, packets: &[Packet]) {
         if let Some(mirror) = &self.mirror {
-            mirror.copy(0, Direction::Received, self.burst.packets());
+            mirror.copy(0, Direction::Received, packets);
         }
-        for packet in self.burst.packets() {
-            if !is_of(self.vlan, packet) {
-                self.counters.other_vlan += 1;
-                continue;
-            }
-            let length = packet.length();
-            let way = &mut self.counters.to_kernel;
-            let Some(frame) = self.frame.get_mut(..length) else {
-                way.dropped += 1;
-                continue;
-            };
-            if !packet.read(0, frame) {
-                way.dropped += 1;
-                continue;
-            }
-            match self.wire.send(frame) {
-                Sent::Gone => {
-                    way.packets += 1;
-                    way.bytes += length as u64;
-                }
-                Sent::NoRoom | Sent::NoPeer | Sent::Refused => way.dropped += 1,
-            }
-        }
-        self.burst.clear();
-        count
     }
 
-    fn send_to_wire(&mut self) -> Result<usize, Failure> {
-        let mut count = 0;
-        while count < BURST {
-            let length = match self.wire.receive(&mut self.frame) {
-                Received::Frame(length) => length,
-                Received::Nothing => break,
-                Received::Failed => {
-                    self.failures += 1;
-                    if self.failures < MAX_FAILURES {
-                        break;
-                    }
-                    return Err(Failure::operation(anyhow!(
-                        "the kernel's interface is gone: it was removed; start the command again"
-                    )));
-                }
-            };
-            self.failures = 0;
-            count += 1;
-            let frame = self.frame.get(..length).unwrap_or_default();
-            if is_too_long(frame, self.mtu) {
-                self.counters.too_long += 1;
-                continue;
-            }
-            let Some(mut packet) = self.transmit.pool().packet_with(frame) else {
-                self.transmit.reclaim();
-                self.counters.to_wire.dropped += 1;
-                continue;
-            };
-            packet.set_vlan(self.vlan);
-            if self.burst.push(packet).is_err() {
-                break;
-            }
+    fn offered(&mut self, packets: &[Packet]) {
+        if let Some(mirror) = &self.mirror {
+            self.copies = mirror.take(0, Direction::Sent, packets);
         }
-        self.send();
-        Ok(count)
     }
 
-    fn send(&mut self) {
-        if self.burst.is_empty() {
-            return;
+    fn sent(&mut self, count: usize) {
+        if let Some(mirror) = &self.mirror {
+            mirror.give(std::mem::take(&mut self.copies), count);
         }
-        let before = *self.transmit.counters();
-        let offered = self.burst.len();
-        let copies = self
-            .mirror
-            .as_ref()
-            .map(|mirror| mirror.take(0, Direction::Sent, self.burst.packets()));
-        self.transmit.send(&mut self.burst);
-        self.burst.clear();
-        let after = self.transmit.counters();
-        let sent = after.packets - before.packets;
-        if let (Some(mirror), Some(copies)) = (&self.mirror, copies) {
-            mirror.give(copies, sent as usize);
-        }
-        let way = &mut self.counters.to_wire;
-        way.packets += sent;
-        way.bytes += after.bytes - before.bytes;
-        way.dropped += offered as u64 - sent;
-    }
-}
-
-/// Sleeps until one of the descriptors is readable, or a signal came.
-fn wait_for(descriptors: &[BorrowedFd<'_>], limit: Duration) {
-    let limit = Timespec {
-        tv_sec: limit.as_secs() as i64,
-        tv_nsec: limit.subsec_nanos().into(),
-    };
-    let mut waited: Vec<_> = descriptors
-        .iter()
-        .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
-        .collect();
-    let _ = poll(&mut waited, Some(&limit));
-}
-
-/// True if a packet is of the interface's VLAN. Without a VLAN every packet is.
-fn is_of(vlan: Option<u16>, packet: &Packet) -> bool {
-    vlan.is_none() || packet.vlan().map(|tag| tag & VLAN_BITS) == vlan
-}
-
-/// True if the payload of a frame is longer than the MTU. Tags are no payload.
-fn is_too_long(frame: &[u8], mtu: usize) -> bool {
-    let kind_at = |at: usize| frame.get(at..).and_then(<[u8]>::first_chunk::<2>);
-    let is_tag = |tag: &usize| {
-        let kind = kind_at(HEADER_BYTES - 2 + tag * TAG_BYTES);
-        kind.is_some_and(|kind| TAG_TYPES.contains(kind))
-    };
-    let tags = (0..MAX_TAGS).take_while(is_tag).count();
-    frame.len() > mtu + HEADER_BYTES + tags * TAG_BYTES
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tags_are_no_part_of_the_mtu() {
-        let frame = |tags: usize, payload: usize| {
-            let mut frame = vec![0; 12];
-            for _ in 0..tags {
-                frame.extend([0x81, 0, 0, 100]);
-            }
-            frame.extend([8, 0]);
-            frame.resize(frame.len() + payload, 0);
-            frame
-        };
-        for tags in 0..=MAX_TAGS {
-            assert!(!is_too_long(&frame(tags, 1500), 1500), "{tags} tags");
-            assert!(is_too_long(&frame(tags, 1501), 1500), "{tags} tags");
-        }
-        assert!(!is_too_long(&[], 1500));
     }
 }

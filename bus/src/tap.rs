@@ -4,7 +4,8 @@
 #![allow(unsafe_code)]
 
 use rustix::fs::{Mode, OFlags};
-use std::os::fd::{AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Longest name of an interface, in bytes. Source: Linux `if.h`, IFNAMSIZ less the final zero.
 pub const MAX_NAME_BYTES: usize = 15;
@@ -81,6 +82,99 @@ pub enum TapError {
     },
 }
 
+/// A TAP interface that is open: its frames are those of the host's network stack.
+#[derive(Debug)]
+pub struct Tap {
+    name: String,
+    descriptor: OwnedFd,
+}
+
+/// The reason why the host did not receive a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsent {
+    /// The host has no room for it now.
+    #[error("the host has no room for the frame")]
+    NoRoom,
+    /// The interface is down.
+    #[error("the interface is down")]
+    Down,
+    /// The kernel refuses it.
+    #[error("the kernel refuses the frame: {0}")]
+    Refused(Errno),
+}
+
+impl Tap {
+    /// Opens the interface `name`, or creates it for the lifetime of this value. Frames are lost
+    /// while it is down.
+    ///
+    /// # Errors
+    /// [`TapError`] names the remedy.
+    pub fn open(name: &str) -> Result<Self, TapError> {
+        Ok(Self {
+            name: name.into(),
+            descriptor: open(name)?,
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Gives it an address and an MTU, and brings it up; its other flags stay. A value
+    /// that it has already is not set again: so a user without CAP_NET_ADMIN can use an interface
+    /// that root has set up.
+    ///
+    /// # Errors
+    /// [`TapError::NotSet`].
+    pub fn configure(&self, mac: [u8; 6], mtu: u16) -> Result<(), TapError> {
+        configure(&self.name, mac, mtu)
+    }
+
+    /// Shows the host whether the interface can carry frames: without a carrier the host sends
+    /// none.
+    ///
+    /// # Errors
+    /// The kernel refuses: it is older than 5.0.
+    pub fn set_carrier(&self, up: bool) -> std::io::Result<()> {
+        set_carrier(&self.descriptor, up)
+    }
+
+    /// Copies the next frame of the host into `buffer` and returns its length in bytes; `None` if
+    /// there is none. A longer frame is cut to the buffer. Does not wait.
+    ///
+    /// # Errors
+    /// The interface is down, or was removed.
+    pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
+        match rustix::io::read(&self.descriptor, buffer) {
+            Ok(length) => Ok(Some(length)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives the host a frame. Does not wait.
+    ///
+    /// # Errors
+    /// [`Unsent`]: the frame is lost.
+    pub fn send(&self, frame: &[u8]) -> Result<(), Unsent> {
+        match rustix::io::write(&self.descriptor, frame) {
+            Ok(_) => Ok(()),
+            Err(Errno::AGAIN | Errno::INTR) => Err(Unsent::NoRoom),
+            Err(Errno::IO) => Err(Unsent::Down),
+            Err(error) => Err(Unsent::Refused(error)),
+        }
+    }
+}
+
+impl AsFd for Tap {
+    /// Readable while the host has frames.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
 /// Opens the TAP interface `name`, or creates it for the lifetime of the descriptor.
 ///
 /// Each read of the descriptor (non-blocking) returns one Ethernet frame without frame check
@@ -89,7 +183,7 @@ pub enum TapError {
 ///
 /// # Errors
 /// [`TapError`] names the remedy.
-pub fn open(name: &str) -> Result<OwnedFd, TapError> {
+fn open(name: &str) -> Result<OwnedFd, TapError> {
     let mut request = request(name)?;
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let device = rustix::fs::open(CLONE_DEVICE, flags, Mode::empty()).map_err(|error| {
@@ -128,7 +222,7 @@ fn refusal(name: String, error: &std::io::Error) -> TapError {
 ///
 /// # Errors
 /// The kernel refuses: it is older than 5.0.
-pub fn set_carrier(device: &OwnedFd, up: bool) -> std::io::Result<()> {
+fn set_carrier(device: &OwnedFd, up: bool) -> std::io::Result<()> {
     let up = libc::c_int::from(up);
     // SAFETY: 1. `SET_CARRIER` reads one `int`, which `up` is, alive during the call.
     //         2. the descriptor is open: `device` owns it.
@@ -165,7 +259,7 @@ fn request(name: &str) -> Result<libc::ifreq, TapError> {
 /// # Errors
 /// [`TapError::BadName`], before any request to the kernel; [`TapError::NotSet`] with the command
 /// that does the same.
-pub fn configure(name: &str, mac: [u8; 6], mtu: u16) -> Result<(), TapError> {
+fn configure(name: &str, mac: [u8; 6], mtu: u16) -> Result<(), TapError> {
     use rustix::net::{AddressFamily, SocketType, socket};
     let mut request = request(name)?;
     let refused = |error: std::io::Error| {

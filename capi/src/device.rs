@@ -114,7 +114,7 @@ impl Port {
         );
         let vectors = Vectors::of(&device).map_err(|error| no_rdma(&error))?;
         let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
-        let network = Network::start(&device).inspect_err(|error| {
+        let network = Network::start(&device, machine.host()).inspect_err(|error| {
             let text = format!("no IP stack, so that peers are not found: {error}");
             crate::diagnosis::say(machine.name(), &text);
         });
@@ -153,7 +153,7 @@ impl Port {
         if let Some(network) = former {
             network.end();
         }
-        match Network::start(&device) {
+        match Network::start(&device, self.machine.host()) {
             Ok(network) => {
                 tracing::warn!("the IP stack runs again");
                 *lock(&self.network) = Some(Arc::new(network));

@@ -7,7 +7,9 @@ use ringside_config::HousekeepingSection;
 use ringside_model::Threaded;
 use ringside_pmd::recovery::{Supervised, Supervision};
 use ringside_pmd::{BringUpOptions, Device};
+use ringside_stack::host::HostInterface;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The longest wait until no call uses the device, before it is recovered.
@@ -23,6 +25,8 @@ pub(crate) struct Machine {
     name: String,
     is_model: bool,
     housekeeping: HousekeepingSection,
+    /// the host's interface beside the IP stack, through all failures
+    host: Option<Arc<Mutex<HostInterface>>>,
     /// the last recovery did not succeed
     is_failing: AtomicBool,
     /// the model in this process, where there is one
@@ -33,6 +37,10 @@ impl Machine {
     /// Claims and brings up the device that `name` names.
     pub(crate) fn open(name: &str) -> Result<Self, Failure> {
         let (address, config) = named(name)?;
+        // First, so that a missing right is reported before a device is claimed.
+        let host = config.network.host_interface.as_deref();
+        let host = host.map(HostInterface::open).transpose();
+        let host = host.map_err(|error| Failure::of(libc::EPERM, error))?;
         let (function, model) = claim(&address, &config)?;
         let options = BringUpOptions {
             fail_at: None,
@@ -46,9 +54,15 @@ impl Machine {
             name: name.to_owned(),
             is_model: !matches!(address, DeviceAddress::Pci { .. }),
             housekeeping: config.housekeeping,
+            host: host.map(|host| Arc::new(Mutex::new(host))),
             is_failing: AtomicBool::new(false),
             _model: model,
         })
+    }
+
+    /// The host's interface, if the configuration names one.
+    pub(crate) fn host(&self) -> Option<Arc<Mutex<HostInterface>>> {
+        self.host.clone()
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -5,6 +5,7 @@ use ringside_bus::Clock;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::Destination;
 use ringside_pmd::rdma::address::MacAddress;
+use ringside_stack::host::{HostError, HostInterface};
 use ringside_stack::{ResolveError, Resolver, Stack, StackThread};
 use std::error::Error;
 use std::ffi::c_int;
@@ -15,6 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// process, or with [`Network::end`].
 pub(crate) struct Network {
     thread: Mutex<Option<StackThread>>,
+    /// the host's interface, attached to the port of the stack
+    host: Option<Arc<Mutex<HostInterface>>>,
     resolver: Resolver,
     clock: Arc<dyn Clock>,
     /// the address of a DHCP server that is in the GID table
@@ -28,19 +31,46 @@ fn number_of(error: &ResolveError) -> c_int {
     }
 }
 
+/// Attaches the host's interface, if there is one, to the port of a stack.
+fn attach(
+    host: Option<&Mutex<HostInterface>>,
+    port: &ringside_pmd::lan::Port,
+    device: &Device,
+) -> Result<(), HostError> {
+    let Some(host) = host else {
+        return Ok(());
+    };
+    // The stack has opened its port with that MTU.
+    let mtu = u16::try_from(device.config().link.mtu).unwrap_or(u16::MAX);
+    let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
+    host.attach(port, mtu)
+}
+
 impl Network {
-    /// Opens the port, and starts a stack with the addresses of the GID table.
-    pub(crate) fn start(device: &Device) -> Result<Self, Box<dyn Error>> {
+    /// Opens the port, and starts a stack with the addresses of the GID table; attaches the host's
+    /// interface to the port.
+    pub(crate) fn start(
+        device: &Device,
+        host: Option<Arc<Mutex<HostInterface>>>,
+    ) -> Result<Self, Box<dyn Error>> {
         let stack = Stack::of_device(device)?;
         let clock = device.function().clock();
+        let port = stack.port().clone();
         // The program's own threads handle its signals.
         let before = crate::signals::block_signals();
         let thread = StackThread::start(stack, Arc::clone(&clock));
+        let attached = thread
+            .is_ok()
+            .then(|| attach(host.as_deref(), &port, device));
         crate::signals::restore_signals(&before);
         let thread = thread?;
+        if let Some(Err(error)) = attached {
+            crate::diagnosis::say(&device.function().address().to_string(), &error.to_string());
+        }
         Ok(Self {
             resolver: thread.resolver(),
             thread: Mutex::new(Some(thread)),
+            host,
             clock,
             leased: Mutex::default(),
         })
@@ -48,6 +78,9 @@ impl Network {
 
     /// Ends the stack, and frees its queues and packets.
     pub(crate) fn end(&self) {
+        if let Some(host) = &self.host {
+            host.lock().unwrap_or_else(PoisonError::into_inner).detach();
+        }
         let thread = self
             .thread
             .lock()

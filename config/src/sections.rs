@@ -211,10 +211,14 @@ pub struct NetworkSection {
     /// True if the port requests an IPv4 address from a DHCP server.
     pub dhcp: bool,
     /// True if a device that is opened with a housekeeping thread answers ARP and neighbour
-    /// discovery from then on, where `addresses` or `dhcp` give it a network. The IP stack uses the
-    /// port's queues until the program opens the port itself. Without it the program starts the
-    /// stack.
+    /// discovery from then on, where `addresses` or `dhcp` give it a network, or where there is a
+    /// `host_interface`. The IP stack uses the port's queues until the program opens the port
+    /// itself. Without it the program starts the stack.
     pub serve: bool,
+    /// Name of a network interface of the kernel over the port, on a VSI with a MAC address of its
+    /// own, so that the host's own traffic goes on beside RDMA; `None`: none. It exists while the
+    /// device is open, and carries frames while the IP stack runs.
+    pub host_interface: Option<String>,
 }
 
 impl Default for NetworkSection {
@@ -224,6 +228,7 @@ impl Default for NetworkSection {
             gateways: Vec::new(),
             dhcp: false,
             serve: true,
+            host_interface: None,
         }
     }
 }
@@ -232,7 +237,8 @@ impl NetworkSection {
     /// True if the configuration has the IP stack started when a device is opened.
     #[must_use]
     pub fn is_served(&self) -> bool {
-        self.serve && (self.dhcp || !self.addresses.is_empty())
+        let has_use = self.dhcp || !self.addresses.is_empty() || self.host_interface.is_some();
+        self.serve && has_use
     }
 }
 

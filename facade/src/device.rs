@@ -1,5 +1,6 @@
 //! An opened device.
 
+use crate::error::OpenError;
 use crate::functions::OpenFunction;
 use crate::housekeeping::{Driver, Events, Housekeeper, Neighbours, Observer, Served};
 use crate::network::{Asker, NetworkError};
@@ -17,6 +18,7 @@ use ringside_pmd::recovery::{
     FailureCause, RecoverError, RecoveryReport, Supervised, Supervision, Watch,
 };
 use ringside_stack::StackError;
+use ringside_stack::host::{HostInterface, HostReport};
 use std::net::IpAddr;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -56,23 +58,29 @@ impl Device {
         address: DeviceAddress,
         model: Option<OpenFunction>,
         config: &Config,
-    ) -> Result<Self, std::io::Error> {
-        let served = Arc::new(Served::new(device)?);
-        let section = &config.housekeeping;
-        if section.thread && config.network.is_served() {
-            served.offer_neighbours();
-        }
-        let housekeeper = match section.thread {
-            true => Some(Housekeeper::start(&served, section)?),
-            false => None,
-        };
-        Ok(Self {
-            housekeeper,
-            served,
+        host: Option<HostInterface>,
+    ) -> Result<Self, OpenError> {
+        // Dropped at an error: then the stack ends before the device is shut down.
+        let mut opened = Self {
+            housekeeper: None,
+            served: Arc::new(Served::new(device).map_err(OpenError::Thread)?),
             address,
             model,
             birth: Birth::now(),
-        })
+        };
+        let served = &opened.served;
+        if let Some(host) = host {
+            served.neighbours().keep_host(host);
+        }
+        let section = &config.housekeeping;
+        if section.thread && config.network.is_served() {
+            served.offer_neighbours().map_err(Box::new)?;
+        }
+        if section.thread {
+            let started = Housekeeper::start(served, section);
+            opened.housekeeper = Some(started.map_err(OpenError::Thread)?);
+        }
+        Ok(opened)
     }
 
     /// The address that the device was opened by.
@@ -442,6 +450,13 @@ impl Device {
     #[must_use]
     pub fn leased_address(&self) -> Option<LocalAddress> {
         self.neighbours().ok()?.running()?.leased()
+    }
+
+    /// State and counts of the host's network interface (`network.host_interface`); `None` without
+    /// one. It carries frames while the IP stack runs, see [`Device::serve_network`].
+    #[must_use]
+    pub fn host_interface(&self) -> Option<HostReport> {
+        self.neighbours().ok()?.host()
     }
 
     /// The cause of the device's failure; `None` while it is in service. Sends no command.

@@ -1,11 +1,13 @@
 //! Reasons why a device could not be opened.
 
+use crate::network::NetworkError;
 use ringside_bus::FunctionError;
 use ringside_bus::address::AddressError;
 use ringside_bus::vfio::ClaimError;
 use ringside_config::ConfigError;
 use ringside_model::embedded::ThreadedError;
 use ringside_pmd::BringUpError;
+use ringside_stack::host::HostError;
 
 /// A device that could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +54,12 @@ pub enum OpenError {
          closed one; fork before devices are opened, or execute a program of its own"
     )]
     LockedByParent,
+    /// The interface of `network.host_interface` cannot be made or used.
+    #[error(transparent)]
+    HostInterface(#[from] HostError),
+    /// The device was brought up, and the interface of `network.host_interface` has no port.
+    #[error("the interface of network.host_interface carries nothing: {0}")]
+    HostPort(#[from] Box<NetworkError>),
     /// The device was claimed, and a stage of its bring-up failed.
     #[error(transparent)]
     BringUp(#[from] Box<BringUpError>),

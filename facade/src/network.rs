@@ -4,7 +4,9 @@
 use ringside_bus::Clock;
 use ringside_config::LocalAddress;
 use ringside_connect::{Lookup, NextHop, StartError};
+use ringside_pmd::lan::Port;
 use ringside_pmd::rdma::{Destination, RdmaError};
+use ringside_stack::host::HostError;
 use ringside_stack::{
     ResolveError, Resolver, ServeError, Stack, StackError, StackThread, TcpConnection, TcpError,
     TcpListener,
@@ -31,6 +33,9 @@ pub enum NetworkError {
     /// The address has no route, or its next hop did not answer.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
+    /// The host has no interface over the port.
+    #[error(transparent)]
+    Host(#[from] HostError),
     /// A TCP connection was not made, or an address cannot be listened on.
     #[error(transparent)]
     Tcp(#[from] TcpError),
@@ -92,6 +97,11 @@ impl Network {
     /// The period of service of the device that it belongs to; it ends with that.
     pub(crate) const fn life(&self) -> u32 {
         self.life
+    }
+
+    /// The port that it runs on.
+    pub(crate) fn port(&self) -> Result<Port, StackError> {
+        self.thread.resolver().with(|stack| stack.port().clone())
     }
 
     /// A handle that resolves addresses while the stack runs.

@@ -7,6 +7,7 @@ use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
 use ringside_config::Config;
 use ringside_pmd::BringUpOptions;
+use ringside_stack::host::HostInterface;
 use std::sync::Arc;
 
 /// Opens the device at `address` and brings it up.
@@ -38,6 +39,9 @@ pub fn open_with(
     options: BringUpOptions<'_>,
 ) -> Result<Device, OpenError> {
     config.validate()?;
+    // First, so that a missing right is reported before a device is claimed.
+    let host = config.network.host_interface.as_deref();
+    let host = host.map(HostInterface::open).transpose()?;
     // The driver uses the same clock for its waits.
     let clock = Arc::new(TscClock::new());
     let mut model = None;
@@ -56,5 +60,5 @@ pub fn open_with(
         }
     };
     let device = ringside_pmd::Device::bring_up(function, config, options)?;
-    Device::serve(device, address.clone(), model, config).map_err(OpenError::Thread)
+    Device::serve(device, address.clone(), model, config, host)
 }

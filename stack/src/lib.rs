@@ -9,6 +9,7 @@
 //! - [`StackThread`] runs a stack on a thread of its own and resolves for other threads.
 //! - [`TcpListener`] and [`TcpConnection`] are TCP over the port itself: [`Stack::listen_tcp`],
 //!   [`Stack::connect_tcp`], and the same calls of [`Resolver`] for other threads.
+//! - [`host::HostInterface`] is a network interface of the host beside the stack.
 //!
 //! The protocols are those of smoltcp. Three things are here because smoltcp does not have them: a
 //! neighbour table with look-ups, VLANs, and answers to ARP and neighbour discovery for stations of
@@ -24,6 +25,7 @@ mod connecting;
 mod device;
 mod error;
 mod filters;
+pub mod host;
 mod link;
 mod martian;
 mod neighbours;

@@ -1,7 +1,8 @@
-//! The IP stack of a device: who wants it, and whether it runs.
+//! The IP stack of a device: who wants it, and whether it runs; and the host's interface beside it.
 
 use crate::network::{Network, NetworkError};
 use ringside_stack::StackError;
+use ringside_stack::host::{HostError, HostInterface, HostReport};
 
 /// The reason why the stack runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -18,6 +19,8 @@ pub(super) enum Demand {
 /// The stack, and whether a recovery starts it again.
 #[derive(Default)]
 pub(crate) struct Neighbours {
+    /// attached while the stack runs; ends before it
+    host: Option<HostInterface>,
     running: Option<Network>,
     demand: Demand,
 }
@@ -35,20 +38,38 @@ impl Neighbours {
     /// Drops the stack of a former period of service.
     pub(crate) fn drop_former(&mut self, life: u32) {
         if self.running().is_some_and(|found| found.life() != life) {
-            self.running = None;
+            self.stop();
         }
     }
 
     /// Drops a stack that resolves nothing more; the next call starts another one.
     pub(crate) fn drop_ended(&mut self) {
         if self.running().is_some_and(Network::has_ended) {
-            self.running = None;
+            self.stop();
         }
     }
 
     /// Drops the stack; only a call of the program starts it again.
     pub(crate) fn end(&mut self) {
-        *self = Self::default();
+        self.stop();
+        self.demand = Demand::Nothing;
+    }
+
+    fn stop(&mut self) {
+        if let Some(host) = &mut self.host {
+            host.detach();
+        }
+        self.running = None;
+    }
+
+    /// Keeps an interface of the host for every stack that starts from now on.
+    pub(crate) fn keep_host(&mut self, host: HostInterface) {
+        self.host = Some(host);
+    }
+
+    /// State and counts of the host's interface; `None` without one.
+    pub(crate) fn host(&self) -> Option<HostReport> {
+        self.host.as_ref().map(HostInterface::report)
     }
 
     /// Starts the stack for the program, unless one of this period of service runs.
@@ -58,14 +79,20 @@ impl Neighbours {
         &mut self,
         device: &ringside_pmd::Device,
     ) -> Result<&Network, NetworkError> {
-        self.start(device, Demand::Required)?;
+        match self.start(device, Demand::Required) {
+            Err(NetworkError::Host(error)) => {
+                tracing::warn!(%error, "the stack runs without the host's interface");
+            }
+            started => started?,
+        }
         Ok(self.running().ok_or(StackError::Ended)?)
     }
 
     /// Starts the stack, unless one of this period of service runs. A stack can end earlier than
     /// its period of service, with a failure of the device.
     ///
-    /// Errors: [`NetworkError`]; the demand is then as before.
+    /// Errors: [`NetworkError::Host`], the stack runs, but the host's interface carries no frames;
+    /// others of [`NetworkError`], the demand is then as before.
     pub(super) fn start(
         &mut self,
         device: &ringside_pmd::Device,
@@ -73,10 +100,20 @@ impl Neighbours {
     ) -> Result<(), NetworkError> {
         self.drop_former(device.life());
         self.drop_ended();
-        if self.running.is_none() {
-            self.running = Some(Network::start(device)?);
+        if self.running.is_some() {
+            self.demand = demand;
+            return Ok(());
         }
+        let network = Network::start(device)?;
         self.demand = demand;
-        Ok(())
+        let port = network.port();
+        self.running = Some(network);
+        let Some(host) = &mut self.host else {
+            return Ok(());
+        };
+        let mtu = device.config().link.mtu;
+        // The stack has opened its port with that MTU.
+        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+        Ok(host.attach(&port.map_err(HostError::from)?, mtu)?)
     }
 }

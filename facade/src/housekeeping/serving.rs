@@ -2,6 +2,7 @@
 
 use super::neighbours::{Demand, Neighbours};
 use super::served::{Driver, Served};
+use crate::network::NetworkError;
 use ringside_pmd::lan::{OpenPort, PortError, PortSettings};
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 
@@ -15,11 +16,19 @@ impl Served {
 
     /// Starts the stack because the configuration wants it. A device that cannot open packet
     /// queues, such as one in safe mode, is opened without.
-    pub(crate) fn offer_neighbours(&self) {
-        let offered = self.neighbours().start(&self.driver(), Demand::Offered);
-        if let Err(error) = offered {
-            tracing::warn!(%error, "the port answers no ARP: network.serve has no effect");
+    ///
+    /// Errors: [`NetworkError`], if the configuration names an interface of the host: without the
+    /// stack it would carry nothing.
+    pub(crate) fn offer_neighbours(&self) -> Result<(), NetworkError> {
+        let mut neighbours = self.neighbours();
+        let Err(error) = neighbours.start(&self.driver(), Demand::Offered) else {
+            return Ok(());
+        };
+        if neighbours.host().is_some() {
+            return Err(error);
         }
+        tracing::warn!(%error, "the port answers no ARP: network.serve has no effect");
+        Ok(())
     }
 
     /// Starts the stack again after a recovery, if it ran before.
@@ -29,11 +38,15 @@ impl Served {
         if demand == Demand::Nothing {
             return;
         }
-        if let Err(error) = neighbours.start(&self.driver(), demand) {
-            tracing::warn!(
+        match neighbours.start(&self.driver(), demand) {
+            Ok(()) => {}
+            Err(NetworkError::Host(error)) => {
+                tracing::warn!(%error, "the host's interface carries no frames after the recovery");
+            }
+            Err(error) => tracing::warn!(
                 %error,
                 "the port answers no ARP after the recovery; call serve_network once the cause is gone"
-            );
+            ),
         }
     }
 

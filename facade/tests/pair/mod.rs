@@ -19,7 +19,11 @@ pub(crate) fn connected(first: u16) -> [End; 2] {
     let mut config = Config::default();
     config.model.functions = 16;
     let open = |index: u16| ringside::open(&format!("model:{index}"), &config).unwrap();
-    let devices = [open(first), open(first + 1)];
+    connect([open(first), open(first + 1)])
+}
+
+/// Connects a queue pair of each of two devices.
+pub(crate) fn connect(devices: [Device; 2]) -> [End; 2] {
     let made = devices.map(|device| {
         let domain = device.protection_domain().unwrap();
         let completions = device.completion_queue(256).unwrap();

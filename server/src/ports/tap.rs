@@ -1,16 +1,12 @@
 //! A TAP interface as a wire: the far end is the host's network stack.
 
 use super::{Received, Sent, Wire};
-use ringside_bus::tap::{self, TapError};
-use rustix::io::Errno;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use ringside_bus::tap::{Tap, TapError, Unsent};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// A TAP interface; see the module.
 #[derive(Debug)]
-pub struct TapWire {
-    name: String,
-    descriptor: OwnedFd,
-}
+pub struct TapWire(Tap);
 
 impl TapWire {
     /// Opens the interface `name`, or creates it for the lifetime of this value. Frames are lost
@@ -19,45 +15,33 @@ impl TapWire {
     /// # Errors
     /// The interface cannot be used or created; the error names the remedy.
     pub fn open(name: &str) -> Result<Self, TapError> {
-        Ok(Self {
-            name: name.into(),
-            descriptor: tap::open(name)?,
-        })
-    }
-
-    /// Shows the host if the wire can carry frames: without a carrier it sends none.
-    ///
-    /// # Errors
-    /// The kernel refuses: it is older than 5.0.
-    pub fn set_carrier(&self, up: bool) -> std::io::Result<()> {
-        tap::set_carrier(&self.descriptor, up)
+        Tap::open(name).map(Self)
     }
 }
 
 impl Wire for TapWire {
     fn name(&self) -> String {
-        format!("tap {}", self.name)
+        format!("tap {}", self.0.name())
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> Received {
-        match rustix::io::read(&self.descriptor, buffer) {
-            Ok(length) => Received::Frame(length),
-            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
+        match self.0.receive(buffer) {
+            Ok(Some(length)) => Received::Frame(length),
+            Ok(None) => Received::Nothing,
             Err(_) => Received::Failed,
         }
     }
 
     fn send(&mut self, frame: &[u8]) -> Sent {
-        match rustix::io::write(&self.descriptor, frame) {
-            Ok(_) => Sent::Gone,
-            Err(Errno::AGAIN | Errno::INTR) => Sent::NoRoom,
-            // the interface is down
-            Err(Errno::IO) => Sent::NoPeer,
-            Err(_) => Sent::Refused,
+        match self.0.send(frame) {
+            Ok(()) => Sent::Gone,
+            Err(Unsent::NoRoom) => Sent::NoRoom,
+            Err(Unsent::Down) => Sent::NoPeer,
+            Err(Unsent::Refused(_)) => Sent::Refused,
         }
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        self.0.as_fd()
     }
 }

@@ -18,7 +18,7 @@ PROGRAMS = """bash busybox kmod ip rdma devlink dcb ethtool lspci strace ping tc
     iscsid iscsiadm dnsmasq rping ucmatose udaddy rdma_server rdma_client mckey ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw
     ib_write_lat ib_read_lat ib_send_lat ib_atomic_lat""".split()
 PROVIDERS = "irdma rxe".split()
-MODULES = """ice irdma ib_uverbs rdma_ucm rdma_rxe virtio_net af_packet veth bridge 8021q
+MODULES = """ice irdma ib_uverbs rdma_ucm rdma_rxe virtio_net af_packet veth bridge 8021q tun
     nvme-rdma nvmet-rdma null_blk vfio-pci vfio_iommu_type1
     nfsd nfsv4 rpcrdma ib_iser ib_isert ib_srp ib_srpt target_core_iblock sd_mod rds_rdma bonding""".split()
 # Modules of Linux 6.12 that are built into later kernels or gone from them.

@@ -20,7 +20,10 @@ CONFIG = """
 path_mtu = {path_mtu}
 [network]
 addresses = ["10.0.0.1/24"]
+host_interface = "ring0"
 """
+# The kernel's own address on that interface.
+OF_KERNEL = "10.0.0.77"
 # The path MTU of a link of that MTU.
 MTUS = {1500: 1024, 9000: 4096}
 # Numbers of messages are small: a round trip takes milliseconds under emulation.
@@ -241,6 +244,7 @@ def shown(stage, rows, mtu):
     status, told = ours.guest.ask(f"timeout {10 * PATIENCE:.0f} {ours.before} ibv_asyncwatch", 60)
     if status != 143 or "ringside0" not in told:
         raise Failed(f"ibv_asyncwatch ended with {status}:\n{told}")
+    beside_programs(ours, theirs, mtu)
     failed = []
     for row in rows:
         for server, client in ((theirs, ours), (ours, theirs))[:1 if row.irdma_only else 2]:
@@ -255,7 +259,24 @@ def shown(stage, rows, mtu):
     ours.guest.run(f"ringside bring-up --device {FIRST}", 60)
     if failed:
         raise Failed(f"{len(failed)} of {len(rows)} rows, each both ways, failed:\n" + "\n\n".join(failed))
-    return f"ibv_devices, ibv_devinfo, ibv_asyncwatch, ibv_uc_pingpong refused; {len(rows)} pairs of programs, each with either side as server, path MTU {MTUS[mtu]}"
+    return f"ibv_devices, ibv_devinfo, ibv_asyncwatch with an interface of the kernel beside it, ibv_uc_pingpong refused; {len(rows)} pairs of programs, each with either side as server, path MTU {MTUS[mtu]}"
+
+
+def beside_programs(ours, theirs, mtu):
+    """While a program has the device, the kernel of its guest talks over the interface beside RDMA, and the port answers for its own address."""
+    ours.guest.start("serving", f"echo $$ > /run/serving.pid; exec timeout 60 {ours.before} ibv_asyncwatch")
+    ours.guest.run("for i in $(seq 300); do ip link show dev ring0 2>/dev/null | grep -q LOWER_UP && break; sleep 0.1; done; "
+                   f"ip addr add {OF_KERNEL}/24 dev ring0", 60)
+    large = mtu - 28
+    theirs.guest.run(f"for peer in {OF_KERNEL} {WIRE[0]}; do ping -q -c 3 -i 0.1 -W 5 $peer && ping -q -M do -s {large} -c 2 -W 5 $peer || exit 1; done", 60)
+    ours.guest.run(f"for peer in {WIRE[1]} {WIRE[0]}; do ping -q -c 3 -i 0.1 -W 5 -I ring0 $peer || exit 1; done", 60)
+    theirs.guest.start("listening", "exec timeout 60 iperf3 -s -1")
+    ours.guest.run(f"sleep 1; iperf3 -c {WIRE[1]} -B {OF_KERNEL} -t 1", 60)
+    theirs.guest.finish("listening", 30)
+    ours.guest.ask("kill $(cat /run/serving.pid)")
+    ours.guest.finish("serving", 30)
+    if ours.guest.ask("ip link show dev ring0")[0] == 0:
+        raise Failed("ring0 is there after its program has ended")
 
 
 def few(stage):
