@@ -5,13 +5,14 @@
 
 mod checks;
 mod facts;
+mod finding;
 
 use crate::bind::no_such_function;
 use crate::cli::Doctor;
 use crate::failure::Failure;
 use crate::output::stdout;
 use anyhow::anyhow;
-use checks::{Finding, Weight};
+use finding::{Finding, Weight};
 use ringside_bus::DeviceAddress;
 use ringside_bus::sysfs::Sysfs;
 use ringside_config::Config;

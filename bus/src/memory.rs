@@ -5,6 +5,8 @@ mod copy;
 mod error;
 mod foreign;
 mod hot_piece;
+mod mapping;
+mod page_size;
 mod positional;
 mod sparse;
 mod user;
@@ -14,18 +16,19 @@ mod words;
 pub use error::MemoryError;
 pub use foreign::{ForeignError, ForeignFile, is_event_descriptor};
 pub(crate) use hot_piece::HotPiece;
+pub use page_size::PageSize;
 pub(crate) use positional::own_space;
 pub use vanishing::{MAX_FOREIGN_MAPPINGS, survive_vanished_pages};
 pub use words::Words;
 
 use crate::process::Hidden;
 use copy::{copy_from_shared, copy_to_shared};
+use mapping::{Mapping, Origin};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use vanishing::Vanishing;
 
 /// The device's rights to a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,102 +37,6 @@ pub enum DmaAccess {
     Read,
     /// The device reads and writes.
     ReadWrite,
-}
-
-/// The page size that backs a mapping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PageSize {
-    /// Ordinary pages.
-    FourKiB,
-    /// Huge pages of 2 MiB.
-    TwoMiB,
-    /// Huge pages of 1 GiB.
-    OneGiB,
-}
-
-impl PageSize {
-    /// Bytes in a page.
-    #[must_use]
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::FourKiB => 4096,
-            Self::TwoMiB => 2 << 20,
-            Self::OneGiB => 1 << 30,
-        }
-    }
-}
-
-impl std::fmt::Display for PageSize {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::FourKiB => "4 KiB",
-            Self::TwoMiB => "2 MiB",
-            Self::OneGiB => "1 GiB",
-        })
-    }
-}
-
-struct Mapping {
-    base: NonNull<u8>,
-    length: usize,
-    page_size: PageSize,
-    origin: Origin,
-}
-
-/// The owner of the memory, which decides its access and its release.
-enum Origin {
-    /// A mapping that this process made of a file.
-    File {
-        descriptor: OwnedFd,
-        /// its start in the file
-        offset: u64,
-        /// dropped before the memory is unmapped
-        hidden: Option<Hidden>,
-        /// of another process; dropped before the memory is unmapped
-        vanishing: Option<Vanishing>,
-        is_dma_buf: bool,
-    },
-    /// A boxed slice that the application passed over.
-    Owned,
-    /// The application, which frees it.
-    Application,
-    /// The application, which frees it; other processes access it through its address space.
-    /// Without `space` the kernel refused its file: no other process can.
-    Lent {
-        space: Option<Arc<OwnedFd>>,
-        address: u64,
-    },
-    /// Another process: accessed only by reading and writing its address space; `base` is never
-    /// dereferenced.
-    Peer { space: Arc<OwnedFd>, address: u64 },
-}
-
-// SAFETY: a mapping is plain memory owned by this value; every access goes through atomics or
-// copies that tolerate concurrent change, so it may be used from and moved to any thread.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        match &mut self.origin {
-            Origin::File {
-                hidden, vanishing, ..
-            } => drop((hidden.take(), vanishing.take())),
-            Origin::Application | Origin::Lent { .. } | Origin::Peer { .. } => return,
-            Origin::Owned => {
-                // SAFETY: the range came from a box, and every view owned a clone of the `Memory`
-                //         whose last clone is being dropped.
-                drop(unsafe { Box::from_raw(user::slice_of(self)) });
-                return;
-            }
-        }
-        // SAFETY: `base` and `length` are what mmap returned, and no view exists any more:
-        // every view owns a clone of the `Memory` whose last clone is being dropped.
-        if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) } {
-            tracing::warn!(%error, length = self.length, "munmap failed; the memory stays mapped");
-        }
-    }
 }
 
 /// A shared mapping. Clones share it; it is unmapped when the last clone and view are dropped.

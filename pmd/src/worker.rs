@@ -24,6 +24,7 @@ mod error;
 mod flags;
 mod inbox;
 mod policy;
+mod polled;
 mod request;
 mod round;
 mod sync;
@@ -31,6 +32,7 @@ mod sync;
 pub use error::{AskError, SendError, StopError, WorkerError};
 pub use inbox::{Handle, Statistics};
 pub use policy::{NoInterrupt, Policy, Sleeper};
+pub use polled::Polled;
 pub use request::Request;
 
 use crate::Returned;
@@ -44,15 +46,6 @@ use std::time::Duration;
 
 /// Longest wait for a worker that is dropped instead of stopped.
 const DROP_WAIT: Duration = Duration::from_secs(5);
-
-/// The result of one poll. It goes into the statistics only; the worker polls on either way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Polled {
-    /// The poll found work and did it.
-    Worked,
-    /// The poll found no work.
-    Idle,
-}
 
 /// A running worker; the one that can stop it. See the [module](self).
 ///

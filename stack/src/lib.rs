@@ -27,6 +27,7 @@ mod error;
 mod filters;
 pub mod host;
 mod link;
+mod mac;
 mod martian;
 mod neighbours;
 mod route;
@@ -38,15 +39,13 @@ mod wire;
 
 pub use device::QueueDevice;
 pub use error::{ResolveError, StackError};
+pub use mac::MacAddress;
 pub use neighbours::{Neighbour, NeighbourState, ResolveSettings};
 pub use ringside_config::LocalAddress;
 pub use serve::ServeError;
 pub use stack::{Stack, StackCounters, StackSettings};
 pub use tcp::{TcpConnection, TcpError, TcpListener};
 pub use thread::{Resolver, StackThread};
-
-/// A MAC address, first octet first.
-pub type MacAddress = [u8; 6];
 
 /// Returns the address and the MAC address of the neighbour that a frame of address resolution
 /// names.

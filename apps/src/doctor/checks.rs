@@ -1,49 +1,9 @@
 //! Judgements, from facts alone.
 
 use super::facts::{Card, Facts, Link};
+use super::finding::{Finding, Weight, finding, fine, text_list};
 use ringside_bus::vfio::Memlock;
 use ringside_config::{Config, HugePages};
-use serde::Serialize;
-
-/// The weight of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Weight {
-    /// No remedy is needed.
-    Fine,
-    /// It works, below line rate or with a worse tail.
-    Slows,
-    /// It does not work.
-    Blocks,
-}
-
-/// The result of one check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Finding {
-    pub(super) check: &'static str,
-    pub(super) weight: Weight,
-    pub(super) what: String,
-    /// The remedy, one command or instruction a line.
-    pub(super) remedy: Vec<String>,
-}
-
-fn fine(check: &'static str, what: impl Into<String>) -> Finding {
-    finding(check, Weight::Fine, what, [])
-}
-
-fn finding<const N: usize>(
-    check: &'static str,
-    weight: Weight,
-    what: impl Into<String>,
-    remedy: [String; N],
-) -> Finding {
-    Finding {
-        check,
-        weight,
-        what: what.into(),
-        remedy: remedy.into(),
-    }
-}
 
 /// Locked memory below which a first benchmark does not run: with the sample configuration bring-up
 /// locked 8 MiB for each function, and `ringside bench` as much again (seen over VFIO).
@@ -478,11 +438,6 @@ fn last_two(cores: &[usize]) -> Vec<usize> {
         .get(others.len().saturating_sub(2)..)
         .unwrap_or(&[])
         .to_vec()
-}
-
-fn text_list(cores: &[usize]) -> String {
-    let list: Vec<_> = cores.iter().map(ToString::to_string).collect();
-    list.join(",")
 }
 
 fn clock(facts: &Facts) -> Finding {

@@ -1,6 +1,6 @@
 //! `ringside model serve`.
 
-use super::{OutsideWire, Serve};
+use super::options::{OutsideWire, Serve};
 use crate::failure::Failure;
 use crate::file_size;
 use crate::interrupt;

@@ -1,6 +1,6 @@
 //! `ringside model tell`: the other side of a control socket.
 
-use super::Tell;
+use super::options::Tell;
 use crate::failure::Failure;
 use crate::output::stdout;
 use anyhow::{Context, anyhow};

@@ -1,9 +1,11 @@
 //! Files from another process that this process maps.
 
-use super::{MAX_FOREIGN_MAPPINGS, Memory, MemoryError, Origin, PageSize};
+use super::mapping::Origin;
+use super::{MAX_FOREIGN_MAPPINGS, Memory, MemoryError, PageSize};
 use rustix::fs::{FileType, SealFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// File system type of huge page files. Source: `linux/magic.h`, HUGETLBFS_MAGIC.
 const HUGE_PAGE_FILES: i128 = 0x9584_58F6;
@@ -107,7 +109,8 @@ impl ForeignFile {
             return Err(ForeignError::System { operation, error });
         };
         let mut memory = Memory::map(self.descriptor, at, bytes, PageSize::FourKiB, None)?;
-        if !memory.look_after(self.page_bytes as usize) {
+        let page_bytes = self.page_bytes as usize;
+        if !Arc::get_mut(&mut memory.0).is_some_and(|mapping| mapping.look_after(page_bytes)) {
             return Err(ForeignError::TooMany);
         }
         if self.allocated {

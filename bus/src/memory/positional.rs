@@ -8,7 +8,8 @@
 //! core dumps. Such a process uses what it opened before.
 #![allow(unsafe_code)] // names memory that this crate did not map
 
-use super::{Mapping, Memory, MemoryError, Origin, PageSize, system};
+use super::mapping::{Mapping, Origin};
+use super::{Memory, MemoryError, PageSize, system};
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;

@@ -1,6 +1,7 @@
 //! Memory of which only a part is expected to be used.
 
-use super::{Memory, MemoryError, Origin, PageSize, create_descriptor};
+use super::mapping::Origin;
+use super::{Memory, MemoryError, PageSize, create_descriptor};
 use rustix::fs::FallocateFlags;
 use std::ops::Range;
 

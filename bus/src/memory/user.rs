@@ -1,6 +1,7 @@
 //! Memory of the application: owned bytes, or a range whose validity the application guarantees.
 
-use super::{Mapping, Memory, Origin, PageSize};
+use super::mapping::{Mapping, Origin};
+use super::{Memory, PageSize};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ impl Memory {
         mapping.origin = Origin::Application;
         // SAFETY: the range came from a box in `From`, this is its only owner, and no drop frees it
         //         any more.
-        Ok(unsafe { Box::from_raw(slice_of(&mapping)) })
+        Ok(unsafe { Box::from_raw(mapping.slice()) })
     }
 }
 
@@ -58,9 +59,4 @@ impl From<Vec<u8>> for Memory {
     fn from(bytes: Vec<u8>) -> Self {
         bytes.into_boxed_slice().into()
     }
-}
-
-/// Returns the bytes of a mapping as a slice, from which a box can be made.
-pub(super) fn slice_of(mapping: &Mapping) -> *mut [u8] {
-    std::ptr::slice_from_raw_parts_mut(mapping.base.as_ptr(), mapping.length)
 }

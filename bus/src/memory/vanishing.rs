@@ -7,11 +7,10 @@
 //! process lacks its data.
 #![allow(unsafe_code)] // handles a signal, and maps memory in the handler
 
-use super::{Memory, Origin};
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
+use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Once};
 
 /// Mappings of other processes' files at a time; further ones are refused.
 pub const MAX_FOREIGN_MAPPINGS: usize = 65_536;
@@ -57,21 +56,6 @@ impl Vanishing {
         place.page_bytes.store(page_bytes, Ordering::Relaxed);
         place.start.store(start, Ordering::Release);
         Some(Self(place))
-    }
-}
-
-impl Memory {
-    /// Looks after pages of `page_bytes` of a file of another process, just mapped. False if more
-    /// mappings are looked after than can be.
-    pub(super) fn look_after(&mut self, page_bytes: usize) -> bool {
-        let Some(mapping) = Arc::get_mut(&mut self.0) else {
-            return false;
-        };
-        let Origin::File { vanishing, .. } = &mut mapping.origin else {
-            return false;
-        };
-        *vanishing = Vanishing::new(mapping.base, mapping.length, page_bytes);
-        vanishing.is_some()
     }
 }
 

@@ -5,6 +5,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ringside_bus::Words;
 use ringside_spec::lan::receive::{WriteBack0, WriteBack1, WriteBack2, WriteBack3};
+use std::ffi::OsStr;
 use std::io::Write;
 
 /// The paths that this processor has; says which ones it lacks, past the test's capture.

@@ -1,33 +1,29 @@
 //! Receive queues: from a frame to buffers and descriptors.
 
+pub(super) use self::arrival::{Arrival, NotTaken};
 use self::held::Held;
-pub(super) use self::held::Receivers;
+use self::written::{DESCRIPTOR_WORDS, cast_of, write_back};
 use super::frame::{CHECK_BYTES, Headers};
-use super::headers::{TAG_AT, TAG_BYTES};
 use super::ring::{Descriptor, Ring};
-use super::switching::TagReceived;
 use crate::chip::Context;
-use crate::frame::Cast;
-use crate::packet::MacAddress;
 use ringside_bus::{DmaSpace, Iova};
 use ringside_spec::lan::receive::{
-    DESCRIPTOR_BYTES, FilterStatus, FlexDescriptor, HeaderLength, MAX_BUFFERS_PER_PACKET, MAX_RING,
-    Mirror, PacketLength, PacketType, RING_MIN, RING_MULTIPLE, ReceiveContext, Status0, Status1,
+    FilterStatus, FlexDescriptor, HeaderLength, MAX_BUFFERS_PER_PACKET, MAX_RING, Mirror,
+    PacketLength, PacketType, RING_MIN, RING_MULTIPLE, ReceiveContext, Status0, Status1,
     TAIL_MULTIPLE, profile,
 };
 use ringside_spec::lan::registers::queues::DescriptorProfile;
 
+mod arrival;
 mod held;
 mod legacy;
+mod written;
 
 /// Flow id of frames to which no filter gave one.
 const NO_FLOW: u32 = u32::MAX;
 
 /// Bit 0 of the low byte of a time stamp.
 const STAMP_VALID: u8 = 1;
-
-/// Words of a descriptor.
-const DESCRIPTOR_WORDS: usize = DESCRIPTOR_BYTES / 8;
 
 /// Buffers that a frame is put into at most.
 const MAX_BUFFERS: usize = MAX_BUFFERS_PER_PACKET as usize;
@@ -45,35 +41,6 @@ pub(super) struct ReceiveQueue {
     held: Held,
     /// Parts of a frame, put together.
     whole: Vec<u8>,
-}
-
-/// A frame on its way into a queue.
-pub(super) struct Arrival<'a> {
-    /// Its bytes, without frame check sequence.
-    pub(super) frame: &'a [u8],
-    /// The result of the parser.
-    pub(super) headers: &'a Headers,
-    /// Its hash, if it was hashed.
-    pub(super) hash: Option<u32>,
-    /// Number that a filter gave it.
-    pub(super) flow: Option<u32>,
-    /// The action on its tag.
-    pub(super) tag: TagReceived,
-    /// The VSI of the function that sent it.
-    pub(super) sender: Option<u16>,
-    /// The PHY's time when it came, nanoseconds.
-    pub(super) stamp: Option<u64>,
-}
-
-/// The reason why a queue did not take a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NotTaken {
-    /// There are not enough free descriptors.
-    NoDescriptors,
-    /// It is longer than the queue takes.
-    TooLong,
-    /// Ring or buffer are not in mapped memory.
-    Fault,
 }
 
 impl ReceiveQueue {
@@ -151,7 +118,7 @@ impl ReceiveQueue {
         if arrival.frame.len() + CHECK_BYTES > usize::from(self.context.frame_bytes_max) {
             return Err(NotTaken::TooLong);
         }
-        let (frame, tag) = untagged(arrival);
+        let (frame, tag) = arrival.untagged();
         let plain = frame.1.is_empty() && self.takes_plainly(frame.0.len());
         if plain && self.deliver_plainly(arrival, tag, frame.0, memory) {
             return Ok(());
@@ -258,12 +225,30 @@ impl ReceiveQueue {
     }
 
     fn after(&self, index: u16) -> u16 {
-        let next = index + 1;
-        if next >= self.context.ring_length {
-            0
-        } else {
-            next
+        self.ring.after(index)
+    }
+
+    /// Uses the descriptor at the head, and keeps `written` for it until
+    /// [`ReceiveQueue::write_back_held`].
+    #[inline]
+    fn hold(&mut self, written: [u64; DESCRIPTOR_WORDS]) {
+        self.held.push(self.head, written);
+        self.head = self.after(self.head);
+        if self.held.is_full() {
+            self.write_back_held();
         }
+    }
+
+    /// True if descriptors wait.
+    #[inline]
+    pub(super) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Writes all that wait to the ring, in order.
+    #[inline]
+    pub(super) fn write_back_held(&mut self) {
+        self.held.write_back(&self.ring);
     }
 
     /// The words of the descriptor that is written back.
@@ -276,7 +261,7 @@ impl ReceiveQueue {
         last: bool,
     ) -> [u64; DESCRIPTOR_WORDS] {
         if self.profile <= profile::LEGACY_32 {
-            return legacy::describe(self, arrival, tag, (length, last));
+            return self.describe_as_legacy(arrival, tag, length, last);
         }
         let written = self.describe_flexibly(arrival, tag, length, last);
         let words: [u64; DESCRIPTOR_WORDS] = zerocopy::transmute!(written.to_bytes());
@@ -389,47 +374,10 @@ fn has_words(number: u8) -> bool {
     (first..=last).contains(&number) || number == profile::COMMS_IP_OFFSET
 }
 
-/// The code of the kind of a destination.
-#[inline]
-fn cast_of(destination: MacAddress) -> u8 {
-    match Cast::of(destination) {
-        Cast::Unicast => 0,
-        Cast::Multicast => 1,
-        Cast::Broadcast => 2,
-    }
-}
-
-/// Writes a descriptor over the driver's: the word with the done bit after all others.
-#[inline]
-fn write_back(written: [u64; DESCRIPTOR_WORDS], descriptor: &Descriptor<'_, DESCRIPTOR_WORDS>) {
-    let [a, b, c, d] = written;
-    descriptor.store(0, a);
-    descriptor.store(2, c);
-    descriptor.store(3, d);
-    descriptor.store_release(1, b);
-}
-
 /// The time of arrival: a valid bit and no part of a nanosecond, then the low 32 bits.
 fn add_stamp(stamp: u64, written: &mut FlexDescriptor) {
     let [a, b, c, d, ..] = stamp.to_le_bytes();
     written.time_stamp_low = STAMP_VALID;
     written.metadata_4 = u16::from_le_bytes([a, b]).into();
     written.metadata_5 = u16::from_le_bytes([c, d]).into();
-}
-
-/// The two parts of a frame without its tag, and the tag if the descriptor shows it.
-fn untagged<'a>(arrival: &Arrival<'a>) -> ((&'a [u8], &'a [u8]), Option<u16>) {
-    let frame = arrival.frame;
-    let whole = (frame, frame.get(..0).unwrap_or_default());
-    let Some((_, value)) = arrival.headers.parsed.tag else {
-        return (whole, None);
-    };
-    let (Some(before), Some(after)) = (frame.get(..TAG_AT), frame.get(TAG_AT + TAG_BYTES..)) else {
-        return (whole, None);
-    };
-    match arrival.tag {
-        TagReceived::Kept => (whole, None),
-        TagReceived::Removed => ((before, after), None),
-        TagReceived::Shown => ((before, after), Some(value)),
-    }
 }

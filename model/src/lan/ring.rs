@@ -43,6 +43,13 @@ impl<const WORDS: usize> Ring<WORDS> {
         self.base
     }
 
+    /// The place that follows `index`.
+    #[inline]
+    pub(super) const fn after(&self, index: u16) -> u16 {
+        let next = index + 1;
+        if next >= self.entries { 0 } else { next }
+    }
+
     /// Finds the memory, unless nothing has changed since the last time. A ring that is not found
     /// as a whole is looked up descriptor by descriptor.
     #[inline]

@@ -167,12 +167,7 @@ impl TransmitQueue {
     }
 
     fn after(&self, index: u16) -> u16 {
-        let next = index + 1;
-        if next >= self.context.ring_length {
-            0
-        } else {
-            next
-        }
+        self.ring.after(index)
     }
 
     /// Fills `frame` with the next packet, if that is one buffer without any offload in which

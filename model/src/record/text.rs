@@ -1,6 +1,6 @@
 //! The file: a line that names the format, then one JSON object a line. See `docs/recording.md`.
 
-use super::{
+use super::entry::{
     AdminCommand, AdminEvent, Buffer, ControlCommand, ControlQueueCreated, Entry, Event,
     RegisterWrite, ResetSeen,
 };

@@ -8,6 +8,7 @@ mod context;
 mod error;
 mod facts;
 pub(crate) mod reset;
+mod stage;
 mod stages;
 mod undo;
 mod unwind;
@@ -15,6 +16,7 @@ mod unwind;
 pub use context::{Context, UndoToken};
 pub use error::{BringUpError, StageError, UndoFailure};
 pub use facts::{Bus, Facts, Identity, Missing, RdmaFacts, SchedulerTree};
+pub use stage::{Needs, Stage};
 pub use undo::{RdmaUndo, Undo};
 pub use unwind::Unwound;
 
@@ -22,26 +24,6 @@ use crate::trace::{StageOutcome, StageReport, Trace};
 use ringside_bus::Function;
 use ringside_config::Config;
 use std::sync::Arc;
-
-/// The preconditions of a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
-    /// Every device can do it.
-    Device,
-    /// Skipped, with the reason in the trace, where [`Facts::rdma_unavailable`] has a reason.
-    Rdma,
-}
-
-/// One stage of bring-up.
-#[derive(Clone, Copy, Debug)]
-pub struct Stage {
-    /// The name in kebab-case, for traces and `--fail-at`.
-    pub name: &'static str,
-    /// The condition under which it runs.
-    pub needs: Needs,
-    /// The action. It records each undo before the effect.
-    pub run: fn(&mut Context) -> Result<(), StageError>,
-}
 
 /// Options of a bring-up.
 #[derive(Default)]

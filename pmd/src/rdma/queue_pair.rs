@@ -13,57 +13,40 @@ mod create;
 mod datagram;
 mod drain;
 mod earlier;
+mod inner;
 mod life;
 mod local;
 mod post;
 mod query;
 mod reset;
+mod state;
 mod steps;
 
 pub use change::ConnectionChange;
 pub use config::{QueuePairConfig, timer_steps};
-pub use datagram::{DatagramInitialised, DatagramReady, OfDatagrams, ReadyError, To};
-pub use drain::{DrainError, Drained, SendSwitch};
+pub use datagram::{ReadyError, To};
+pub use drain::{DrainError, SendSwitch};
 pub use earlier::Earlier;
 pub use post::PostError;
 pub use query::{PeerReport, QueuePairReport, QueuePairStage};
-pub use reset::{ResetError, Resettable};
-pub use steps::{ReceiveAttributes, Receiving, SendAttributes};
+pub use reset::ResetError;
+pub use state::{
+    Connected, DatagramInitialised, DatagramReady, Drained, Initialised, OfDatagrams, Receiving,
+    Resettable, Sending,
+};
+pub use steps::{ReceiveAttributes, SendAttributes};
 
 use super::connection::Endpoint;
-use super::engine::Engine;
-use super::lifecycle::By;
-use super::protection_domain::Share;
-use super::records::{Condition, QueuePairCondition};
+use super::records::QueuePairCondition;
 use super::{ProtectionDomain, RdmaError};
 use crate::Returned;
-use context::Attributes;
 use create::Number;
-use ringside_qp::{ReceiveQueue, SendQueue};
+use inner::Inner;
+use ringside_qp::ReceiveQueue;
 use ringside_spec::rdma::ae_codes::FlushCode;
 use ringside_spec::rdma::commands::QueuePairType;
 use std::marker::PhantomData;
 use std::sync::Arc;
-
-/// A queue pair that is not connected yet: receives may be posted.
-#[derive(Clone, Copy, Debug)]
-pub struct Initialised;
-
-/// A connected queue pair.
-#[derive(Clone, Copy, Debug)]
-pub struct Connected;
-
-/// A state in which sends are posted.
-pub trait Sending: sealed::Sealed {}
-
-impl Sending for Connected {}
-impl Sending for DatagramReady {}
-
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::Connected {}
-    impl Sealed for super::DatagramReady {}
-}
 
 /// A queue pair. `Send`, not `Sync`: only one core uses it. Dropping it destroys it; its
 /// outstanding requests are not reported.
@@ -71,27 +54,6 @@ mod sealed {
 pub struct QueuePair<S = Initialised> {
     inner: Inner,
     state: PhantomData<S>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    send: SendQueue,
-    /// nothing once a shared receive queue feeds it
-    receive: Option<ReceiveQueue>,
-    receive_capacity: u32,
-    condition: Arc<Condition>,
-    number: u32,
-    attributes: Attributes,
-    peer: Option<Endpoint>,
-    /// its owner has requested that
-    is_destroyed: bool,
-    /// the way to its peer, from the step to RTR on
-    path: Option<context::Path>,
-    /// keeps number and engine
-    domain: ProtectionDomain,
-    share: Option<Share>,
-    /// the configuration that it was made with: a reset makes it again from that
-    config: Box<QueuePairConfig>,
 }
 
 /// A connection that was not made.
@@ -274,31 +236,5 @@ impl<S> QueuePair<S> {
             engine.look_after(&mut state, true);
         }
         failed.map(|_| ())
-    }
-}
-
-impl Inner {
-    fn engine(&self) -> &Arc<Engine> {
-        self.domain.engine()
-    }
-
-    fn destroy(&mut self) -> Result<(), RdmaError> {
-        self.engine().check_process()?;
-        if std::mem::replace(&mut self.is_destroyed, true) {
-            return Ok(());
-        }
-        let mut state = self.engine().state();
-        state.destroy_queue_pair(self.number, By::Owner)
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if self.engine().is_elsewhere() {
-            return;
-        }
-        if let Err(error) = self.destroy() {
-            tracing::error!(%error, number = self.number, "queue pair dropped");
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! The state that a worker shares with its users: the inbox, the flags, the counters, the end.
 
 use super::flags::{Before, Flags};
-use super::{AskError, Request, SendError, WorkerError};
+use super::request::{Request, boxed};
+use super::{AskError, SendError, WorkerError};
 use crate::Returned;
 use crossbeam_queue::ArrayQueue;
 use rustix::event::{EventfdFlags, eventfd};
@@ -158,9 +159,10 @@ impl<S: Send + 'static> Handle<S> {
     /// this very time; then it is dropped.
     ///
     /// # Errors
-    /// The inbox is full, or the worker has stopped; the closure is handed back, boxed.
+    /// The inbox is full, or the worker has stopped; the closure is handed back, boxed. It may be
+    /// sent again any number of times: it is not boxed once more.
     pub fn send(&self, request: impl FnOnce(&mut S) + Send + 'static) -> Result<(), SendError<S>> {
-        let request: Request<S> = Box::new(request);
+        let request = boxed(request);
         if self.shared.flags.0.is_closed() {
             return Err(SendError::Stopped(Returned::new(request)));
         }

@@ -1,6 +1,7 @@
 use super::*;
 use ringside_bus::pinning::allowed_cores;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
 /// Far beyond what anything here takes; a test that reaches it has found a hang.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -234,6 +235,24 @@ fn a_dropped_worker_stops_and_its_state_is_dropped() {
     assert_eq!(Arc::strong_count(&state), 2);
     drop(worker);
     assert_eq!(Arc::strong_count(&state), 1);
+}
+
+#[test]
+fn a_request_that_was_refused_a_million_times_runs_like_any_other() {
+    let (worker, release) = blocked_worker(1);
+    worker.send(|_| ()).unwrap();
+    let mut request: Request<Vec<u32>> = Box::new(|state| state.push(7));
+    for _ in 0..1_000_000 {
+        request = worker.send(request).unwrap_err().into_request();
+    }
+    release.store(true, Ordering::Release);
+    let give_up = Instant::now() + LIMIT;
+    while let Err(error) = worker.send(request) {
+        request = error.into_request();
+        assert!(Instant::now() < give_up, "the inbox stays full");
+        std::thread::yield_now();
+    }
+    assert_eq!(worker.stop(LIMIT).unwrap(), [7]);
 }
 
 #[test]

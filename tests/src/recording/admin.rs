@@ -1,6 +1,6 @@
 //! Commands of the admin queue in fields.
 
-use super::{Described, Value, bytes_of, number, some};
+use super::described::{Described, Value, bytes_of, number, some};
 use ringside_model::record::AdminCommand;
 use ringside_model::record::text::admin_opcode;
 use ringside_spec::lan::Layout;

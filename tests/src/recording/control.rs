@@ -1,6 +1,6 @@
 //! Commands of the control queue pair in fields.
 
-use super::{Described, Value, some, words_of};
+use super::described::{Described, Value, some, words_of};
 use ringside_model::record::{Buffer, ControlCommand, ControlQueueCreated};
 use ringside_spec::rdma::commands::{
     Command, CommandHeader, CreateCompletionQueue, DestroyCompletionQueue, UpdateSegments,

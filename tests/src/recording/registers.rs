@@ -1,6 +1,6 @@
 //! Register writes in fields.
 
-use super::{Described, Value};
+use super::described::{Described, Value};
 use ringside_model::record::RegisterWrite;
 use ringside_spec::lan::registers::name_of;
 use ringside_spec::lan::registers::queues::RECEIVE_QUEUE_CONTEXT;

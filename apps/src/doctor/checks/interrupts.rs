@@ -1,6 +1,7 @@
 //! The cores that serve the interrupts of workers that sleep.
 
-use super::{Facts, Finding, Weight, finding, fine, text_list};
+use crate::doctor::facts::Facts;
+use crate::doctor::finding::{Finding, Weight, finding, fine, text_list};
 use ringside_config::{Config, Polling};
 
 pub(super) fn affinity(facts: &Facts, config: &Config) -> Option<Finding> {

@@ -72,6 +72,27 @@ pub(super) struct Datagram {
     myself: Weak<Self>,
 }
 
+impl worker::Served for Datagram {
+    fn answered(&self, from: SocketAddr, answer: Answer) {
+        let mac = datagrams::present_mac(from.ip());
+        let mut core = self.core();
+        if let Some(open) = &mut core.open {
+            if let Some(mac) = mac {
+                open.pair.follow(from.ip(), mac);
+            }
+            open.peers.answered(from, answer, Instant::now());
+        }
+        self.kick(&core);
+    }
+
+    fn send_waiting(&self) -> bool {
+        let mut core = self.core();
+        let is_left = self.progress(&mut core);
+        self.kick(&core);
+        is_left
+    }
+}
+
 impl Datagram {
     /// A socket without address. Errors: an errno value.
     pub(super) fn make(family: c_int, options: Options) -> Result<Arc<Self>, c_int> {
@@ -219,27 +240,6 @@ impl Datagram {
                 }
             }
         }
-        is_left
-    }
-
-    /// The peer's host has answered, or has not in a long time. Called on the worker's thread.
-    fn answered(&self, from: SocketAddr, answer: Answer) {
-        let mac = datagrams::present_mac(from.ip());
-        let mut core = self.core();
-        if let Some(open) = &mut core.open {
-            if let Some(mac) = mac {
-                open.pair.follow(from.ip(), mac);
-            }
-            open.peers.answered(from, answer, Instant::now());
-        }
-        self.kick(&core);
-    }
-
-    /// Sends what has waited. True if some of it could not be sent yet.
-    fn send_waiting(&self) -> bool {
-        let mut core = self.core();
-        let is_left = self.progress(&mut core);
-        self.kick(&core);
         is_left
     }
 

@@ -1,7 +1,6 @@
 //! The thread that brings answers of the connection manager to datagram sockets, and sends what has
 //! waited for them.
 
-use super::Datagram;
 use crate::cm::datagrams::Answer;
 use crate::device::lock;
 use crate::per_process::PerProcess;
@@ -17,8 +16,17 @@ const RETRY: Duration = Duration::from_millis(1);
 /// The longest sleep.
 const SLEEP: Duration = Duration::from_secs(3600);
 
+/// A socket as the worker calls it, on the worker's thread.
+pub(super) trait Served: Send + Sync {
+    /// The host of a peer has answered, or has not in a long time.
+    fn answered(&self, from: SocketAddr, answer: Answer);
+
+    /// Sends what has waited. True if some of it could not be sent yet.
+    fn send_waiting(&self) -> bool;
+}
+
 struct Job {
-    socket: Weak<Datagram>,
+    socket: Weak<dyn Served>,
     /// the peer that was asked for, and the answer; `None`: waiting datagrams may be sent
     answer: Option<(SocketAddr, Answer)>,
 }
@@ -58,13 +66,13 @@ fn add(job: Job) {
 }
 
 /// Brings an answer to a socket.
-pub(super) fn bring(socket: Weak<Datagram>, from: SocketAddr, answer: Answer) {
+pub(super) fn bring(socket: Weak<dyn Served>, from: SocketAddr, answer: Answer) {
     let answer = Some((from, answer));
     add(Job { socket, answer });
 }
 
 /// Sends what waits in a socket as soon as that is possible.
-pub(super) fn send_waiting(socket: Weak<Datagram>) {
+pub(super) fn send_waiting(socket: Weak<dyn Served>) {
     add(Job {
         socket,
         answer: None,
@@ -72,7 +80,7 @@ pub(super) fn send_waiting(socket: Weak<Datagram>) {
 }
 
 fn run() {
-    let mut unfinished: Vec<Weak<Datagram>> = Vec::new();
+    let mut unfinished: Vec<Weak<dyn Served>> = Vec::new();
     loop {
         let sleep = if unfinished.is_empty() { SLEEP } else { RETRY };
         worker().wake.wait(sleep);
@@ -86,7 +94,7 @@ fn run() {
                 sockets.push(socket);
             }
         }
-        let is_left = |socket: &Weak<Datagram>| {
+        let is_left = |socket: &Weak<dyn Served>| {
             let found = socket.upgrade();
             found.is_some_and(|socket| socket.send_waiting())
         };

@@ -1,8 +1,9 @@
 //! Making queue pairs.
 
+use super::QueuePairConfig;
 use super::context::{Attributes, Wanted};
+use super::inner::Inner;
 use super::life::write_context;
-use super::{Inner, QueuePairConfig};
 use crate::rdma::engine::Engine;
 use crate::rdma::faults::FaultCounters;
 use crate::rdma::lifecycle::Making;

@@ -1,7 +1,9 @@
 //! Datagram queue pairs (UD): any peer, one packet a message, delivery not promised.
 
 use super::create::{self, Number};
-use super::{PostError, QueuePair, QueuePairConfig};
+use super::{
+    DatagramInitialised, DatagramReady, OfDatagrams, PostError, QueuePair, QueuePairConfig,
+};
 use crate::Returned;
 use crate::rdma::{AddressHandle, ProtectionDomain, RdmaError};
 use ringside_qp::request::Payload;
@@ -10,14 +12,6 @@ use ringside_spec::rdma::commands::QueuePairType;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// A datagram queue pair without queue key: receives may be posted.
-#[derive(Clone, Copy, Debug)]
-pub struct DatagramInitialised;
-
-/// A datagram queue pair that sends and receives.
-#[derive(Clone, Copy, Debug)]
-pub struct DatagramReady;
 
 /// Queue pair numbers have 24 bits.
 const MAX_QUEUE_PAIR_NUMBER: u32 = (1 << 24) - 1;
@@ -201,18 +195,6 @@ impl QueuePair<DatagramReady> {
             queue_pair: self.inner.domain.number(),
         }
     }
-}
-
-/// A state of a datagram queue pair.
-pub trait OfDatagrams: sealed::Sealed {}
-
-impl OfDatagrams for DatagramInitialised {}
-impl OfDatagrams for DatagramReady {}
-
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::DatagramInitialised {}
-    impl Sealed for super::DatagramReady {}
 }
 
 impl<S: OfDatagrams> QueuePair<S> {

@@ -1,7 +1,8 @@
 //! A connection that stops sending and resumes later (SQD).
 
+use super::inner::Inner;
 use super::life::{modify, to_send};
-use super::{Connected, Inner, QueuePair, Sending};
+use super::{Connected, Drained, QueuePair, Sending};
 use crate::Returned;
 use crate::rdma::RdmaError;
 use crate::rdma::claim::Claim;
@@ -13,10 +14,6 @@ use ringside_spec::rdma::commands::{ModifyQueuePair, QueuePairState as DeviceSta
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A connected queue pair that does not send: sent requests are acknowledged, posted ones wait.
-#[derive(Clone, Copy, Debug)]
-pub struct Drained;
 
 /// The longest time for a queue pair to stop sending. Source: irdma `verbs.c`,
 /// irdma_wait_for_suspend.

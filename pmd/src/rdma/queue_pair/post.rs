@@ -1,6 +1,7 @@
 //! Posting: the data path. No lock, no allocation, no call of the system.
 
-use super::{Connected, Inner, QueuePair, Sending};
+use super::inner::Inner;
+use super::{Connected, QueuePair, Sending};
 use crate::rdma::records::QueuePairCondition;
 use crate::rdma::{BindError, FastRegionError, RemoteAddress};
 use ringside_qp::{

@@ -1,6 +1,7 @@
 //! The current state of a queue pair.
 
-use super::{Inner, QueuePair};
+use super::QueuePair;
+use super::inner::Inner;
 use crate::rdma::faults::PeerFaults;
 use crate::rdma::records::{QueuePairCondition, SendState};
 use crate::rdma::{Endpoint, RdmaError};

@@ -4,42 +4,12 @@
 //! configuration that it was made with, and keeps its number, while no other operation runs.
 
 use super::create::{Number, build, prepare};
-use super::{
-    Connected, DatagramInitialised, DatagramReady, Drained, Initialised, QueuePair, Receiving,
-};
+use super::{QueuePair, Resettable};
 use crate::Returned;
 use crate::rdma::RdmaError;
 use crate::rdma::lifecycle::By;
 use std::marker::PhantomData;
 use std::sync::Arc;
-
-/// A state that a reset leads out of.
-pub trait Resettable: sealed::Sealed {
-    /// The state after the reset.
-    type After;
-}
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-macro_rules! resettable {
-    ($($before:ty => $after:ty,)*) => {$(
-        impl sealed::Sealed for $before {}
-        impl Resettable for $before {
-            type After = $after;
-        }
-    )*};
-}
-
-resettable! {
-    Initialised => Initialised,
-    Receiving => Initialised,
-    Connected => Initialised,
-    Drained => Initialised,
-    DatagramInitialised => DatagramInitialised,
-    DatagramReady => DatagramInitialised,
-}
 
 /// A queue pair that was not reset.
 #[derive(Debug, thiserror::Error)]

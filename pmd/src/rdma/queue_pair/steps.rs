@@ -3,17 +3,13 @@
 //! Programs that agree on numbers by themselves choose them at each step, where
 //! [`QueuePair::connect`] takes those of the configuration.
 
-use super::{ConnectError, Connected, Initialised, QueuePair, timer_steps};
+use super::{ConnectError, Connected, Initialised, QueuePair, Receiving, timer_steps};
 use crate::rdma::address::tag_of;
 use crate::rdma::connection::{Endpoint, check_mtu};
 use crate::rdma::numbers::within;
 use crate::rdma::{Access, Destination, RdmaError};
 use std::marker::PhantomData;
 use std::sync::Arc;
-
-/// A queue pair that receives and answers its peer, and does not send of itself yet.
-#[derive(Clone, Copy, Debug)]
-pub struct Receiving;
 
 /// Attributes for receiving, set before the first packet is received.
 #[derive(Clone, Copy, Debug)]
