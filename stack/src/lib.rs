@@ -30,6 +30,7 @@ mod link;
 mod mac;
 mod martian;
 mod neighbours;
+mod resolving;
 mod route;
 mod serve;
 mod stack;
