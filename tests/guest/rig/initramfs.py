@@ -15,12 +15,13 @@ import tempfile
 
 PROGRAMS = """bash busybox kmod ip rdma devlink dcb ethtool lspci strace ping tcpdump iperf3 tc bridge
     ibv_devinfo ibv_devices ibv_rc_pingpong ibv_ud_pingpong ibv_srq_pingpong ibv_asyncwatch
-    iscsid iscsiadm dnsmasq rping ucmatose udaddy rdma_server rdma_client mckey ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw
+    ptp4l phc_ctl hwstamp_ctl iscsid iscsiadm dnsmasq rping ucmatose udaddy rdma_server rdma_client mckey ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw
     ib_write_lat ib_read_lat ib_send_lat ib_atomic_lat""".split()
 PROVIDERS = "irdma rxe".split()
 MODULES = """ice irdma ib_uverbs rdma_ucm rdma_rxe virtio_net af_packet veth bridge 8021q tun
     nvme-rdma nvmet-rdma null_blk vfio-pci vfio_iommu_type1
-    nfsd nfsv4 rpcrdma ib_iser ib_isert ib_srp ib_srpt target_core_iblock sd_mod rds_rdma bonding""".split()
+    nfsd nfsv4 rpcrdma ib_iser ib_isert ib_srp ib_srpt target_core_iblock sd_mod rds_rdma bonding
+    macvlan sch_mqprio sch_ingress cls_flower act_gact act_mirred""".split()
 # Modules of Linux 6.12 that are built into later kernels or gone from them.
 OLD_MODULES = "crc32_generic crc32c_intel".split()
 LIBRARIES = "usr/lib/x86_64-linux-gnu"

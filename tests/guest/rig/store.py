@@ -22,7 +22,7 @@ from qemu import Refused
 HERE = os.path.dirname(os.path.abspath(__file__))
 JUDGES = os.path.join(os.path.dirname(HERE), "judges")
 # The judges that `setup` fetches.
-PROGRAMS = ("qemu", "rdma-core", "perftest", "fio", "iperf3", "dnsmasq", "ddp-package")
+PROGRAMS = ("qemu", "rdma-core", "perftest", "fio", "iperf3", "dnsmasq", "linuxptp", "ddp-package")
 PEER = os.path.join(os.path.dirname(HERE), "verbs_peer")
 SETUP_SECONDS = 900
 # The age after which unused folders are removed, when a new one is made.
