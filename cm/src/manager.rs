@@ -22,7 +22,7 @@ pub use interface::{
 use crate::address::{Gid, PortSpace, ServiceId};
 use crate::mad::{MAD_BYTES, Mad, Message};
 use crate::message::{MAX_ADDITIONAL_INFORMATION_BYTES, MAX_REJECTION_PRIVATE_BYTES, Rejection};
-use connection::{Connection, Path, State};
+use connection::{Connection, Path, ServiceKey, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -54,9 +54,6 @@ pub struct Manager {
     /// connections whose states changed; nothing unless someone watches
     changed: Option<BTreeSet<u32>>,
 }
-
-/// A peer's service request: VLAN and address of the peer, and its request id.
-type ServiceKey = (Option<u16>, Gid, u32);
 
 /// A program that waits for requests.
 #[derive(Clone, Copy, Debug)]

@@ -23,6 +23,9 @@ impl Path {
     }
 }
 
+/// A peer's service request: VLAN and address of the peer, and its request id.
+pub(super) type ServiceKey = (Option<u16>, Gid, u32);
+
 /// Intervals and repeats of a side.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {

@@ -6,8 +6,8 @@
 //! without a listener waits for [`LISTENER_WAIT`] before it is rejected. A peer repeats a request
 //! after 4 seconds; it does not notice the wait.
 
-use super::connection::Path;
-use super::{Manager, ServiceKey};
+use super::Manager;
+use super::connection::{Path, ServiceKey};
 use crate::address::ServiceId;
 use crate::message::{ConnectionRequest, ServiceRequest};
 use crate::reason::ServiceStatus;
