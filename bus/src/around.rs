@@ -105,6 +105,10 @@ impl<T: Around> Function for T {
         self.inner().backend()
     }
 
+    fn server_process(&self) -> Option<u32> {
+        self.inner().server_process()
+    }
+
     fn numa_node(&self) -> Option<u32> {
         self.inner().numa_node()
     }

@@ -77,6 +77,11 @@ pub trait Function: Send + Sync {
         None
     }
 
+    /// The process that serves the function, if it is another one of this machine.
+    fn server_process(&self) -> Option<u32> {
+        None
+    }
+
     /// Describes the attachment in words, for the trace of a bring-up: the kernel resources that
     /// only some functions have.
     fn attachment(&self) -> Vec<String> {

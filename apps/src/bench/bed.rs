@@ -1,54 +1,21 @@
 //! The two functions of a test, and their model if it is in this process.
 
+use super::placement::{Placement, name};
 use crate::cli::Bench;
 use crate::failure::Failure;
 use crate::open::{Cores, model_function, model_index, open, start_model};
 use anyhow::anyhow;
 use ringside_bus::function::Backend;
-use ringside_bus::hand_off::hand_off;
 use ringside_bus::{DeviceAddress, Function};
 use ringside_config::Config;
 use ringside_model::Threaded;
-use serde::Serialize;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// See the module.
 pub(crate) struct Bed {
     pub(crate) functions: [Arc<dyn Function>; 2],
     pub(crate) model: Option<(Threaded, [u16; 2])>,
     pub(crate) placement: Placement,
-}
-
-/// The cores that spin: driver and model of this process.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Placement {
-    pub(crate) driver_core: Option<usize>,
-    /// `None` too where the device is not a model in this process
-    pub(crate) model_core: Option<usize>,
-    /// time of a cache line from one core to the other, if both spin
-    pub(crate) line_hand_off_nanoseconds: Option<f64>,
-}
-
-/// Time for the probe of the two cores, at most: it must not delay the first figure.
-const PROBE: Duration = Duration::from_millis(100);
-
-impl Placement {
-    /// Measures the hand-off between the cores. The model's thread has not started yet: it would
-    /// spin on one of them.
-    fn measure(cores: Cores) -> Self {
-        let line_hand_off_nanoseconds = match (cores.driver, cores.model) {
-            (Some(driver), Some(model)) if driver != model => {
-                hand_off(driver, model, PROBE).ok().map(f64::round)
-            }
-            _ => None,
-        };
-        Self {
-            driver_core: cores.driver,
-            model_core: cores.model,
-            line_hand_off_nanoseconds,
-        }
-    }
 }
 
 impl Bed {
@@ -65,13 +32,11 @@ impl Bed {
                     open(address, config)?.function,
                     open(peer, config)?.function,
                 ];
+                let placement = Placement::with_server(&*functions[0], cores.driver);
                 return Ok(Self {
                     functions,
                     model: None,
-                    placement: Placement {
-                        driver_core: cores.driver,
-                        ..Placement::default()
-                    },
+                    placement,
                 });
             }
             Some(_) => {
@@ -121,8 +86,6 @@ impl Bed {
     /// The line that names the measured device.
     pub(crate) fn driven(&self, captured: bool) -> String {
         let placement = &self.placement;
-        let core =
-            |core: Option<usize>| core.map_or("any core".into(), |core| format!("core {core}"));
         let capture = if captured {
             "; every frame was captured, which slows it"
         } else {
@@ -134,26 +97,18 @@ impl Bed {
                 _ => "a device in another process, over vfio-user, not hardware",
             };
             return format!(
-                "Driven: {device} (driver on {}).",
-                core(placement.driver_core)
+                "Driven: {device} (driver on {}{}).{}",
+                name(placement.driver_core),
+                placement.of_server(),
+                placement.hand_off()
             );
         }
-        let hand_off = match placement.line_hand_off_nanoseconds {
-            Some(nanoseconds) => {
-                format!(
-                    "\nA cache line takes {nanoseconds} ns from one of these cores to the other."
-                )
-            }
-            None if placement.model_core.is_some() => {
-                "\nThe time of a cache line between these cores was not measured: they are one, or were busy.".into()
-            }
-            None => String::new(),
-        };
         format!(
             "Driven: the software model of the E810 (driver on {}, model on {}), not hardware; its \
-             wire has no speed limit{capture}.{hand_off}",
-            core(placement.driver_core),
-            core(placement.model_core)
+             wire has no speed limit{capture}.{}",
+            name(placement.driver_core),
+            name(placement.model_core),
+            placement.hand_off()
         )
     }
 }

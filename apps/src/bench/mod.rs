@@ -10,6 +10,7 @@ mod latency;
 mod meeting;
 mod pair;
 mod perftest;
+mod placement;
 mod plan;
 mod progress;
 pub(crate) mod report;

@@ -1,6 +1,6 @@
 //! The result of a benchmark, shown as perftest's columns, JSON, HdrHistogram files.
 
-use super::bed::Placement;
+use super::placement::Placement;
 use super::plan::Plan;
 use crate::cli::{Measure, Operation};
 use hdrhistogram::Histogram;

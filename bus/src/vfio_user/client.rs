@@ -30,6 +30,7 @@ pub struct VfioUserFunction {
     can_reset: bool,
     regions: Vec<Region>,
     vectors: u16,
+    server: Option<u32>,
     /// open from the start: later the process may have dropped the right
     own_space: Option<Arc<OwnedFd>>,
 }
@@ -47,6 +48,7 @@ impl VfioUserFunction {
     ) -> Result<Self, FunctionError> {
         let address = DeviceAddress::VfioUser(path.to_owned());
         let (mut exchange, capabilities) = Exchange::connect(path, Arc::clone(&clock), limits)?;
+        let server = exchange.server_process();
         let info = exchange.device_info()?;
         if !info.flags.pci() {
             return Err(exchange.not_ours("the server's device is not a PCI function"));
@@ -69,6 +71,7 @@ impl VfioUserFunction {
             can_reset: info.flags.reset(),
             regions: found,
             vectors,
+            server,
             own_space: own_space().ok(),
         })
     }
@@ -179,6 +182,10 @@ fn msix_vectors(exchange: &mut Exchange) -> Result<u16, FunctionError> {
 impl Function for VfioUserFunction {
     fn address(&self) -> &DeviceAddress {
         &self.address
+    }
+
+    fn server_process(&self) -> Option<u32> {
+        self.server
     }
 
     fn backend(&self) -> Backend {

@@ -1,6 +1,6 @@
 //! The report of a chaos run.
 
-use crate::bench::bed::Placement;
+use crate::bench::placement::Placement;
 use crate::output::{microseconds, span};
 use crate::trouble::Kind;
 use ringside_config::Config;

@@ -4,6 +4,7 @@ use super::agreement::Test;
 use super::end::{End, Link, Role, Watch};
 use super::neighbours::{Neighbours, Starter};
 use super::over_nic;
+use crate::bench::placement::{Placement, name};
 use crate::bench::plan::Plan;
 use crate::bench::run::{Run, judge};
 use crate::cli::{Idle, MEETING_PORT, Measure, Over};
@@ -109,6 +110,7 @@ fn resolve(flag: &str, place: &str) -> Result<Vec<SocketAddr>, Failure> {
 fn bring_up(run: &mut Run<'_>, address: &DeviceAddress) -> Result<Served, Failure> {
     let cores = Cores::choose(&run.options.cores, run.config);
     let function = open(address, run.config)?.function;
+    run.report.placement = Some(Placement::with_server(&*function, cores.driver));
     std::thread::scope(|scope| {
         let starter = Starter::spawn(scope);
         if let Some(core) = cores.driver {
@@ -127,10 +129,7 @@ fn bring_up(run: &mut Run<'_>, address: &DeviceAddress) -> Result<Served, Failur
 
 /// The line that names the measured device.
 pub(crate) fn driven(run: &Run<'_>, address: &DeviceAddress, link: &Link) -> String {
-    let cores = Cores::choose(&run.options.cores, run.config);
-    let core = cores
-        .driver
-        .map_or("any core".to_owned(), |core| format!("core {core}"));
+    let placement = run.report.placement.unwrap_or_default();
     let idle = match link.idle {
         Idle::Spin => "spins",
         Idle::Yield => "yields",
@@ -140,8 +139,11 @@ pub(crate) fn driven(run: &Run<'_>, address: &DeviceAddress, link: &Link) -> Str
         _ => "a card",
     };
     format!(
-        "Driven: {address}, {what} (this driver on {core}, {idle} while idle), against what the process at {} drives.",
-        link.session.peer()
+        "Driven: {address}, {what} (this driver on {}, {idle} while idle{}), against what the process at {} drives.{}",
+        name(placement.driver_core),
+        placement.of_server(),
+        link.session.peer(),
+        placement.hand_off()
     )
 }
 

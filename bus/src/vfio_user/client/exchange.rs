@@ -66,6 +66,11 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
+    /// The process at the other end of the socket, if the kernel shows it here.
+    pub(super) fn server_process(&self) -> Option<u32> {
+        owner::peer(self.stream.as_fd()).map(|server| server.pid)
+    }
+
     /// Connects and negotiates.
     pub(super) fn connect(
         path: &Path,
