@@ -216,15 +216,20 @@ impl<'a> DrivenLan<'a> {
     /// Sends a packet as a driver does, and checks the frames.
     fn send(&mut self, source: &mut Source) {
         let [how, length_low, length_high, segment, ports] = source.array();
-        let tcp = how & 1 != 0;
-        let v6 = how & 2 != 0;
+        let protocols = Protocols::of(how);
+        let Protocols { tcp, v6 } = protocols;
         let cut = how & 4 != 0;
         let own_tag = how & 8 != 0;
         let second_tag = how & 16 != 0;
         let length = 1 + usize::from(u16::from_le_bytes([length_low, length_high])) % 9000;
         let segment = 64 + usize::from(segment) * 8;
         let payload: Vec<u8> = (0..length).map(|at| (at * 7) as u8 ^ ports).collect();
-        let (packet, headers) = packet(tcp, v6, cut, &payload);
+        let counted = if cut {
+            Counted::LeftOut
+        } else {
+            Counted::InPseudoHeader
+        };
+        let (packet, headers) = packet(protocols, counted, &payload);
         self.space.write(Iova(PACKET), &packet).expect("room");
         if cut || second_tag {
             let command = ContextCommand::ZERO
@@ -365,10 +370,11 @@ impl<'a> DrivenLan<'a> {
     /// Receives a valid segment, and the same one damaged or in the other direction.
     fn receive_sound(&mut self, source: &mut Source) {
         let [how, length, at, bit] = source.array();
-        let (tcp, v6) = (how & 1 != 0, how & 2 != 0);
+        let protocols = Protocols::of(how);
+        let v6 = protocols.v6;
         let payload = vec![how ^ length; 1 + usize::from(length)];
-        let (mut frame, headers) = packet(tcp, v6, false, &payload);
-        finish(&mut frame, tcp, v6);
+        let (mut frame, headers) = packet(protocols, Counted::InPseudoHeader, &payload);
+        finish(&mut frame, protocols);
         // swaps source and destination
         frame[..12].rotate_left(6);
         if how & 4 != 0 {
@@ -395,9 +401,37 @@ impl<'a> DrivenLan<'a> {
     }
 }
 
+/// The protocols of a packet.
+#[derive(Clone, Copy)]
+struct Protocols {
+    /// TCP, else UDP
+    tcp: bool,
+    /// IPv6, else IPv4
+    v6: bool,
+}
+
+impl Protocols {
+    /// Those that the lowest two bits of `how` choose.
+    const fn of(how: u8) -> Self {
+        Self {
+            tcp: how & 1 != 0,
+            v6: how & 2 != 0,
+        }
+    }
+}
+
+/// The length of a segment in the sum that drivers prepare.
+#[derive(Clone, Copy)]
+enum Counted {
+    /// As the pseudo header has it.
+    InPseudoHeader,
+    /// The device cuts the segment, and adds the length of each piece.
+    LeftOut,
+}
+
 /// Returns a packet with headers as drivers prepare them for the device, and the bytes of all
 /// headers.
-fn packet(tcp: bool, v6: bool, cut: bool, payload: &[u8]) -> (Vec<u8>, usize) {
+fn packet(Protocols { tcp, v6 }: Protocols, counted: Counted, payload: &[u8]) -> (Vec<u8>, usize) {
     let layer_4_bytes = if tcp { 20 } else { 8 };
     let protocol = if tcp { 6u8 } else { 17 };
     let segment_bytes = layer_4_bytes + payload.len();
@@ -415,7 +449,10 @@ fn packet(tcp: bool, v6: bool, cut: bool, payload: &[u8]) -> (Vec<u8>, usize) {
         packet.extend([0, 9, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
         26..34
     };
-    let length = if cut { 0 } else { segment_bytes as u32 };
+    let length = match counted {
+        Counted::InPseudoHeader => segment_bytes as u32,
+        Counted::LeftOut => 0,
+    };
     let pseudo = sum(&packet[addresses], u32::from(protocol) + length).to_be_bytes();
     packet.extend([0x12, 0x34, 0x56, 0x78]);
     if tcp {
@@ -432,7 +469,7 @@ fn packet(tcp: bool, v6: bool, cut: bool, payload: &[u8]) -> (Vec<u8>, usize) {
 }
 
 /// Inserts the checksums that the device would.
-fn finish(packet: &mut [u8], tcp: bool, v6: bool) {
+fn finish(packet: &mut [u8], Protocols { tcp, v6 }: Protocols) {
     let layer_4 = if v6 { 54 } else { 34 };
     if !v6 {
         let header = !sum(&packet[14..34], 0);

@@ -10,6 +10,7 @@ mod admin;
 mod completions;
 mod configuration;
 mod connection_manager;
+mod connection_requests;
 mod control;
 mod device;
 mod events;
@@ -34,6 +35,7 @@ pub use admin::{admin_answers, admin_events};
 pub use completions::completions;
 pub use configuration::configuration;
 pub use connection_manager::connection_manager;
+pub use connection_requests::connection_requests;
 pub use control::control_answers;
 pub use device::device;
 pub use events::{asynchronous_events, completion_events};
@@ -55,7 +57,7 @@ pub use vfio_user::{vfio_user_messages, vfio_user_server};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its corpus and of its program.
-pub const TARGETS: [(&str, Target); 25] = [
+pub const TARGETS: [(&str, Target); 26] = [
     ("admin_answers", admin_answers),
     ("admin_events", admin_events),
     ("asynchronous_events", asynchronous_events),
@@ -63,6 +65,7 @@ pub const TARGETS: [(&str, Target); 25] = [
     ("completions", completions),
     ("configuration", configuration),
     ("connection_manager", connection_manager),
+    ("connection_requests", connection_requests),
     ("control_answers", control_answers),
     ("device", device),
     ("fault_words", fault_words),

@@ -8,7 +8,7 @@ mod timer;
 mod traffic;
 
 pub use context::{Causes, Context, QueueCause};
-pub(crate) use filter::{ReceiveFilter, Verdict};
+pub(crate) use filter::{FilteredAddress, ReceiveFilter, Verdict};
 pub(crate) use profiles::{Block, Profiles, Word};
 pub use settings::{FunctionSettings, TimerAccess};
 pub(crate) use timer::{Prepared, Timer};

@@ -103,6 +103,7 @@ pub struct Switch {
     impairment: Impairment,
     injected: VecDeque<(usize, Vec<u8>)>,
     counters: SwitchCounters,
+    parsed_again: u64,
     scratch: Vec<u8>,
     /// The frame of a function that is on its way.
     frame: Option<Box<Frame>>,
@@ -133,6 +134,7 @@ impl Switch {
             impairment: Impairment::default(),
             injected: VecDeque::new(),
             counters: SwitchCounters::default(),
+            parsed_again: 0,
             scratch: Vec::new(),
             frame: None,
             passed_on: 0,
@@ -150,6 +152,13 @@ impl Switch {
     #[must_use]
     pub const fn counters(&self) -> SwitchCounters {
         self.counters
+    }
+
+    /// Frames that were written as bytes and parsed again, in a world whose
+    /// [`crate::WorldSettings::frames_as_bytes`] is set.
+    #[must_use]
+    pub const fn parsed_again(&self) -> u64 {
+        self.parsed_again
     }
 
     /// Puts a fault on the wire, in place of one of its kind; faults of a function are ignored.
@@ -450,6 +459,7 @@ impl Switch {
     /// The same for a packet that has to survive it, as no fault has touched it.
     fn carry_checked(&mut self, from: usize, bytes: &[u8], stations: &mut Stations<'_>) {
         self.show(from, bytes, stations.now);
+        self.parsed_again += 1;
         match Frame::parse(bytes) {
             Ok(frame) => self.route_packet(from, &frame, Some(bytes), stations),
             Err(error) => self.count_malformed(&error),

@@ -30,7 +30,7 @@ use super::work::{
 use crate::packet::{Extension, Opcode, Psn, TransportHeaders};
 
 use settings::Settings;
-use shape::shape;
+use shape::{Place, shape};
 
 pub use response::{IgnoredResponse, ResponseOutcome};
 pub use short::ShortWrite;
@@ -462,13 +462,14 @@ impl Requester {
             solicited,
         } = slot.request;
         let remaining = length_bytes - offset_bytes;
-        let (is_first, is_last) = (self.next == slot.first, self.next + 1 == slot.end());
+        let place = Place::of(self.next == slot.first, self.next + 1 == slot.end());
+        let is_last = place.is_last();
         let packets = match is_last || run_bytes == 0 {
             true => 1,
             false => self.run(slot, waiting, run_bytes),
         };
         let behind = self.next + u64::from(packets);
-        let (opcode, extension) = shape(operation, length_bytes, is_first, is_last);
+        let (opcode, extension) = shape(operation, length_bytes, place);
         *headers = TransportHeaders {
             opcode,
             extension,

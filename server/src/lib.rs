@@ -1,7 +1,12 @@
-//! Serves a model to other processes: each function on a vfio-user socket, external wires,
-//! captures, and a control socket for commands and reports.
+//! Serves the software model of the E810 to other processes. The crate `ringside-model` does no
+//! input or output itself; this crate does it.
 //!
-//! The crate `ringside-model` does no input or output itself; this crate does it.
+//! - [`vfio_user`]: each function on a socket, for our driver in another process and for QEMU;
+//! - [`ports`]: wires to outside (datagram sockets, TAP interfaces, UDP) and captures;
+//! - [`control`]: a socket that takes commands, such as a fault that begins;
+//! - [`report`]: counters and breaches as JSON and as text.
+//!
+//! `docs/model-server.md` describes the server that `ringside model serve` makes of them.
 #![forbid(unsafe_code)]
 
 pub mod attachment;

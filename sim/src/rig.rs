@@ -6,6 +6,7 @@
 use crate::memory::{Arena, Purpose, arena_bytes};
 use crate::random::Random;
 use crate::rule::{Problem, Rule};
+use crate::scenario::Scenario;
 use ringside_bus::{DmaBuffer, Function};
 use ringside_model::{FunctionSnapshot, Stepped, WorldSettings};
 use ringside_pmd::rdma::{
@@ -38,6 +39,10 @@ const PURPOSES: [Purpose; 4] = [
     Purpose::ReadOnly,
     Purpose::Receives,
 ];
+
+/// The number of runs in a thousand in which both devices have their doorbells mapped. In the
+/// others each doorbell is a message, so that a forgotten doorbell is a hang that the run detects.
+const RUNS_WITH_MAPPED_DOORBELLS: usize = 100;
 
 /// The number of regions in a thousand that have the application's memory, in a run that draws it.
 const OWN: usize = 500;
@@ -97,16 +102,18 @@ pub(crate) struct Side {
     pub(crate) at_first: (ObjectUsage, usize),
 }
 
-/// Two functions that reach each other.
-pub(crate) fn world(mapped_doorbells: bool, frames_as_bytes: bool) -> Stepped {
+/// Two functions that reach each other, in the world that the scenario asks for.
+pub(crate) fn world(scenario: &Scenario) -> Stepped {
     let settings = WorldSettings {
-        frames_as_bytes,
+        frames_as_bytes: scenario.frames_as_bytes,
         ..WorldSettings::with_functions(2)
     };
-    let mapped = mapped_doorbells.then(|| Stepped::with_mapped_doorbells(&settings));
-    // A machine without memory for two pages runs with messages.
-    let mapped = mapped.and_then(Result::ok);
-    mapped.unwrap_or_else(|| Stepped::new(&settings))
+    let is_mapped = Random::split(scenario.seed, 0xD00B).chance(RUNS_WITH_MAPPED_DOORBELLS);
+    if is_mapped && let Ok(world) = Stepped::with_mapped_doorbells(&settings) {
+        return world;
+    }
+    // Also on a machine without memory for two pages of doorbells.
+    Stepped::new(&settings)
 }
 
 fn failed(what: &str, error: &dyn std::fmt::Display) -> Problem {

@@ -36,10 +36,6 @@ const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// The number of runs in a thousand that have messages of up to 1 MiB.
 const RUNS_WITH_LONG_MESSAGES: usize = 20;
 
-/// The number of runs in a thousand in which both devices have their doorbells mapped. In the
-/// others each doorbell is a message, so that a forgotten doorbell is a hang that the run detects.
-const RUNS_WITH_MAPPED_DOORBELLS: usize = 100;
-
 /// Counts of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -113,6 +109,9 @@ pub struct Outcome {
     pub events: Vec<FaultEvent>,
     /// The counts of the run.
     pub counts: Counts,
+    /// Frames that were written as bytes and parsed again: none unless
+    /// [`Scenario::frames_as_bytes`] is set.
+    pub frames_parsed_again: u64,
     /// Virtual time that passed, nanoseconds.
     pub time_ns: u64,
     /// The steps of the run, if a trace was requested.
@@ -161,29 +160,24 @@ pub(crate) struct Run<'a> {
 #[must_use]
 pub fn run(scenario: &Scenario, with_trace: bool, interference: &mut dyn Interference) -> Outcome {
     let wire = Wire::default();
-    let mapped = Random::split(scenario.seed, 0xD00B).chance(RUNS_WITH_MAPPED_DOORBELLS);
-    let world = rig::world(mapped, scenario.frames_as_bytes);
-    let mut trace = with_trace.then(Vec::new);
-    let mut digest = Digest::new();
-    let mut counts = Counts::default();
-    let mut of_functions = Vec::new();
+    let world = rig::world(scenario);
+    let mut record = Record {
+        trace: with_trace.then(Vec::new),
+        digest: Digest::new(),
+        counts: Counts::default(),
+        of_functions: Vec::new(),
+        frames_parsed_again: 0,
+    };
     let result = {
-        let parts = (
-            &world,
-            &wire,
-            &mut trace,
-            &mut digest,
-            &mut counts,
-            &mut of_functions,
-        );
-        let all = AssertUnwindSafe(|| perform(scenario, parts, interference));
+        let record = &mut record;
+        let all = AssertUnwindSafe(|| perform(scenario, (&world, &wire), record, interference));
         catch_unwind(all).unwrap_or_else(|panic| Err(of_panic(&*panic)))
     };
     let time_ns = world.clock().now().0;
     let book = wire.book().clone();
-    let mut events: Vec<FaultEvent> = of_functions;
+    let mut events = record.of_functions;
     events.extend(book.events);
-    digest.add(&[time_ns, events.len() as u64]);
+    record.digest.add(&[time_ns, events.len() as u64]);
     Outcome {
         finding: result.err().map(|(problem, step)| Finding {
             rule: problem.rule,
@@ -191,11 +185,12 @@ pub fn run(scenario: &Scenario, with_trace: bool, interference: &mut dyn Interfe
             step,
             time_ns,
         }),
-        digest: digest.value(),
+        digest: record.digest.value(),
         events,
-        counts,
+        counts: record.counts,
+        frames_parsed_again: record.frames_parsed_again,
         time_ns,
-        trace: trace.unwrap_or_default(),
+        trace: record.trace.unwrap_or_default(),
     }
 }
 
@@ -210,25 +205,27 @@ fn of_panic(panic: &(dyn std::any::Any + Send)) -> Stopped {
     (Problem::new(Rule::NoPanic, what), None)
 }
 
-type Parts<'p> = (
-    &'p Stepped,
-    &'p Wire,
-    &'p mut Option<Vec<String>>,
-    &'p mut Digest,
-    &'p mut Counts,
-    &'p mut Vec<FaultEvent>,
-);
+/// Records of a run under way. Those of a run that panics stay as they began, but for the faults.
+struct Record {
+    trace: Option<Vec<String>>,
+    digest: Digest,
+    counts: Counts,
+    /// Faults of functions that struck, in order.
+    of_functions: Vec<FaultEvent>,
+    frames_parsed_again: u64,
+}
 
 fn perform(
     scenario: &Scenario,
-    (world, wire, trace, digest, counts, of_functions): Parts<'_>,
+    (world, wire): (&Stepped, &Wire),
+    record: &mut Record,
     interference: &mut dyn Interference,
 ) -> Result<(), Stopped> {
     let last = scenario.steps.last().map_or(0, |step| step.number + 1);
     let (of_frames, events) = wire::divide(&scenario.faults, scenario.seed, last);
     let mut run =
         Run::new(scenario.seed, world, wire, interference).map_err(|problem| (problem, None))?;
-    run.trace = trace.take();
+    run.trace = record.trace.take();
     run.quiet_wire = of_frames.is_quiet() && events.is_empty();
     let forge = run.interference.forges();
     // Packets then go from function to function as in service: in long frames, or without one.
@@ -247,7 +244,7 @@ fn perform(
     }
     for step in &scenario.steps {
         result = result
-            .and_then(|()| run.take_step(scenario.seed, *step, &events, of_functions))
+            .and_then(|()| run.take_step(scenario.seed, *step, &events, &mut record.of_functions))
             .and_then(|()| run.after_step(scenario.seed, step.number));
         if result.is_err() {
             break;
@@ -255,11 +252,15 @@ fn perform(
     }
     let step = run.step.filter(|_| result.is_err());
     let result = result.and_then(|()| run.settle_down(last));
-    *trace = run.trace.take();
-    *digest = run.digest;
-    *counts = run.counts.clone();
-    counts.mapped_doorbells = world.has_mapped_doorbells().into();
-    counts.frames = world.with(|world| world.switch().counters().delivered);
+    record.trace = run.trace.take();
+    record.digest = run.digest;
+    record.counts = run.counts.clone();
+    record.counts.mapped_doorbells = world.has_mapped_doorbells().into();
+    world.with(|world| {
+        let switch = world.switch();
+        record.counts.frames = switch.counters().delivered;
+        record.frames_parsed_again = switch.parsed_again();
+    });
     match result {
         Ok(()) => {
             let (troubled, overflowed) = (run.is_troubled(), run.overflowed);

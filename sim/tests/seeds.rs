@@ -224,6 +224,8 @@ fn frames_as_bytes_change_nothing() {
         assert_eq!(values.events, bytes.events, "seed {seed}");
         assert_eq!(values.counts, bytes.counts, "seed {seed}");
         assert_eq!(values.digest, bytes.digest, "seed {seed}");
+        assert_eq!(values.frames_parsed_again, 0, "seed {seed}");
+        assert!(bytes.frames_parsed_again > 0, "seed {seed}");
         struck += values.events.len();
     }
     assert!(struck > 1_000, "{struck} faults");

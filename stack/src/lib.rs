@@ -48,6 +48,15 @@ pub use stack::{Stack, StackCounters, StackSettings};
 pub use tcp::{TcpConnection, TcpError, TcpListener};
 pub use thread::{Resolver, StackThread};
 
+/// Returns the source and the destination of the request for a TCP connection in a frame.
+///
+/// The frame has no VLAN tag. Only for fuzzing: [`Stack`] reads such frames itself.
+#[doc(hidden)]
+#[must_use]
+pub fn request_in(frame: &[u8]) -> Option<(std::net::SocketAddr, std::net::SocketAddr)> {
+    tcp::request_in(frame)
+}
+
 /// Returns the address and the MAC address of the neighbour that a frame of address resolution
 /// names.
 ///

@@ -15,3 +15,10 @@ pub use connection::{TcpConnection, TcpListener};
 pub use error::TcpError;
 pub(crate) use table::{SOCKETS, Table};
 pub(crate) use wake::Waker;
+
+use std::net::SocketAddr;
+
+/// Source and destination of the request for a connection in a frame; `None` for other frames.
+pub(crate) fn request_in(frame: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+    segment::request(frame).map(|request| (request.from, request.to))
+}

@@ -44,6 +44,28 @@ pub(crate) fn is_installed(program: &str) -> bool {
     is_there
 }
 
+/// False where the system gives no network of one's own, which only a machine that is not CI's may
+/// do; then says that the test is not run.
+pub(crate) fn has_namespaces() -> bool {
+    let made = own_network("true").status();
+    let is_allowed = made.is_ok_and(|status| status.success());
+    if !is_allowed {
+        let may_miss = std::env::var_os("CI").is_none();
+        assert!(may_miss, "user namespaces are needed: allow them");
+        eprintln!("user namespaces are not allowed: not run");
+    }
+    is_allowed
+}
+
+/// A command that runs a script in a network of its own, as root there. Further arguments are those
+/// of the script, from `$1` on.
+pub(crate) fn own_network(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--net", "bash", "-c"]);
+    command.args([script, "-"]);
+    command
+}
+
 /// The folder of sockets. A model that a failed test left there is ended.
 pub(crate) struct Folder(tempfile::TempDir);
 

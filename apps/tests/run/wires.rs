@@ -157,27 +157,15 @@ in_other grep '^Ip:' /proc/net/snmp
 
 #[test]
 fn programs_on_two_hosts_meet_over_udp_without_rights() {
-    let has_namespaces = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--net", "true"])
-        .status()
-        .is_ok_and(|status| status.success());
-    if !is_installed("rping") || !is_installed("ib_write_bw") || !has_namespaces {
-        let may_miss = std::env::var_os("CI").is_none();
-        assert!(may_miss, "user namespaces are needed: allow them");
-        eprintln!("rdmacm-utils or user namespaces are missing: not run");
+    if !is_installed("rping") || !is_installed("ib_write_bw") {
+        eprintln!("rdmacm-utils or perftest is not installed: not run");
+        return;
+    }
+    if !has_namespaces() {
         return;
     }
     let (one, two) = (Folder::new(), Folder::new());
-    let mut command = Command::new("unshare");
-    command.args([
-        "--user",
-        "--map-root-user",
-        "--net",
-        "bash",
-        "-c",
-        TWO_HOSTS,
-        "-",
-    ]);
+    let mut command = own_network(TWO_HOSTS);
     command.arg(one.path()).arg(two.path());
     command.arg(env!("CARGO_BIN_EXE_ringside")).arg(libraries());
     let text = succeeded(&command.output().expect("unshare"));

@@ -1,6 +1,7 @@
 //! The functions of `rdma/rsocket.h`, with the prefix `ringside_`.
 
 use super::datagram::Datagram;
+use super::directions::Directions;
 use super::poll::{Set, select, wait};
 use super::socket::{Options, Socket};
 use super::table::{self, Entry};
@@ -116,15 +117,15 @@ pub unsafe extern "C-unwind" fn ringside_rconnect(
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn ringside_rshutdown(socket: c_int, how: c_int) -> c_int {
     let _call = Uncancelled::new();
-    let (reads, writes) = match how {
-        libc::SHUT_RD => (true, false),
-        libc::SHUT_WR => (false, true),
-        libc::SHUT_RDWR => (true, true),
+    let directions = match how {
+        libc::SHUT_RD => Directions::Reads,
+        libc::SHUT_WR => Directions::Writes,
+        libc::SHUT_RDWR => Directions::Both,
         _ => return errno::minus_one(libc::EINVAL),
     };
     answer(table::socket(socket).and_then(|socket| match socket {
-        Entry::Stream(stream) => stream.shut(reads, writes),
-        Entry::Datagram(datagram) => datagram.shut(reads, writes),
+        Entry::Stream(stream) => stream.shut(directions),
+        Entry::Datagram(datagram) => datagram.shut(directions),
     }))
 }
 
@@ -134,7 +135,7 @@ pub extern "C-unwind" fn ringside_rclose(socket: c_int) -> c_int {
     let _call = Uncancelled::new();
     match table::remove(socket) {
         Ok(Entry::Stream(socket)) => {
-            if let Err(error) = socket.shut(true, true) {
+            if let Err(error) = socket.shut(Directions::Both) {
                 tracing::debug!(error, "a socket was closed without a farewell");
             }
             socket.close();

@@ -6,6 +6,7 @@
 
 mod connecting;
 mod datagram;
+mod directions;
 mod exports;
 mod flow;
 mod gather;

@@ -1,5 +1,6 @@
 //! Stream sockets: their phases, and waiting for them.
 
+use super::directions::Directions;
 use super::link::{Link, News, Sizes};
 use super::wire::{Greeting, Message};
 use crate::channel::last_error;
@@ -332,7 +333,7 @@ impl Socket {
     }
 
     /// Ends one direction or both, and waits until the peer has what was sent.
-    pub(super) fn shut(&self, reads_end: bool, writes_end: bool) -> Result<(), c_int> {
+    pub(super) fn shut(&self, ending: Directions) -> Result<(), c_int> {
         let limit = Instant::now() + FLUSH;
         let mut core = self.core();
         self.progress(&mut core);
@@ -345,13 +346,14 @@ impl Socket {
         if !reads && !writes {
             return Ok(());
         }
-        let (reads, writes) = (reads && !reads_end, writes && !writes_end);
+        let reads = reads && !ending.has_reads();
+        let writes = writes && !ending.has_writes();
         core.phase = Phase::Connected { reads, writes };
-        core.writes_ended |= writes_end;
+        core.writes_ended |= ending.has_writes();
         core.turns += 1;
         let message = match (reads, writes) {
             (false, false) => Message::Disconnect,
-            (true, false) if writes_end => Message::Shutdown,
+            (true, false) if ending.has_writes() => Message::Shutdown,
             _ => return Ok(()),
         };
         let can_tell = |core: &mut Core| core.is_over() || core.link_is(Link::can_control);

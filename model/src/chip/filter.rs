@@ -17,12 +17,12 @@ pub(crate) enum Verdict {
 
 /// An address that a rule names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Address {
-    address: MacAddress,
+pub(crate) struct FilteredAddress {
+    pub(crate) address: MacAddress,
     /// a VSI behind it lets RDMA have packets
-    rdma: bool,
+    pub(crate) rdma: bool,
     /// the switch delivers packets of the function itself to it
-    loopback: bool,
+    pub(crate) loopback: bool,
 }
 
 /// So few addresses are compared one after the other.
@@ -32,7 +32,7 @@ const FEW: usize = 8;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReceiveFilter {
     /// in order
-    addresses: Vec<Address>,
+    addresses: Vec<FilteredAddress>,
     unicast: Option<bool>,
     multicast: Option<bool>,
     broadcast: Option<bool>,
@@ -40,18 +40,14 @@ pub(crate) struct ReceiveFilter {
 }
 
 impl ReceiveFilter {
-    /// Frames to `address` get in, of the function itself only with `loopback`.
-    pub(crate) fn add_address(&mut self, address: MacAddress, rdma: bool, loopback: bool) {
-        let new = Address {
-            address,
-            rdma,
-            loopback,
-        };
-        match self.search(address) {
+    /// Frames to this address get in. An address that several rules name has what any of them
+    /// gives it.
+    pub(crate) fn add_address(&mut self, new: FilteredAddress) {
+        match self.search(new.address) {
             Ok(place) => {
                 if let Some(known) = self.addresses.get_mut(place) {
-                    known.rdma |= rdma;
-                    known.loopback |= loopback;
+                    known.rdma |= new.rdma;
+                    known.loopback |= new.loopback;
                 }
             }
             Err(place) => self.addresses.insert(place, new),
@@ -86,7 +82,7 @@ impl ReceiveFilter {
     }
 
     #[inline]
-    fn rule(&self, address: MacAddress) -> Option<&Address> {
+    fn rule(&self, address: MacAddress) -> Option<&FilteredAddress> {
         if self.addresses.len() <= FEW {
             return self.addresses.iter().find(|known| known.address == address);
         }
@@ -94,7 +90,7 @@ impl ReceiveFilter {
     }
 
     fn search(&self, address: MacAddress) -> Result<usize, usize> {
-        let key = |known: &Address| known.address.0;
+        let key = |known: &FilteredAddress| known.address.0;
         self.addresses.binary_search_by_key(&address.0, key)
     }
 

@@ -2,7 +2,7 @@
 
 use super::command::{Command, Outcome};
 use super::vsi::Vsis;
-use crate::chip::{Context, ReceiveFilter};
+use crate::chip::{Context, FilteredAddress, ReceiveFilter};
 use crate::frame::Cast;
 use crate::packet::MacAddress;
 use ringside_spec::lan::admin::ReturnCode;
@@ -379,7 +379,11 @@ impl Rules {
             let address = MacAddress([a, b, c, d, e, f]);
             match rule.recipe {
                 recipe::MAC | recipe::MAC_VLAN => {
-                    filter.add_address(address, rdma, action.loopback());
+                    filter.add_address(FilteredAddress {
+                        address,
+                        rdma,
+                        loopback: action.loopback(),
+                    });
                 }
                 recipe::PROMISCUOUS | recipe::PROMISCUOUS_VLAN => {
                     filter.add_promiscuous(Cast::of(address), rdma)

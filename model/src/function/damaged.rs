@@ -15,7 +15,11 @@ impl FunctionModel {
     /// Lets RoCEv2 packets to an address in, as a driver's rule does.
     #[cfg(test)]
     pub(crate) fn open_for_rdma(&mut self, address: MacAddress) {
-        self.filter.add_address(address, true, false);
+        self.filter.add_address(crate::chip::FilteredAddress {
+            address,
+            rdma: true,
+            loopback: false,
+        });
         self.rdma.set_receive_enabled(true);
     }
 }

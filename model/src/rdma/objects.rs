@@ -12,13 +12,12 @@ use super::translation::Tables;
 use crate::chip::Context;
 use crate::frame::Frame;
 use crate::rdma::regions::RegionTable;
+pub(super) use completion_queue::Element;
 use completion_queue::{CompletionQueue, LateAcknowledgements, LateArms, Written};
 use event_queues::{Event, EventQueue};
-
 use ringside_bus::DmaSpace;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AeSource, CreateAddressHandle};
-use ringside_spec::verbs::Quantum;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Everything but the queue pairs: borrowed together while one of those works.
@@ -44,17 +43,6 @@ pub(super) struct Objects {
     /// stopped.
     pub(super) notifications: VecDeque<Frame>,
     pub(super) counters: Counters,
-}
-
-/// A completion of a queue pair.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Element {
-    /// The element's words, valid bit clear.
-    pub(super) words: Quantum,
-    /// Its extension, valid bit clear.
-    pub(super) extension: Option<Quantum>,
-    /// Solicited, or failed.
-    pub(super) notable: bool,
 }
 
 impl Objects {
@@ -104,24 +92,7 @@ impl Objects {
         let Some(queue) = found.and_then(Option::as_deref_mut) else {
             return;
         };
-        // An arm request may be in memory while its doorbell is still under way: software that has
-        // seen the queue empty after it must not miss this completion.
-        let resolved = queue.resolve(&mut self.hmc, context);
-        if resolved {
-            queue.look_at_arm(false);
-        }
-        let Element {
-            words,
-            extension,
-            notable,
-        } = *element;
-        match queue.write(
-            words,
-            extension,
-            (notable, resolved),
-            &mut self.hmc,
-            context,
-        ) {
+        match queue.write(element, &mut self.hmc, context) {
             Written::Quietly | Written::Lost => {}
             Written::Tell => self.tell(number, context),
             written @ (Written::Overflow | Written::Refused) => {

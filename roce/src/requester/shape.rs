@@ -3,66 +3,77 @@
 use crate::packet::{Extension, Opcode};
 use crate::work::Operation;
 
-/// Opcode and extension of a packet at its place in a message.
+/// The place of a packet in its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Only,
+    First,
+    Middle,
+    Last,
+}
+
+impl Place {
+    /// The place of a packet that is the first of its message, the last, both or neither.
+    #[inline]
+    pub(super) const fn of(is_first: bool, is_last: bool) -> Self {
+        match (is_first, is_last) {
+            (true, true) => Self::Only,
+            (true, false) => Self::First,
+            (false, false) => Self::Middle,
+            (false, true) => Self::Last,
+        }
+    }
+
+    /// True if no packet of the message follows.
+    #[inline]
+    pub(super) const fn is_last(self) -> bool {
+        matches!(self, Self::Only | Self::Last)
+    }
+}
+
+/// Opcode and extension of a packet of a message of `length_bytes`.
 #[inline]
-pub(super) fn shape(
-    operation: Operation,
-    length_bytes: u32,
-    is_first: bool,
-    is_last: bool,
-) -> (Opcode, Extension) {
+pub(super) fn shape(operation: Operation, length_bytes: u32, place: Place) -> (Opcode, Extension) {
     use Opcode as O;
-    match operation {
-        Operation::Write { .. } => {
-            let remote = Extension::Remote(operation.remote(length_bytes));
-            match (is_first, is_last) {
-                (true, true) => (O::WRITE_ONLY, remote),
-                (true, false) => (O::WRITE_FIRST, remote),
-                (false, false) => (O::WRITE_MIDDLE, Extension::None),
-                (false, true) => (O::WRITE_LAST, Extension::None),
-            }
-        }
-        Operation::WriteWithImmediate { immediate, .. } => {
-            let remote = operation.remote(length_bytes);
-            let announced = Extension::RemoteImmediate(remote, immediate);
-            match (is_first, is_last) {
-                (true, true) => (O::WRITE_ONLY_WITH_IMMEDIATE, announced),
-                (true, false) => (O::WRITE_FIRST, Extension::Remote(remote)),
-                (false, false) => (O::WRITE_MIDDLE, Extension::None),
-                (false, true) => (
-                    O::WRITE_LAST_WITH_IMMEDIATE,
-                    Extension::Immediate(immediate),
-                ),
-            }
-        }
-        _ if !is_last => (
-            if is_first {
-                O::SEND_FIRST
-            } else {
-                O::SEND_MIDDLE
-            },
-            Extension::None,
+    use Place::{First, Last, Middle, Only};
+    let remote = || operation.remote(length_bytes);
+    match (operation, place) {
+        (Operation::Write { .. }, Only) => (O::WRITE_ONLY, Extension::Remote(remote())),
+        (Operation::WriteWithImmediate { immediate, .. }, Only) => (
+            O::WRITE_ONLY_WITH_IMMEDIATE,
+            Extension::RemoteImmediate(remote(), immediate),
         ),
-        Operation::SendWithImmediate(value) => {
-            let opcode = if is_first {
-                O::SEND_ONLY_WITH_IMMEDIATE
-            } else {
-                O::SEND_LAST_WITH_IMMEDIATE
-            };
-            (opcode, Extension::Immediate(value))
+        (Operation::Write { .. } | Operation::WriteWithImmediate { .. }, First) => {
+            (O::WRITE_FIRST, Extension::Remote(remote()))
         }
-        Operation::SendWithInvalidate(key) => {
-            let opcode = if is_first {
-                O::SEND_ONLY_WITH_INVALIDATE
-            } else {
-                O::SEND_LAST_WITH_INVALIDATE
-            };
-            (opcode, Extension::Invalidate(key))
+        (Operation::Write { .. } | Operation::WriteWithImmediate { .. }, Middle) => {
+            (O::WRITE_MIDDLE, Extension::None)
         }
-        // reads and local work have no packets of this shape and never come here
-        Operation::Send | Operation::Read { .. } | Operation::Local => (
-            if is_first { O::SEND_ONLY } else { O::SEND_LAST },
-            Extension::None,
+        (Operation::Write { .. }, Last) => (O::WRITE_LAST, Extension::None),
+        (Operation::WriteWithImmediate { immediate, .. }, Last) => (
+            O::WRITE_LAST_WITH_IMMEDIATE,
+            Extension::Immediate(immediate),
         ),
+        (_, First) => (O::SEND_FIRST, Extension::None),
+        (_, Middle) => (O::SEND_MIDDLE, Extension::None),
+        (Operation::SendWithImmediate(value), Only) => {
+            (O::SEND_ONLY_WITH_IMMEDIATE, Extension::Immediate(value))
+        }
+        (Operation::SendWithImmediate(value), Last) => {
+            (O::SEND_LAST_WITH_IMMEDIATE, Extension::Immediate(value))
+        }
+        (Operation::SendWithInvalidate(key), Only) => {
+            (O::SEND_ONLY_WITH_INVALIDATE, Extension::Invalidate(key))
+        }
+        (Operation::SendWithInvalidate(key), Last) => {
+            (O::SEND_LAST_WITH_INVALIDATE, Extension::Invalidate(key))
+        }
+        // Reads and local work have no packets of this shape and never come here.
+        (Operation::Send | Operation::Read { .. } | Operation::Local, Only) => {
+            (O::SEND_ONLY, Extension::None)
+        }
+        (Operation::Send | Operation::Read { .. } | Operation::Local, Last) => {
+            (O::SEND_LAST, Extension::None)
+        }
     }
 }

@@ -1,8 +1,14 @@
 //! Addresses that come and go, resolution, and the frames that the port lets in for them.
 
 use crate::bed::{Bed, Raw, config, settings};
+use crate::frames::{ANSWER, is_arp, question, sent};
+use ringside_model::Fault;
 use ringside_pmd::lan::PortSettings;
-use ringside_stack::{NeighbourState, ResolveError, Stack, StackError, StackSettings, StackThread};
+use ringside_pmd::lan::port::{FlowKind, FlowMatch, FlowRule, FlowTarget, RuleKind};
+use ringside_spec::lan::admin::Opcode;
+use ringside_stack::{
+    LocalAddress, NeighbourState, ResolveError, Stack, StackError, StackSettings, StackThread,
+};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -217,20 +223,6 @@ fn a_new_address_is_announced_to_all_stations() {
     bed.finish([device_a, device_b]);
 }
 
-/// Sends a frame to a stack, and returns the ARP frames that come back to the sender alone.
-fn ask(bed: &Bed, far: &mut Raw, stack: &mut Stack, frame: &[u8]) -> Vec<Vec<u8>> {
-    far.send(frame);
-    let mut answers = Vec::new();
-    for _ in 0..20 {
-        stack.poll(bed.world.clock().now());
-        answers.extend(far.poll());
-        bed.pass();
-    }
-    // Without announcements and reports of multicast groups.
-    answers.retain(|frame| frame[12..14] == [8, 6] && frame[..6] != [0xFF; 6]);
-    answers
-}
-
 /// RFC 5227 for stations without an address; Linux queries from any of its addresses.
 #[test]
 fn arp_requests_without_address_and_from_another_network_are_answered_once() {
@@ -239,16 +231,10 @@ fn arp_requests_without_address_and_from_another_network_are_answered_once() {
     let mut far = Raw::new(&bed, 1, &promiscuous());
     let (own, mac) = (stack.port().mac(), far.port.mac());
     for from in [[0, 0, 0, 0], [198, 51, 100, 7], [192, 0, 2, 9]] {
-        let request = [
-            &[0xFF; 6][..],
-            &mac,
-            &[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1],
-            &mac,
-            &from,
-            &[0; 6],
-            &[192, 0, 2, 1],
-        ];
-        let answers = ask(&bed, &mut far, &mut stack, &request.concat());
+        far.send(&question(mac, from, [192, 0, 2, 1]));
+        let mut answers = sent(&bed, &mut stack, &mut far, 20);
+        // Without announcements and reports of multicast groups.
+        answers.retain(|frame| is_arp(frame, ANSWER) && frame[..6] != [0xFF; 6]);
         let [answer] = &answers[..] else {
             panic!("{from:?}: {answers:x?}");
         };
@@ -377,6 +363,58 @@ fn a_stack_that_ends_or_does_not_start_removes_its_filters_and_no_others() {
     bed.finish([near, far.into_device()]);
 }
 
+#[test]
+fn an_address_whose_filters_are_refused_leaves_no_filter_and_comes_later() {
+    let bed = Bed::new();
+    let (near, mut stack, others) = bed.stack_beside(0, &config(&["192.0.2.1/24"]), (2, 1));
+    let far = Raw::new(&bed, 1, &settings());
+    let port = stack.port().clone();
+    let filters = || (bed.switch_rules(), port.rules().len());
+    let now = bed.world.clock().now();
+    let (before, known) = (filters(), stack.addresses().to_vec());
+
+    // The group of its solicitations.
+    let refusal = Fault::AdminCommandFails {
+        opcode: Opcode::AddSwitchRules.code(),
+        code: 5,
+    };
+    bed.world.with(|world| world.inject(0, refusal));
+    let six = "2001:db8::77/64".parse::<LocalAddress>().unwrap();
+    stack.add_address(six, now).expect_err("refused");
+    bed.world.with(|world| world.clear_faults(0));
+    assert_eq!(filters(), before);
+    assert_eq!(stack.addresses(), known);
+
+    // The last of its rules: the program has one for the same packets.
+    let four = "192.0.2.9/24".parse::<LocalAddress>().unwrap();
+    let rule = FlowRule {
+        packets: FlowMatch {
+            destination: Some(four.address),
+            ..FlowMatch::of(RuleKind::Flow(FlowKind::FragmentV4))
+        },
+        target: FlowTarget::Queue(0),
+        mark: None,
+        count: false,
+    };
+    let own = port.add_rule(&rule).expect("a rule");
+    let error = stack.add_address(four, now).expect_err("refused");
+    assert!(matches!(error, StackError::Port(_)), "{error}");
+    port.remove_rule(own).expect("the rule");
+    assert_eq!(filters(), before);
+
+    for address in [six, four] {
+        stack.add_address(address, now).expect("no fault");
+        stack.remove_address(address.address, None).expect("added");
+    }
+    assert_eq!(filters(), before);
+    // The group of all nodes goes with the last address that needs it.
+    let link_local = IpAddr::V6(ringside_pmd::rdma::address::link_local(port.mac()));
+    stack.remove_address(link_local, None).unwrap();
+    assert_eq!(filters().0, before.0 - 2);
+    drop((stack, others, port));
+    bed.finish([near, far.into_device()]);
+}
+
 /// Both addresses have one solicited-node group, and all nodes is a group of each IPv6 address.
 #[test]
 fn an_address_takes_its_filters_with_it_and_no_filter_of_another() {
@@ -402,6 +440,22 @@ fn an_address_takes_its_filters_with_it_and_no_filter_of_another() {
     assert_eq!(filters(), without);
     drop((stack, others, port));
     bed.finish([near, far.into_device()]);
+}
+
+#[test]
+fn an_address_that_was_removed_is_announced_no_more() {
+    let bed = Bed::new();
+    let (near, mut stack) = bed.stack(0, &config(&["192.0.2.1/24"]));
+    let clock = bed.world.clock();
+    stack.poll(clock.now());
+    assert_eq!(stack.counters().announcements, 2, "with the link-local one");
+    let added = "192.0.2.9/24".parse::<LocalAddress>().unwrap();
+    stack.add_address(added, clock.now()).expect("room");
+    stack.remove_address(added.address, None).expect("added");
+    stack.poll(clock.now());
+    assert_eq!(stack.counters().announcements, 2);
+    drop(stack);
+    bed.finish([near]);
 }
 
 #[test]
@@ -494,6 +548,19 @@ fn frames_that_are_cut_or_hostile_change_nothing() {
     assert!(stack.neighbours(bed.world.clock().now()).is_empty());
     drop(stack);
     bed.finish([near, far.into_device()]);
+}
+
+#[test]
+fn a_stack_whose_device_has_failed_says_so() {
+    let bed = Bed::new();
+    let (near, mut stack) = bed.stack(0, &config(&["192.0.2.1/24"]));
+    let peer = IpAddr::from([192, 0, 2, 7]);
+    let now = bed.world.clock().now();
+    assert_eq!(stack.lookup(peer, now), Ok(None));
+    near.give_up().expect("in service");
+    assert_eq!(stack.lookup(peer, now), Err(ResolveError::OutOfService));
+    drop(stack);
+    bed.finish([near]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! An address from a DHCP server, which is made by hand.
 
 use crate::bed::{Bed, Raw, config, settings};
+use crate::frames::{ANSWER, QUESTION, echo, is_arp, question, sent};
 use ringside_stack::Stack;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -197,6 +198,40 @@ fn a_router_that_is_set_during_a_lease_replaces_the_lease_s_one_of_its_kind() {
     bed.finish([near, server.into_device()]);
 }
 
+#[test]
+fn packets_to_other_networks_go_to_the_router_of_the_lease() {
+    let bed = Bed::new();
+    let mut config = config(&["192.0.2.1/24"]);
+    config.network.dhcp = true;
+    let configured = Ipv4Addr::new(192, 0, 2, 254);
+    config.network.gateways = vec![configured.into()];
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    lease(&bed, &mut stack, &mut server);
+    let Some(IpAddr::V4(own)) = stack.leased().map(|leased| leased.address) else {
+        panic!("no lease");
+    };
+    let Some(IpAddr::V4(router)) = stack.gateways().first().copied() else {
+        panic!("no router");
+    };
+    let (to, from) = (stack.port().mac(), server.port.mac());
+    server.send(&echo((to, from), ([203, 0, 113, 5], own.octets()), b"far"));
+    let frames = sent(&bed, &mut stack, &mut server, 200);
+    let asked = |frame: &Vec<u8>| {
+        let is_question = is_arp(frame, QUESTION);
+        let target = Ipv4Addr::new(frame[38], frame[39], frame[40], frame[41]);
+        // Announcements ask for the own address.
+        (is_question && frame[28..32] != target.octets()).then_some(target)
+    };
+    let asked: Vec<Ipv4Addr> = frames.iter().filter_map(asked).collect();
+    assert!(
+        !asked.is_empty() && asked.iter().all(|target| *target == router),
+        "{asked:?}"
+    );
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
 fn granted(place: (usize, u16)) {
     let bed = Bed::new();
     let mut config = config(&["fd00::1/64"]);
@@ -216,25 +251,10 @@ fn granted(place: (usize, u16)) {
             .any(|one| one.address == IpAddr::V4(OFFERED))
     );
     // And it is answered for.
-    let question = [
-        [0xFF; 6].as_slice(),
-        &mac,
-        &[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1],
-        &mac,
-        &SERVER.octets(),
-        &[0; 6],
-        &OFFERED.octets(),
-    ]
-    .concat();
-    server.send(&question);
-    let mut answers = Vec::new();
-    for _ in 0..100 {
-        stack.poll(bed.world.clock().now());
-        answers.extend(server.poll());
-        bed.pass();
-    }
-    let is_answer = |frame: &Vec<u8>| frame[12..14] == [8, 6] && frame[20..22] == [0, 2];
-    assert!(answers.iter().any(is_answer), "{answers:x?}");
+    server.send(&question(mac, SERVER.octets(), OFFERED.octets()));
+    let frames = sent(&bed, &mut stack, &mut server, 100);
+    let answered = frames.iter().any(|frame| is_arp(frame, ANSWER));
+    assert!(answered, "{frames:x?}");
     drop((stack, others));
     bed.finish([near, server.into_device()]);
 }

@@ -1,7 +1,8 @@
-//! Frames that arrive while the transmit ring is full: the receive queue is the port's, and of the
-//! transmit queue the test is the device, which sends when it wants to.
+//! A full transmit ring and an empty pool of buffers. Where the ring is full, the receive queue is
+//! the port's, and of the transmit queue the test is the device, which sends when it wants to.
 
 use crate::bed::{Bed, MTU, Raw, config, settings, stack_settings};
+use crate::frames::question;
 use ringside_bus::{Doorbell, Memory, Words};
 use ringside_lan::{QueueControl, Service, StopError, TransmitQueue, TransmitSettings};
 use ringside_pmd::Device;
@@ -98,15 +99,6 @@ fn a_device_of_smoltcp_keeps_received_frames_while_its_transmit_ring_is_full() {
     bed.finish([a.into_device(), device_b]);
 }
 
-/// A request for the MAC address of 192.0.2.2, from 192.0.2.1.
-fn request(from: [u8; 6]) -> Vec<u8> {
-    let head = [&[0xFF; 6], from.as_slice(), &[8, 6]].concat();
-    let body = [&[0, 1, 8, 0, 6, 4, 0, 1], from.as_slice(), &[192, 0, 2, 1]].concat();
-    let mut frame = [head, body, vec![0; 6], vec![192, 0, 2, 2]].concat();
-    frame.resize(60, 0);
-    frame
-}
-
 #[test]
 fn a_stack_answers_all_requests_of_a_burst_that_its_transmit_ring_does_not_hold() {
     const REQUESTS: u64 = 63;
@@ -123,7 +115,7 @@ fn a_stack_answers_all_requests_of_a_burst_that_its_transmit_ring_does_not_hold(
     send_all(&ring);
     let mut a = Raw::new(&bed, 0, &settings());
     for _ in 0..REQUESTS {
-        a.send(&request(a.port.mac()));
+        a.send(&question(a.port.mac(), [192, 0, 2, 1], [192, 0, 2, 2]));
         bed.pass();
     }
     b.poll(bed.world.clock().now());
@@ -135,4 +127,25 @@ fn a_stack_answers_all_requests_of_a_burst_that_its_transmit_ring_does_not_hold(
     assert_eq!((all.received, all.unsent), (REQUESTS, 0), "{all:?}");
     drop((b, open));
     bed.finish([a.into_device(), device_b]);
+}
+
+#[test]
+fn frames_that_find_no_buffer_are_counted() {
+    let bed = Bed::new();
+    let own = config(&["192.0.2.1/24"]);
+    let near = bed.device(0, &own);
+    let mut open = near.open_port(&settings()).expect("a port");
+    let pool = open.pool.clone();
+    let settings = stack_settings(&own, open.port.mac());
+    let pair = (open.receive.remove(0), open.transmit.remove(0));
+    let now = bed.world.clock().now();
+    let mut stack = Stack::new(open.port.clone(), pair, &settings, now).expect("a stack");
+    let held: Vec<_> = std::iter::from_fn(|| pool.packet()).collect();
+    assert!(!held.is_empty());
+    stack.poll(now);
+    let counters = stack.counters();
+    assert_eq!(counters.announcements, 2);
+    assert!(counters.unsent >= 2, "{counters:?}");
+    drop((held, stack, open, pool));
+    bed.finish([near]);
 }

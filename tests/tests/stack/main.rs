@@ -5,8 +5,9 @@
 mod addresses;
 mod bed;
 mod dhcp;
+mod frames;
 mod full;
 mod ping;
 mod rdma;
 mod tcp;
-mod undone;
+mod vlans;

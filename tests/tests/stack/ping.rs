@@ -1,9 +1,10 @@
-//! Ping: the driver's stack answers another one, over frames with and without tags.
+//! Ping: the driver's stack answers another one, and pings made by hand.
 
-use crate::bed::{Bed, MTU, Raw, config, settings};
+use crate::bed::{Bed, MTU, Raw, config, open, settings, stack_settings};
+use crate::frames::{echo, ipv4, question, sent};
 use ringside_lan::Burst;
-use ringside_pmd::lan::VlanStripping;
-use ringside_stack::{QueueDevice, ResolveError, Stack};
+use ringside_pmd::lan::PortSettings;
+use ringside_stack::{QueueDevice, ResolveError, Stack, StackSettings};
 use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::socket::icmp;
@@ -119,15 +120,7 @@ fn a_ping_from_an_address_that_no_station_has_is_dropped() {
         [192, 0, 2, 7],
     ];
     for source in sources {
-        let mut frame = [to, from].concat();
-        frame.extend([0x08, 0, 0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 1, 0, 0]);
-        frame.extend(source);
-        frame.extend([192, 0, 2, 1]);
-        let sum = !internet_sum(&frame[14..34]);
-        frame[24..26].copy_from_slice(&sum.to_be_bytes());
-        // A request of an echo, with identifier and number.
-        frame.extend([8, 0, 0xE5, 0xCA, 0x12, 0x34, 0, 1]);
-        frame.resize(60, 0);
+        let frame = echo((to, from), (source, [192, 0, 2, 1]), b"");
         far.send(&frame);
         let mut received = 0;
         for _ in 0..ROUNDS {
@@ -150,18 +143,6 @@ fn a_ping_from_an_address_that_no_station_has_is_dropped() {
     bed.finish([near, far.into_device()]);
 }
 
-/// The sum of RFC 1071.
-fn internet_sum(bytes: &[u8]) -> u16 {
-    let words = bytes
-        .chunks(2)
-        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
-    let mut sum: u32 = words.sum();
-    while sum > 0xFFFF {
-        sum = (sum >> 16) + (sum & 0xFFFF);
-    }
-    sum as u16
-}
-
 /// Datagrams and segments to the same address are the program's: the hash spreads them.
 #[test]
 fn a_stack_beside_other_queues_gets_no_datagrams_but_those_of_dhcp() {
@@ -171,12 +152,10 @@ fn a_stack_beside_other_queues_gets_no_datagrams_but_those_of_dhcp() {
     let mut far = Raw::new(&bed, 1, &settings());
     let (to, from) = (stack.port().mac(), far.port.mac());
     for source in 0..32u16 {
-        let mut frame = [to, from].concat();
-        frame.extend([0x08, 0, 0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0]);
-        frame.extend([192, 0, 2, 2, 192, 0, 2, 1]);
-        frame.extend(source.to_be_bytes());
-        frame.extend([0x12, 0xB7, 0, 8, 0, 0]);
-        frame.resize(60, 0);
+        let [high, low] = source.to_be_bytes();
+        let datagram = [high, low, 0x12, 0xB7, 0, 8, 0, 0];
+        let addresses = ([192, 0, 2, 2], [192, 0, 2, 1]);
+        let frame = ipv4((to, from), 17, addresses, &datagram);
         far.send(&frame);
     }
     let mut spread = [0; 3];
@@ -243,65 +222,37 @@ fn an_address_that_the_stack_does_not_have_is_not_answered() {
     );
 }
 
-/// An ARP request with a tag, by hand.
-fn tagged_request(own: [u8; 6], tag: u16, from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
-    let tag = tag.to_be_bytes();
-    [
-        [0xFF; 6].as_slice(),
-        &own,
-        &[0x81, 0x00],
-        &tag,
-        &[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1],
-        &own,
-        &from,
-        &[0; 6],
-        &to,
-    ]
-    .concat()
-}
-
 #[test]
-fn a_vlan_is_answered_with_its_tag_whether_the_device_strips_tags_or_not() {
-    for stripping in [VlanStripping::Off, VlanStripping::On] {
-        let bed = Bed::new();
-        let (near, mut stack) = bed.stack(0, &config(&["192.0.2.1/24", "10.1.0.1/24@100"]));
-        stack.port().strip_vlan(stripping).unwrap();
-        let mut far = Raw::new(&bed, 1, &settings());
-        let mac = far.port.mac();
-        let peer = [10, 1, 0, 2];
-        // Without a tag, with that of another VLAN, with its own and a priority.
-        let request = |tag| tagged_request(mac, tag, peer, [10, 1, 0, 1]);
-        let mut untagged = request(0);
-        untagged.drain(12..16);
-        for frame in [untagged, request(101), request(0x6000 | 100)] {
-            far.send(&frame);
-        }
-        let mut answers = Vec::new();
-        for _ in 0..200 {
-            stack.poll(bed.world.clock().now());
-            answers.extend(far.poll());
-            bed.pass();
-        }
-        // Each address is announced on its VLAN.
-        let (announced, answers): (Vec<_>, Vec<_>) = answers
-            .into_iter()
-            .partition(|frame| frame[..6] == [0xFF; 6]);
-        let [untagged, tagged] = announced.as_slice() else {
-            panic!("{stripping:?}: {announced:x?}");
-        };
-        assert_eq!(untagged[12..14], [0x08, 0x06]);
-        assert_eq!(tagged[12..18], [0x81, 0, 0, 100, 0x08, 0x06]);
-        let [answer] = answers.as_slice() else {
-            panic!("{stripping:?}: {answers:x?}");
-        };
-        assert_eq!(answer[..6], mac);
-        assert_eq!(answer[12..18], [0x81, 0, 0, 100, 0x08, 0x06]);
-        assert_eq!(
-            answer[26..36],
-            [stack.port().mac().as_slice(), &[10, 1, 0, 1]].concat()
-        );
-        assert_eq!(stack.counters().no_link, 1, "VLAN 101");
-        drop(stack);
-        bed.finish([near, far.into_device()]);
-    }
+fn an_answer_longer_than_a_buffer_is_sent_in_several() {
+    const MTU: u16 = 4000;
+    let bed = Bed::new();
+    let mut own = config(&["192.0.2.1/24"]);
+    own.link.mtu = MTU.into();
+    let jumbo = PortSettings {
+        mtu: MTU,
+        ..settings()
+    };
+    let near = bed.device(0, &own);
+    let (port, pair) = open(&near, &jumbo);
+    let settings = StackSettings {
+        mtu: MTU,
+        ..stack_settings(&own, port.mac())
+    };
+    let now = bed.world.clock().now();
+    let mut stack = Stack::new(port, pair, &settings, now).expect("a stack");
+    let mut far = Raw::new(&bed, 1, &jumbo);
+    let (to, from) = (stack.port().mac(), far.port.mac());
+    // The stack learns the station by its question.
+    far.send(&question(from, [192, 0, 2, 7], [192, 0, 2, 1]));
+    sent(&bed, &mut stack, &mut far, 200);
+    let data: Vec<u8> = (0..3000_u32).map(|index| index as u8).collect();
+    far.send(&echo((to, from), ([192, 0, 2, 7], [192, 0, 2, 1]), &data));
+    let frames = sent(&bed, &mut stack, &mut far, 200);
+    let answer = frames.iter().find(|frame| frame.len() > 3000);
+    let answer = answer.expect("an answer");
+    assert_eq!(answer[34..36], [0, 0], "an answer of an echo");
+    assert_eq!(answer[42..42 + data.len()], data[..]);
+    assert_eq!(stack.counters().unsent, 0);
+    drop(stack);
+    bed.finish([near, far.into_device()]);
 }

@@ -1,6 +1,7 @@
 //! TCP over the port's own queues: two stacks, and a station whose segments are made by hand.
 
 use crate::bed::{Bed, Raw, config, settings};
+use crate::frames::question;
 use ringside_bus::Clock;
 use ringside_model::Fault;
 use ringside_pmd::Device;
@@ -530,19 +531,7 @@ impl ByHand {
         let mut raw = Raw::new(&bed, 0, &settings());
         let own = raw.port.mac();
         // A question, from which the stack learns the address of the one that asks.
-        let head = [8, 6, 0, 1, 8, 0, 6, 4, 0, 1];
-        let mut arp = [
-            &to[..],
-            &own,
-            &head,
-            &own,
-            &[192, 0, 2, 9],
-            &[0; 6],
-            &[192, 0, 2, 2],
-        ]
-        .concat();
-        arp.resize(60, 0);
-        raw.send(&arp);
+        raw.send(&question(own, OWN.octets(), PEER.octets()));
         let station = Station { raw, to };
         (Self { bed, station }, device, stack)
     }

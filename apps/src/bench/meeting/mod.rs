@@ -2,6 +2,7 @@
 //! `docs/exchange.md` specifies their messages.
 
 pub(super) mod agreement;
+mod attempts;
 pub(super) mod bandwidth;
 mod client;
 pub(super) mod end;

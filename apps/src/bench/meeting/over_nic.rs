@@ -1,5 +1,6 @@
 //! The exchange over the port's own stack, for hosts whose only link is the card.
 
+use super::attempts::Attempts;
 use super::neighbours::Neighbours;
 use crate::failure::Failure;
 use ringside_bus::Clock;
@@ -9,16 +10,13 @@ use ringside_stack::{ResolveError, TcpConnection, TcpError, TcpListener};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Peers that wait for the bench at once: it serves the first.
 const BACKLOG: usize = 1;
 
 /// The time for one request for a connection, at most: a host that was down may be up at the next.
 const ATTEMPT: Duration = Duration::from_secs(4);
-
-/// The time between two requests.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// A TCP connection of the port's own stack.
 struct OverNic(TcpConnection);
@@ -84,33 +82,22 @@ pub(super) fn accept(
     Ok(session(listener.accept(wait)?, clock))
 }
 
-/// Connects to the first of the addresses that answers; tries again until `wait` has passed, as the
-/// other side may still be starting.
+/// Connects to the first of the addresses that answers, within `wait`.
 pub(super) fn reach(
     neighbours: &Neighbours,
     peers: &[SocketAddr],
     wait: Duration,
 ) -> Result<Session, Failure> {
     let (resolver, clock) = neighbours.resolver()?;
-    let end = Instant::now() + wait;
-    loop {
-        let mut failed: Option<TcpError> = None;
-        for peer in peers {
-            let left = end.saturating_duration_since(Instant::now());
-            let limit = left.clamp(Duration::from_millis(100), ATTEMPT);
-            match resolver.connect_tcp(*peer, limit, clock) {
-                Ok(connection) => return Ok(session(connection, clock)),
-                // Of several addresses, the one that may still answer counts.
-                Err(_) if failed.as_ref().is_some_and(may_pass) => {}
-                Err(error) => failed = Some(error),
-            }
-        }
-        let is_over = Instant::now() + PAUSE >= end;
-        match failed {
-            Some(error) if is_over || !may_pass(&error) => return Err(explained(error, wait)),
-            _ => std::thread::sleep(PAUSE),
-        }
-    }
+    let attempts = Attempts {
+        peers,
+        wait,
+        longest: ATTEMPT,
+    };
+    let connect = |peer, limit| resolver.connect_tcp(peer, limit, clock);
+    let reached = attempts.first(connect, may_pass);
+    let connection = reached.map_err(|error| explained(error, wait))?;
+    Ok(session(connection, clock))
 }
 
 /// True for an error that the start of the other side, or of its link, ends.

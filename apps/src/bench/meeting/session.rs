@@ -1,6 +1,7 @@
 //! The session of two processes: connection, description of both devices, end.
 
 use super::agreement::Test;
+use super::attempts::Attempts;
 use super::end::{End, Link, Role, Watch};
 use super::neighbours::{Neighbours, Starter};
 use super::over_nic;
@@ -18,7 +19,7 @@ use ringside_rendezvous::{Listener, Session, SessionError, connect};
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A device in service whose port answers ARP and neighbour discovery.
 pub(crate) struct Served {
@@ -195,33 +196,25 @@ pub(crate) fn part(mut link: Link, failure: Failure) -> Failure {
     failure
 }
 
-/// Connects to the first of the addresses that answers; tries again until `wait` has passed, as the
-/// other side may still be starting.
+/// Connects to the first of the addresses that answers, within `wait`.
 fn reach(peers: &[SocketAddr], wait: Duration) -> Result<Session, SessionError> {
-    let end = Instant::now() + wait;
-    loop {
-        for (index, &peer) in peers.iter().enumerate() {
-            let left = end.saturating_duration_since(Instant::now());
-            let last = index + 1 == peers.len();
-            match connect(peer, left.max(Duration::from_millis(100)), clock()) {
-                Ok(session) => return Ok(session),
-                Err(error) if last && Instant::now() + Duration::from_millis(100) >= end => {
-                    return Err(match error {
-                        SessionError::Connect {
-                            address, reason, ..
-                        } => SessionError::Connect {
-                            address,
-                            limit: wait,
-                            reason,
-                        },
-                        other => other,
-                    });
-                }
-                Err(_) => {}
-            }
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let attempts = Attempts {
+        peers,
+        wait,
+        longest: Duration::MAX,
+    };
+    let reached = attempts.first(|peer, limit| connect(peer, limit, clock()), |_| true);
+    // The time of all attempts, not of the last one.
+    reached.map_err(|error| match error {
+        SessionError::Connect {
+            address, reason, ..
+        } => SessionError::Connect {
+            address,
+            limit: wait,
+            reason,
+        },
+        other => other,
+    })
 }
 
 /// Closes the connection to the peer, shuts the device down and prints the final report. No object

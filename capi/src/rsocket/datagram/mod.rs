@@ -10,6 +10,7 @@ mod peers;
 mod transfer;
 mod worker;
 
+use super::directions::Directions;
 use super::socket::{LOOK, Options, SPIN};
 use crate::channel::last_error;
 use crate::cm::datagrams::{self, Answer, Place};
@@ -360,13 +361,13 @@ impl Datagram {
     }
 
     /// Ends one direction or both; calls that wait come back. Errors: `ENOTCONN`.
-    pub(super) fn shut(&self, reads_end: bool, writes_end: bool) -> Result<(), c_int> {
+    pub(super) fn shut(&self, ending: Directions) -> Result<(), c_int> {
         let mut core = self.core();
         if core.connected.is_none() {
             return Err(libc::ENOTCONN);
         }
-        core.reads_ended |= reads_end;
-        core.writes_ended |= writes_end;
+        core.reads_ended |= ending.has_reads();
+        core.writes_ended |= ending.has_writes();
         self.kick(&core);
         Ok(())
     }

@@ -26,6 +26,17 @@ pub(in crate::rdma) enum Armed {
     Any,
 }
 
+/// A completion of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rdma) struct Element {
+    /// The element's words, valid bit clear.
+    pub(in crate::rdma) words: [u64; ELEMENT_WORDS],
+    /// Its extension, valid bit clear.
+    pub(in crate::rdma) extension: Option<[u64; ELEMENT_WORDS]>,
+    /// Solicited, or failed.
+    pub(in crate::rdma) notable: bool,
+}
+
 /// The result of writing an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum Written {
@@ -183,18 +194,26 @@ impl CompletionQueue {
         self.written - self.read + count <= usable || !self.settings.check_overflow
     }
 
-    /// Writes an element; `extension` goes to the slot after it, and to memory first.
-    ///
-    /// The words come without valid bit. `resolved` is the result of [`Self::resolve`] just now.
+    /// Writes an element; its extension goes to the slot after it, and to memory first.
+    #[inline]
     pub(in crate::rdma) fn write(
         &mut self,
-        element: [u64; ELEMENT_WORDS],
-        extension: Option<[u64; ELEMENT_WORDS]>,
-        (notable, resolved): (bool, bool),
+        element: &Element,
         hmc: &mut Hmc,
         context: &mut Context<'_>,
     ) -> Written {
-        if self.refused || self.failed || !(resolved || self.resolve(hmc, context)) {
+        let Element {
+            words,
+            extension,
+            notable,
+        } = *element;
+        let is_there = self.resolve(hmc, context);
+        if is_there {
+            // An arm request may be in memory while its doorbell is still under way: software that
+            // has seen the queue empty after it must not miss this completion.
+            self.look_at_arm(false);
+        }
+        if self.refused || self.failed || !is_there {
             return match self.refused && self.take_refused() {
                 true => Written::Refused,
                 false => Written::Lost,
@@ -214,14 +233,14 @@ impl CompletionQueue {
         }
         let (at, polarity) = (self.next as usize * ELEMENT_WORDS, self.polarity);
         self.advance();
-        if let Some(words) = extension {
+        if let Some(extension) = extension {
             let at = self.next as usize * ELEMENT_WORDS;
-            let header = ExtensionHeader(words[HEADER]).with_valid(self.polarity);
-            self.put(at, words, header.0);
+            let header = ExtensionHeader(extension[HEADER]).with_valid(self.polarity);
+            self.put(at, extension, header.0);
             self.advance();
         }
-        let header = CompletionHeader(element[HEADER]).with_valid(polarity);
-        self.put(at, element, header.0);
+        let header = CompletionHeader(words[HEADER]).with_valid(polarity);
+        self.put(at, words, header.0);
         if self.disarm(notable) || self.is_armed_meanwhile(notable) {
             return Written::Tell;
         }

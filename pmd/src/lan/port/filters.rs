@@ -1,5 +1,6 @@
 //! Filters of received packets: addresses, VLANs, promiscuous mode.
 
+use super::shared::Everything::{self, Groups, Unicast};
 use super::shared::{Configured, Held, Modes, PortShared};
 use super::station::{check_not_zero, text};
 use super::tags::{MAX_VLAN, VlanStripping};
@@ -231,11 +232,11 @@ impl PortShared {
             promiscuous,
             all_multicast,
         } = modes;
-        let stations = configured.promiscuous.contains_key(&false);
-        self.set_all(admin, &mut configured, false, promiscuous)?;
+        let stations = configured.promiscuous.contains_key(&Unicast);
+        self.set_all(admin, &mut configured, Unicast, promiscuous)?;
         let groups = promiscuous || all_multicast;
-        if let Err(refusal) = self.set_all(admin, &mut configured, true, groups) {
-            if let Err(error) = self.set_all(admin, &mut configured, false, stations) {
+        if let Err(refusal) = self.set_all(admin, &mut configured, Groups, groups) {
+            if let Err(error) = self.set_all(admin, &mut configured, Unicast, stations) {
                 tracing::warn!(%error, "packets to single stations come in as in the refused mode");
             }
             return Err(refusal);
@@ -244,28 +245,29 @@ impl PortShared {
         Ok(())
     }
 
+    /// Adds the rule that lets all these frames in, or removes it, unless that is so already.
     fn set_all(
         &self,
         admin: &AdminQueue,
         configured: &mut Configured,
-        groups: bool,
+        frames: Everything,
         wanted: bool,
     ) -> Result<(), PortError> {
-        match (configured.promiscuous.get(&groups).copied(), wanted) {
+        match (configured.promiscuous.get(&frames).copied(), wanted) {
             (None, true) => {
                 let port = self.port;
-                let packets = match groups {
-                    true => RulePackets::AllGroups { port },
-                    false => RulePackets::AllUnicast { port },
+                let packets = match frames {
+                    Everything::Unicast => RulePackets::AllUnicast { port },
+                    Everything::Groups => RulePackets::AllGroups { port },
                 };
                 let rule = admin.add_rule(packets, self.vsi, self.loopback())?;
-                configured.promiscuous.insert(groups, rule);
+                configured.promiscuous.insert(frames, rule);
             }
             (Some(rule), false) => {
                 admin.remove_rule(self.vsi, rule)?;
-                configured.promiscuous.remove(&groups);
+                configured.promiscuous.remove(&frames);
             }
-            _ => {}
+            (None, false) | (Some(_), true) => {}
         }
         Ok(())
     }

@@ -88,6 +88,15 @@ pub(super) struct OwnAddress {
     pub(super) is_added: bool,
 }
 
+/// Frames that one rule lets in, whatever their address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Everything {
+    /// All frames to single stations.
+    Unicast,
+    /// All frames to groups.
+    Groups,
+}
+
 /// The packets that a VSI lets in beside those to its addresses, as the program requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Modes {
@@ -108,8 +117,8 @@ pub(super) struct Configured {
     pub(super) contexts: BTreeSet<u16>,
     /// requests that the next two rules follow from
     pub(super) modes: Modes,
-    /// rules for all frames to single stations, and to groups
-    pub(super) promiscuous: BTreeMap<bool, u16>,
+    /// rules that let all frames of a kind in
+    pub(super) promiscuous: BTreeMap<Everything, u16>,
     /// rules for further addresses
     pub(super) addresses: BTreeMap<[u8; 6], u16>,
     /// groups among them that parts of the program hold

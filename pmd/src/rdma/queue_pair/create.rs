@@ -126,86 +126,104 @@ pub(super) fn create(
     let share = domain.take_share(Kind::QueuePairs, 1)?;
     let prepared = prepare(engine, &config)?;
     let mut state = engine.open_state()?;
-    build(
-        &mut state,
-        (domain, share),
-        Box::new(config),
+    let plan = Plan {
+        domain,
+        share,
+        config: Box::new(config),
         kind,
         number,
         prepared,
-    )
+    };
+    plan.build(&mut state)
 }
 
-/// The same with prepared memory, under the engine's lock.
-pub(super) fn build(
-    state: &mut Session<'_>,
-    (domain, share): (&ProtectionDomain, Share),
-    config: Box<QueuePairConfig>,
-    kind: QueuePairType,
-    number: Number,
-    prepared: Prepared,
-) -> Result<Inner, RdmaError> {
-    let engine = domain.engine();
-    let Prepared {
-        wanted,
-        sizes,
-        memory,
-    } = prepared;
-    state.names.generation = state.names.generation.wrapping_add(1);
-    let generation = state.names.generation;
-    let queue_set_handle = state.made.queue_set_handle.unwrap_or(0);
-    let mut making = match number {
-        Number::Any => Making::begin(state)?,
-        Number::Fixed(number) => Making::begin_fixed(state, number)?,
-        Number::Again(number) => Making::begin_again(state, number)?,
-    };
-    let number = making.number();
-    let start_psn = making.state().random_24_bits();
-    let attributes = Attributes {
-        kind,
-        queue_key: 0,
-        protection_domain: domain.number(),
-        completion_context: CompletionContext::new(number, generation),
-        send_address: memory.send.iova().0,
-        receive_address: memory.receive.iova().0,
-        send_size_code: queue_size_code(sizes.send_quanta).unwrap_or(0),
-        receive_size_code: queue_size_code(sizes.receive_quanta).unwrap_or(0),
-        receive_element_code: rq_wqe_size_code((QUANTUM_BYTES as u32) << sizes.receive_shift)
-            .unwrap_or(0),
-        send_queue_number: config.send.number(),
-        receive_queue_number: config.receive.number(),
-        local_address: wanted.local_address,
-        mac: engine.facts.mac,
-        path_mtu: wanted.path_mtu,
-        vlan_tag: wanted.vlan_tag,
-        start_psn,
-        retries: config.retries,
-        receiver_not_ready_retries: config.receiver_not_ready_retries,
-        retransmission_timeout: config.retransmission_timeout,
-        outbound_reads: config.outbound_reads,
-        inbound_reads: config.inbound_reads,
-        access: config.access,
-        hop_limit: config.hop_limit,
-        traffic_class: config.traffic_class,
-        flow_label: config.flow_label,
-        queue_set_handle,
-    };
-    let doorbell = engine.send_doorbell.clone();
-    let (send, receive, condition) = make(making, &config, &sizes, doorbell, memory, &attributes)?;
-    Ok(Inner {
-        send,
-        receive_capacity: receive.capacity(),
-        receive: Some(receive),
-        condition,
-        number,
-        attributes,
-        peer: None,
-        path: None,
-        is_destroyed: false,
-        domain: domain.clone(),
-        share: Some(share),
-        config,
-    })
+/// All that a new queue pair is made of.
+pub(super) struct Plan<'a> {
+    pub(super) domain: &'a ProtectionDomain,
+    pub(super) share: Share,
+    pub(super) config: Box<QueuePairConfig>,
+    pub(super) kind: QueuePairType,
+    pub(super) number: Number,
+    pub(super) prepared: Prepared,
+}
+
+impl Plan<'_> {
+    /// Makes the queue pair in the device's idle state, under the engine's lock.
+    pub(super) fn build(self, state: &mut Session<'_>) -> Result<Inner, RdmaError> {
+        state.names.generation = state.names.generation.wrapping_add(1);
+        let generation = state.names.generation;
+        let queue_set_handle = state.made.queue_set_handle.unwrap_or(0);
+        let mut making = match self.number {
+            Number::Any => Making::begin(state)?,
+            Number::Fixed(number) => Making::begin_fixed(state, number)?,
+            Number::Again(number) => Making::begin_again(state, number)?,
+        };
+        let number = making.number();
+        let attributes = Attributes {
+            completion_context: CompletionContext::new(number, generation),
+            start_psn: making.state().random_24_bits(),
+            queue_set_handle,
+            ..self.attributes()
+        };
+        let Self { domain, config, .. } = self;
+        let Prepared { sizes, memory, .. } = self.prepared;
+        let doorbell = domain.engine().send_doorbell.clone();
+        let (send, receive, condition) =
+            make(making, &config, &sizes, doorbell, memory, &attributes)?;
+        Ok(Inner {
+            send,
+            receive_capacity: receive.capacity(),
+            receive: Some(receive),
+            condition,
+            number,
+            attributes,
+            peer: None,
+            path: None,
+            is_destroyed: false,
+            domain: domain.clone(),
+            share: Some(self.share),
+            config,
+        })
+    }
+
+    /// The attributes that follow from the plan; the others are 0.
+    fn attributes(&self) -> Attributes {
+        let config = &self.config;
+        let Prepared {
+            wanted,
+            sizes,
+            memory,
+        } = &self.prepared;
+        Attributes {
+            kind: self.kind,
+            queue_key: 0,
+            protection_domain: self.domain.number(),
+            completion_context: CompletionContext::new(0, 0),
+            send_address: memory.send.iova().0,
+            receive_address: memory.receive.iova().0,
+            send_size_code: queue_size_code(sizes.send_quanta).unwrap_or(0),
+            receive_size_code: queue_size_code(sizes.receive_quanta).unwrap_or(0),
+            receive_element_code: rq_wqe_size_code((QUANTUM_BYTES as u32) << sizes.receive_shift)
+                .unwrap_or(0),
+            send_queue_number: config.send.number(),
+            receive_queue_number: config.receive.number(),
+            local_address: wanted.local_address,
+            mac: self.domain.engine().facts.mac,
+            path_mtu: wanted.path_mtu,
+            vlan_tag: wanted.vlan_tag,
+            start_psn: 0,
+            retries: config.retries,
+            receiver_not_ready_retries: config.receiver_not_ready_retries,
+            retransmission_timeout: config.retransmission_timeout,
+            outbound_reads: config.outbound_reads,
+            inbound_reads: config.inbound_reads,
+            access: config.access,
+            hop_limit: config.hop_limit,
+            traffic_class: config.traffic_class,
+            flow_label: config.flow_label,
+            queue_set_handle: 0,
+        }
+    }
 }
 
 type Made = (SendQueue, ReceiveQueue, Arc<Condition>);

@@ -3,7 +3,7 @@
 //! The card has no such step. The driver destroys the queue pair and makes it again from the
 //! configuration that it was made with, and keeps its number, while no other operation runs.
 
-use super::create::{Number, build, prepare};
+use super::create::{Number, Plan, prepare};
 use super::{QueuePair, Resettable};
 use crate::Returned;
 use crate::rdma::RdmaError;
@@ -81,14 +81,15 @@ impl<S: Resettable> QueuePair<S> {
         let what = "the share of queue pair";
         let share = self.inner.share.take();
         let share = share.ok_or(gone(RdmaError::Gone { what, number }))?;
-        let made = build(
-            &mut state,
-            (&self.inner.domain, share),
-            self.inner.config.clone(),
-            self.inner.attributes.kind,
-            Number::Again(number),
+        let plan = Plan {
+            domain: &self.inner.domain,
+            share,
+            config: self.inner.config.clone(),
+            kind: self.inner.attributes.kind,
+            number: Number::Again(number),
             prepared,
-        );
+        };
+        let made = plan.build(&mut state);
         drop(state);
         Ok(QueuePair {
             inner: made.map_err(gone)?,
