@@ -153,7 +153,8 @@ fn a_stack_beside_other_queues_gets_no_datagrams_but_those_of_dhcp() {
     let (to, from) = (stack.port().mac(), far.port.mac());
     for source in 0..32u16 {
         let [high, low] = source.to_be_bytes();
-        let datagram = [high, low, 0x12, 0xB7, 0, 8, 0, 0];
+        // To port 5000: RoCEv2 has 4791.
+        let datagram = [high, low, 0x13, 0x88, 0, 8, 0, 0];
         let addresses = ([192, 0, 2, 2], [192, 0, 2, 1]);
         let frame = ipv4((to, from), 17, addresses, &datagram);
         far.send(&frame);
