@@ -8,9 +8,10 @@ use crate::gid::{address_of, gid_of};
 use crate::live::{self, Kind};
 use crate::memory::DomainObject;
 use ringside_cm::gsi::HOP_LIMIT;
+use ringside_config::LocalAddress;
+use ringside_connect::Within;
 use ringside_pmd::rdma::{AddressHandle, Datagram, Destination, Route};
 use std::ffi::c_int;
-use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 /// Returns the destination of an address vector. Its hop limit counts for groups; that of other
@@ -25,14 +26,14 @@ pub(crate) fn destination(port: &Port, attributes: &ibv_ah_attr) -> Result<Desti
         return Err(libc::EINVAL);
     };
     let address = address_of(&route.dgid);
-    if address.is_ipv4() != local.is_ipv4() || attributes.port_num != 1 {
+    if address.is_ipv4() != local.address.is_ipv4() || attributes.port_num != 1 {
         return Err(libc::EINVAL);
     }
-    let (mac, vlan_tag) = port.way(address)?;
+    let (mac, vlan_tag) = port.way(&local, address)?;
     Ok(Destination {
         address,
         mac,
-        local_address: Some(local),
+        local_address: Some(local.address),
         vlan_tag,
         hop_limit: match route.hop_limit {
             limit if address.is_multicast() && limit != 0 => limit,
@@ -161,9 +162,10 @@ fn way_back(port: &Port, completion: &ibv_wc, bytes: &RouteBytes) -> Result<ibv_
         return Err(libc::EINVAL);
     }
     let route = route_of(bytes).ok_or(libc::EINVAL)?;
+    let is_four = route.source.is_ipv4();
     let is_alike =
-        |gid: &Option<IpAddr>| gid.is_some_and(|gid| gid.is_ipv4() == route.source.is_ipv4());
-    let index = port.gid_index(route.destination);
+        |gid: &Option<LocalAddress>| gid.is_some_and(|own| own.address.is_ipv4() == is_four);
+    let index = port.gid_index(route.destination, Within::All);
     // A message to a group is answered from an address of the group's family.
     let index = index.or_else(|| port.gids().iter().rposition(is_alike));
     Ok(ibv_ah_attr {

@@ -285,8 +285,9 @@ pub unsafe extern "C" fn ibv_query_gid(
         Some(found) if port_number == 1 => {
             // An index without an address has a GID of zeros, as in the kernel.
             let none = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+            let address = found.map_or(none, |own| own.address);
             // SAFETY: the caller's promise.
-            unsafe { *gid = gid_of(found.unwrap_or(none)) };
+            unsafe { *gid = gid_of(address) };
             0
         }
         _ => errno::minus_one(libc::EINVAL),
@@ -316,7 +317,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     // SAFETY: an open context, as the caller promises.
     let port = unsafe { &ContextObject::of(context).port };
     let address = match port.gids().get(index as usize) {
-        Some(Some(address)) => *address,
+        Some(Some(own)) => own.address,
         Some(None) => return errno::failed(libc::ENODATA),
         None => return errno::failed(libc::EINVAL),
     };
@@ -351,7 +352,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     // SAFETY: an open context, as the caller promises.
     let gids = unsafe { ContextObject::of(context) }.port.gids();
     let there = gids.iter().enumerate();
-    let there = there.filter_map(|(index, gid)| gid.map(|address| (index as u32, address)));
+    let there = there.filter_map(|(index, gid)| gid.map(|own| (index as u32, own.address)));
     let count = there.clone().count();
     if most < count || length < size_of::<ibv_gid_entry>() {
         return -(errno::failed(libc::EINVAL) as isize);

@@ -13,7 +13,8 @@ use crate::per_process::PerProcess;
 use crate::reach::Reaches;
 use crate::vectors::Vectors;
 use crate::wakeup::Wakeup;
-use ringside_connect::Lookup;
+use ringside_config::LocalAddress;
+use ringside_connect::{Lookup, Within};
 use ringside_pmd::rdma::address::{MacAddress, multicast_mac};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int};
@@ -80,7 +81,7 @@ pub(crate) struct Port {
     /// the device is a model, which runs on the cores of this machine
     pub(crate) is_model: bool,
     /// the GID table; an index stays with its address as long as that is there
-    gids: Mutex<Vec<Option<IpAddr>>>,
+    gids: Mutex<Vec<Option<LocalAddress>>>,
     /// nothing if the stack did not start: then only own addresses are reached
     network: Mutex<Option<Arc<Network>>>,
     pub(crate) registry: Mutex<Registry>,
@@ -107,10 +108,11 @@ impl Port {
         let device = machine
             .device()
             .ok_or_else(|| no_rdma(&"it is being recovered"))?;
-        let mut gids = device.local_addresses().map_err(|error| no_rdma(&error))?;
+        let gids = device.gids().map_err(|error| no_rdma(&error))?;
+        let mut gids: Vec<LocalAddress> = gids.into_iter().map(|gid| gid.address).collect();
         // As on Linux: the link-local address comes first.
         gids.sort_by_key(
-            |address| !matches!(address, IpAddr::V6(six) if six.is_unicast_link_local()),
+            |own| !matches!(own.address, IpAddr::V6(six) if six.is_unicast_link_local()),
         );
         let vectors = Vectors::of(&device).map_err(|error| no_rdma(&error))?;
         let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
@@ -226,36 +228,56 @@ impl Port {
     }
 
     /// The GID table, by index.
-    pub(crate) fn gids(&self) -> Vec<Option<IpAddr>> {
+    pub(crate) fn gids(&self) -> Vec<Option<LocalAddress>> {
         lock(&self.gids).clone()
     }
 
     /// The addresses of the GID table, in the order of their indexes.
-    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+    pub(crate) fn addresses(&self) -> Vec<LocalAddress> {
         lock(&self.gids).iter().flatten().copied().collect()
     }
 
-    /// An address of the GID table.
-    pub(crate) fn gid(&self, index: usize) -> Option<IpAddr> {
+    /// An entry of the GID table.
+    pub(crate) fn gid(&self, index: usize) -> Option<LocalAddress> {
         lock(&self.gids).get(index).copied().flatten()
     }
 
-    /// The index of an address of the device.
-    pub(crate) fn gid_index(&self, address: IpAddr) -> Option<usize> {
+    /// The first entry of the GID table with an address.
+    pub(crate) fn own(&self, address: IpAddr) -> Option<LocalAddress> {
         let gids = lock(&self.gids);
-        gids.iter().position(|gid| *gid == Some(address))
+        let mut own = gids.iter().flatten();
+        own.find(|own| own.address == address).copied()
+    }
+
+    /// The entry of the GID table from which a peer is reached, of those with an own address: of
+    /// one address on several VLANs the first with the longest prefix that holds the peer.
+    pub(crate) fn own_towards(&self, own: IpAddr, peer: IpAddr) -> Option<LocalAddress> {
+        let gids = lock(&self.gids);
+        let mut same = gids.iter().flatten().filter(|entry| entry.address == own);
+        let near = same.clone().filter(|entry| entry.is_neighbour(peer));
+        let nearest = near.rev().max_by_key(|entry| entry.prefix_bits);
+        nearest.or_else(|| same.next()).copied()
+    }
+
+    /// The index of an address of the device on a VLAN, or of its first entry on any.
+    pub(crate) fn gid_index(&self, address: IpAddr, vlan: Within) -> Option<usize> {
+        let fits = |own: &LocalAddress| match vlan {
+            Within::All => own.address == address,
+            Within::Vlan(vlan) => own.address == address && own.vlan == vlan,
+        };
+        let gids = lock(&self.gids);
+        gids.iter()
+            .position(|own| own.is_some_and(|own| fits(&own)))
     }
 
     /// The device's table has changed: takes addresses that are gone out of this one, and gives new
     /// ones the first free indexes.
     pub(crate) fn refresh_gids(&self) {
-        let addresses = self.device().and_then(|device| {
-            device
-                .local_addresses()
-                .map_err(|error| crate::errno::of(&error))
-        });
-        let now = match addresses {
-            Ok(now) => now,
+        let table = self
+            .device()
+            .and_then(|device| device.gids().map_err(|error| crate::errno::of(&error)));
+        let now: Vec<LocalAddress> = match table {
+            Ok(table) => table.into_iter().map(|gid| gid.address).collect(),
             Err(error) => {
                 tracing::warn!(%error, "the GID table is not read");
                 return;
@@ -263,15 +285,15 @@ impl Port {
         };
         let mut gids = lock(&self.gids);
         for gid in gids.iter_mut() {
-            *gid = gid.filter(|address| now.contains(address));
+            *gid = gid.filter(|own| now.contains(own));
         }
-        for address in now {
-            if gids.contains(&Some(address)) {
+        for own in now {
+            if gids.contains(&Some(own)) {
                 continue;
             }
             match gids.iter_mut().find(|gid| gid.is_none()) {
-                Some(free) => *free = Some(address),
-                None => gids.push(Some(address)),
+                Some(free) => *free = Some(own),
+                None => gids.push(Some(own)),
             }
         }
     }
@@ -281,40 +303,71 @@ impl Port {
     ///
     /// # Errors
     /// `ETIMEDOUT` if it did not answer, `EHOSTUNREACH` if there is no route.
-    pub(crate) fn find(&self, address: IpAddr) -> Result<Option<MacAddress>, c_int> {
+    pub(crate) fn find(
+        &self,
+        address: IpAddr,
+        within: Within,
+    ) -> Result<Option<MacAddress>, c_int> {
         if let Some(group) = multicast_mac(address) {
             return Ok(Some(group));
         }
-        if self.gid_index(address).is_some() {
+        if self.gid_index(address, within).is_some() {
             return Ok(Some(self.mac));
         }
         let network = self.network().ok_or(libc::EHOSTUNREACH)?;
-        network.find(address)
+        network.find(address, within)
     }
 
-    /// The same, for the connection manager.
-    pub(crate) fn lookup(&self, address: IpAddr) -> Lookup {
-        match self.find(address) {
+    /// The same on the VLAN of an own address, unless only another one has a route to the peer.
+    ///
+    /// # Errors
+    /// As of [`Self::find`].
+    pub(crate) fn find_from(
+        &self,
+        own: &LocalAddress,
+        address: IpAddr,
+    ) -> Result<Option<MacAddress>, c_int> {
+        match self.find(address, Within::Vlan(own.vlan)) {
+            Err(libc::EHOSTUNREACH) => self.find(address, Within::All),
+            found => found,
+        }
+    }
+
+    /// The same, for the connection manager, on a VLAN.
+    pub(crate) fn lookup(&self, address: IpAddr, vlan: Option<u16>) -> Lookup {
+        match self.find(address, Within::Vlan(vlan)) {
             Ok(Some(mac)) => Lookup::Found(mac),
             Ok(None) => Lookup::Asked,
             Err(_) => Lookup::Unknown,
         }
     }
 
-    /// The MAC address of the next hop to a peer, with the VLAN that it is on; waits for the
-    /// answer, 3 s at most.
+    /// The MAC address of the next hop to a peer from an own address, with the VLAN that it is on;
+    /// waits for the answer, 3 s at most. That is the VLAN of the own address, unless only another
+    /// one has a route to the peer.
     ///
     /// # Errors
     /// `ETIMEDOUT` if it does not answer, `EHOSTUNREACH` if there is no route.
-    pub(crate) fn way(&self, address: IpAddr) -> Result<(MacAddress, Option<u16>), c_int> {
+    pub(crate) fn way(
+        &self,
+        own: &LocalAddress,
+        address: IpAddr,
+    ) -> Result<(MacAddress, Option<u16>), c_int> {
         if let Some(group) = multicast_mac(address) {
-            return Ok((group, None));
+            return Ok((group, own.vlan));
         }
-        if self.gid_index(address).is_some() {
-            return Ok((self.mac, None));
+        let there = Within::Vlan(own.vlan);
+        if self.gid_index(address, there).is_some() {
+            return Ok((self.mac, own.vlan));
+        }
+        if let Some(other) = self.own(address) {
+            return Ok((self.mac, other.vlan));
         }
         let network = self.network().ok_or(libc::EHOSTUNREACH)?;
-        let found = network.resolve(address)?;
+        let found = match network.resolve(address, there) {
+            Err(libc::EHOSTUNREACH) => network.resolve(address, Within::All),
+            found => found,
+        }?;
         Ok((found.mac, found.vlan_tag))
     }
 }

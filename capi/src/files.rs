@@ -13,8 +13,8 @@ use crate::gid::gid_of;
 use crate::interface::INTERFACE;
 pub(crate) use crate::interface::folder;
 use crate::machine::InService;
+use ringside_config::LocalAddress;
 use std::io::{Result, Write};
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -163,17 +163,9 @@ fn write_port(folder: &Path, port: &Port) -> Result<()> {
         line(&folder.join(name), text)?;
     }
     let gids = port.gids();
-    let table = in_service(port)?.gids().map_err(std::io::Error::other)?;
-    let prefix_of = |own: IpAddr| {
-        let known = table.iter().find(|gid| gid.address.address == own);
-        known.map_or(if own.is_ipv4() { 32 } else { 128 }, |gid| {
-            gid.address.prefix_bits
-        })
-    };
     // Those that another process wrote, whose table was longer, go as well.
     for index in 0..gids.len().max(MAX_GIDS) {
-        let address = gids.get(index).copied().flatten();
-        write_gid(folder, index, address.map(|own| (own, prefix_of(own))))?;
+        write_gid(folder, index, gids.get(index).copied().flatten())?;
     }
     Ok(())
 }
@@ -196,17 +188,17 @@ fn rate(width: u8, speed: u8) -> String {
     format!("{gigabits}{half} Gb/sec ({lanes}X {name})")
 }
 
-fn write_gid(folder: &Path, index: usize, address: Option<(IpAddr, u8)>) -> Result<()> {
+fn write_gid(folder: &Path, index: usize, own: Option<LocalAddress>) -> Result<()> {
     let gid = folder.join(format!("gids/{index}"));
     let [kind, device] =
         ["types", "ndevs"].map(|of| folder.join(format!("gid_attrs/{of}/{index}")));
-    if let Some((address, prefix_bits)) = address {
+    if let Some(own) = own {
         // For the netmask of the interface; the kernel has no file of it.
         line(
             &folder.join(format!("prefixes/{index}")),
-            &prefix_bits.to_string(),
+            &own.prefix_bits.to_string(),
         )?;
-        line(&gid, &groups(&gid_of(address).raw))?;
+        line(&gid, &groups(&gid_of(own.address).raw))?;
         line(&kind, "RoCE v2")?;
         return line(&device, "ringside0");
     }

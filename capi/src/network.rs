@@ -2,6 +2,7 @@
 //! peers.
 
 use ringside_bus::Clock;
+use ringside_connect::Within;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::Destination;
 use ringside_pmd::rdma::address::MacAddress;
@@ -10,6 +11,10 @@ use std::error::Error;
 use std::ffi::c_int;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Between two looks whether a neighbour has answered.
+const STEP: Duration = Duration::from_micros(200);
 
 /// A stack on the port's only receive and transmit queue, on a thread of its own. It ends with the
 /// process, or with [`Network::end`].
@@ -66,13 +71,17 @@ impl Network {
     ///
     /// # Errors
     /// `ETIMEDOUT` without an answer, `EHOSTUNREACH` without a route.
-    pub(crate) fn resolve(&self, address: IpAddr) -> Result<Destination, c_int> {
-        self.resolver
-            .resolve(address, &self.clock)
-            .map_err(|error| {
-                tracing::warn!(%error, "no way to a peer");
-                number_of(&error)
-            })
+    pub(crate) fn resolve(&self, address: IpAddr, within: Within) -> Result<Destination, c_int> {
+        loop {
+            match self.look(address, within) {
+                Ok(Some(found)) => return Ok(found),
+                Ok(None) => std::thread::sleep(STEP),
+                Err(error) => {
+                    tracing::warn!(%error, "no way to a peer");
+                    return Err(number_of(&error));
+                }
+            }
+        }
     }
 
     /// Looks for the MAC address of a peer; asks for it if it is new, and does not wait: `None`
@@ -80,8 +89,12 @@ impl Network {
     ///
     /// # Errors
     /// As from [`Self::resolve`].
-    pub(crate) fn find(&self, address: IpAddr) -> Result<Option<MacAddress>, c_int> {
-        match self.resolver.lookup(address, &self.clock) {
+    pub(crate) fn find(
+        &self,
+        address: IpAddr,
+        within: Within,
+    ) -> Result<Option<MacAddress>, c_int> {
+        match self.look(address, within) {
             Ok(found) => Ok(found.map(|found| found.mac)),
             // There is room for a question again once another one is answered.
             Err(ResolveError::Busy { .. }) => Ok(None),
@@ -89,6 +102,13 @@ impl Network {
                 tracing::debug!(%error, "no way to a peer");
                 Err(number_of(&error))
             }
+        }
+    }
+
+    fn look(&self, address: IpAddr, within: Within) -> Result<Option<Destination>, ResolveError> {
+        match within {
+            Within::All => self.resolver.lookup(address, &self.clock),
+            Within::Vlan(vlan) => self.resolver.lookup_on(address, vlan, &self.clock),
         }
     }
 

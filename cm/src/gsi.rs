@@ -21,6 +21,8 @@ pub struct Arrived<'a> {
     pub source: Gid,
     /// destination address, one of the receiver's
     pub destination: Gid,
+    /// VLAN of its frame; `None` for frames without a tag, or with one that carries a priority only
+    pub vlan: Option<u16>,
     /// traffic class, or type of service
     pub traffic_class: u8,
     /// P_Key of the base transport header
@@ -52,6 +54,14 @@ pub enum Discard {
     /// Sent to an address that this node does not have.
     #[error("a datagram for {0:?}, which is no address of this node")]
     Destination(Gid),
+    /// Sent on a VLAN on which this node does not have the address.
+    #[error("a datagram for {address:?} on VLAN {vlan}, where this node does not have the address")]
+    Vlan {
+        /// destination address
+        address: Gid,
+        /// VLAN of the frame
+        vlan: u16,
+    },
 }
 
 impl Arrived<'_> {

@@ -16,7 +16,7 @@
 //!
 //! let address = Ipv4Addr::new(10, 0, 0, 1);
 //! let mut manager = Manager::new(Identity::of(0x5054_00ff_fe00_0001, 42));
-//! manager.add_address(address.into());
+//! manager.add_address(address.into(), None);
 //! manager.listen(ServiceId::of(PortSpace::Tcp, 7471), None, 16).unwrap();
 //! while let Some(action) = manager.next_action() {
 //!     match action {

@@ -36,8 +36,8 @@ pub const MAX_CONNECTIONS: usize = 65_536;
 pub struct Manager {
     identity: Identity,
     random: Random,
-    /// addresses of the node; the first is offered in rejections
-    addresses: Vec<Gid>,
+    /// addresses of the node with their VLANs; the first is offered in rejections
+    addresses: Vec<(Gid, Option<u16>)>,
     listeners: BTreeMap<ServiceId, Vec<Listener>>,
     listeners_made: u64,
     connections: BTreeMap<u32, Connection>,
@@ -45,8 +45,8 @@ pub struct Manager {
     by_peer: BTreeMap<(u64, u32), u32>,
     /// GUID and queue pair of a peer: stale connections are found here
     by_queue_pair: BTreeMap<(u64, u32), u32>,
-    /// address and request id of a peer: repeated service requests are found here
-    by_service_request: BTreeMap<(Gid, u32), u32>,
+    /// repeated service requests are found here
+    by_service_request: BTreeMap<ServiceKey, u32>,
     timers: BTreeSet<(Duration, u32)>,
     /// requests without a listener, in the order of their arrival
     held: VecDeque<held::Held>,
@@ -54,6 +54,9 @@ pub struct Manager {
     /// connections whose states changed; nothing unless someone watches
     changed: Option<BTreeSet<u32>>,
 }
+
+/// A peer's service request: VLAN and address of the peer, and its request id.
+type ServiceKey = (Option<u16>, Gid, u32);
 
 /// A program that waits for requests.
 #[derive(Clone, Copy, Debug)]
@@ -104,18 +107,24 @@ impl Manager {
         }
     }
 
-    /// Adds an address of the node. Requests for other addresses are refused.
-    pub fn add_address(&mut self, address: IpAddr) {
-        let gid = Gid::from(address);
-        if !self.addresses.contains(&gid) {
-            self.addresses.push(gid);
+    /// Adds an address of the node on a VLAN, or on frames without a tag. Requests for other
+    /// addresses are refused. One address may be on several VLANs, with other peers on each.
+    pub fn add_address(&mut self, address: IpAddr, vlan: Option<u16>) {
+        let own = (Gid::from(address), vlan);
+        if !self.addresses.contains(&own) {
+            self.addresses.push(own);
         }
     }
 
-    /// Removes an address. Connections that use it stay.
-    pub fn remove_address(&mut self, address: IpAddr) {
-        let gid = Gid::from(address);
-        self.addresses.retain(|own| *own != gid);
+    /// Removes an address from a VLAN. Connections that use it stay.
+    pub fn remove_address(&mut self, address: IpAddr, vlan: Option<u16>) {
+        let gone = (Gid::from(address), vlan);
+        self.addresses.retain(|own| *own != gone);
+    }
+
+    /// True if the node has an address, on any VLAN.
+    fn has_address(&self, gid: Gid) -> bool {
+        self.addresses.iter().any(|(own, _)| *own == gid)
     }
 
     /// Takes requests for a service at addresses of the node: `None` means all of them.
@@ -136,7 +145,7 @@ impl Manager {
         }
         let at = at.into();
         if let ListenAt::Address(address) = at
-            && !self.addresses.contains(&Gid::from(address))
+            && !self.has_address(address.into())
         {
             return Err(ListenError::AddressNotLocal { address });
         }
@@ -282,7 +291,7 @@ impl Manager {
                 table.remove(&key);
             }
         }
-        let request = (one.path.remote, one.remote_id);
+        let request = (one.path.vlan, one.path.remote, one.remote_id);
         if self.by_service_request.get(&request) == Some(&id) {
             self.by_service_request.remove(&request);
         }
@@ -320,6 +329,7 @@ impl Manager {
 fn outgoing(path: Path, payload: [u8; MAD_BYTES]) -> OutgoingMad {
     OutgoingMad {
         source: path.local,
+        vlan: path.vlan,
         destination: path.remote,
         traffic_class: path.traffic_class,
         payload: Box::new(payload),

@@ -1,6 +1,7 @@
 //! Listeners, requests and connections.
 
 use crate::error::{Closed, ConnectError, End};
+use crate::lookup::Within;
 use crate::pair::{self, Settings};
 use crate::shared::{News, Shared, Unfinished, Waiting, deadline, end_of, refused};
 use ringside_cm::message::MAX_REJECTION_PRIVATE_BYTES;
@@ -122,10 +123,10 @@ impl Request {
         let peer = waiting.peer.ip();
         settings.check()?;
         shared.with(|state, now| state.check_pair(now, &pair))?;
-        let mac = shared.resolve(peer, limit, wait)?.mac;
+        let within = Within::Vlan(agreed.vlan);
+        let mac = shared.resolve((peer, within), limit, wait)?.mac;
         let answer = shared.answer(pair.number(), &mut agreed, settings);
-        let vlan = shared.with(|state, _| state.vlan_of(agreed.local.address()));
-        let pair = pair::set(pair, &agreed, mac, vlan)?;
+        let pair = pair::set(pair, &agreed, mac)?;
         shared.with(|state, now| {
             state.check(now)?;
             let accepted = state.manager.accept(now, id, &answer);

@@ -11,8 +11,8 @@ use ringside_cm::mad::{MAD_BYTES, Mad, Message};
 use ringside_cm::{ConnectionId, Gid, OutgoingMad};
 use ringside_config::LocalAddress;
 use ringside_pmd::Device;
-use ringside_pmd::rdma::RdmaError;
 use ringside_pmd::rdma::address::MacAddress;
+use ringside_pmd::rdma::{Gid as RdmaGid, RdmaError};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -47,8 +47,6 @@ pub struct Farewell {
     pub message: OutgoingMad,
     /// MAC address of the peer, or of the router on the way to it
     pub mac: MacAddress,
-    /// VLAN of the own address
-    pub vlan: Option<u16>,
 }
 
 impl Farewell {
@@ -64,7 +62,7 @@ impl Farewell {
             }
         };
         put(&[USED, self.message.traffic_class]);
-        put(&self.vlan.unwrap_or(NO_VLAN).to_le_bytes());
+        put(&self.message.vlan.unwrap_or(NO_VLAN).to_le_bytes());
         put(&self.mac);
         put(&[0; 22]);
         put(&self.message.source.0);
@@ -82,12 +80,12 @@ impl Farewell {
         (entry.first() == Some(&USED)).then_some(Self {
             message: OutgoingMad {
                 source: Gid(*source),
+                vlan: Some(vlan).filter(|vlan| *vlan != NO_VLAN),
                 destination: Gid(*destination),
                 traffic_class: *entry.get(1)?,
                 payload: Box::new(*payload.first_chunk()?),
             },
             mac: *part(4)?.first_chunk()?,
-            vlan: Some(vlan).filter(|vlan| *vlan != NO_VLAN),
         })
     }
 
@@ -202,13 +200,14 @@ pub fn take(path: &Path) -> io::Result<Vec<Farewell>> {
 ///
 /// Errors: queue pair 1 cannot be made.
 pub fn say(device: &Device, farewells: &[Farewell]) -> Result<usize, RdmaError> {
-    let own = device.local_addresses()?;
+    let own = device.gids()?;
     for farewell in farewells {
-        let address = farewell.message.source.address();
-        if !own.contains(&address) {
+        let (address, vlan) = (farewell.message.source.address(), farewell.message.vlan);
+        let is_here = |gid: &RdmaGid| gid.address.address == address && gid.address.vlan == vlan;
+        if !own.iter().any(is_here) {
             // An address that the process had added. The second connection from it finds it there.
             let added = LocalAddress {
-                vlan: farewell.vlan,
+                vlan,
                 ..LocalAddress::new(address, if address.is_ipv4() { 32 } else { 128 })
             };
             let _ = device.add_address(added);
@@ -240,7 +239,7 @@ pub fn say(device: &Device, farewells: &[Farewell]) -> Result<usize, RdmaError> 
 /// Sends a message of a process that was killed. The answer is not awaited.
 pub fn say_by(service: &mut Service, farewell: &Farewell) {
     let mac = farewell.mac;
-    service.send(farewell.message.clone(), &|_| Lookup::Found(mac));
+    service.send(farewell.message.clone(), &|_, _| Lookup::Found(mac));
 }
 
 fn send(service: &mut Service, farewell: &Farewell, answered: &mut Vec<u32>) {
@@ -271,12 +270,12 @@ mod tests {
         Farewell {
             message: OutgoingMad {
                 source: Gid([1; 16]),
+                vlan: (last > 5).then_some(100),
                 destination: Gid([last; 16]),
                 traffic_class: 0xA5,
                 payload: Box::new([last; MAD_BYTES]),
             },
             mac: [2, 0, 0, 0, 0, last],
-            vlan: (last > 5).then_some(100),
         }
     }
 
@@ -284,9 +283,10 @@ mod tests {
     fn ids() -> Vec<ConnectionId> {
         let mut manager = Manager::new(Identity::of(1, 2));
         let own = "10.0.0.1".parse().expect("an address");
-        manager.add_address(own);
+        manager.add_address(own, None);
         let connect = Connect {
             local: own,
+            vlan: None,
             remote: "10.0.0.2".parse().expect("an address"),
             service: ServiceId::of(PortSpace::Tcp, 7),
             source_port: 1,

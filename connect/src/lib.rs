@@ -19,7 +19,7 @@ mod shared;
 
 pub use connection::{Bond, Connection, Listener, Request};
 pub use error::{Closed, ConnectError, End, ListenError, StartError};
-pub use lookup::{Lookup, NextHop};
+pub use lookup::{Lookup, NextHop, Peer, Within};
 pub use manager::ConnectionManager;
 pub use pair::Settings;
 pub use ringside_cm::Reason;

@@ -14,6 +14,26 @@ pub enum Lookup<T = MacAddress> {
     Unknown,
 }
 
+/// A peer whose next hop is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address.
+    pub address: IpAddr,
+    /// The networks to look in.
+    pub within: Within,
+}
+
+/// Networks of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Within {
+    /// All of them: the route to the peer decides.
+    All,
+    /// Those of the own addresses on this VLAN, or, for `None`, on frames without a tag. A peer
+    /// that has sent a message is answered there: other VLANs may have another host with its
+    /// address.
+    Vlan(Option<u16>),
+}
+
 /// The next hop to a peer, and the own address on the way to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextHop {
@@ -22,6 +42,8 @@ pub struct NextHop {
     /// Own address in the network of the next hop. If there is none, the connection manager takes
     /// the one of the longest prefix that holds the peer.
     pub local_address: Option<IpAddr>,
+    /// VLAN of that own address; not read without one.
+    pub vlan: Option<u16>,
 }
 
 impl From<MacAddress> for NextHop {
@@ -29,6 +51,7 @@ impl From<MacAddress> for NextHop {
         Self {
             mac,
             local_address: None,
+            vlan: None,
         }
     }
 }

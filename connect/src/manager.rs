@@ -2,7 +2,7 @@
 
 use crate::connection::{Connection, Listener};
 use crate::error::{ConnectError, ListenError, StartError};
-use crate::lookup::{Lookup, NextHop};
+use crate::lookup::{Lookup, NextHop, Peer, Within};
 use crate::pair::{self, Settings};
 use crate::service::Service;
 use crate::shared::{News, Parts, Shared, Unfinished, deadline, refused};
@@ -57,6 +57,7 @@ fn seed() -> u64 {
 /// Both ends of a connection, by addresses and ports.
 struct Path {
     local: IpAddr,
+    vlan: Option<u16>,
     source_port: u16,
     to: SocketAddr,
 }
@@ -65,6 +66,7 @@ struct Path {
 fn request(shared: &Shared, pair: &QueuePair, path: Path, settings: &Settings) -> Connect {
     Connect {
         local: path.local,
+        vlan: path.vlan,
         remote: path.to.ip(),
         service: ServiceId::of(PortSpace::Tcp, path.to.port()),
         source_port: path.source_port,
@@ -90,7 +92,7 @@ impl ConnectionManager {
     /// Errors: [`StartError`].
     pub fn start(
         device: &Device,
-        resolve: impl Fn(IpAddr) -> Lookup<NextHop> + Send + Sync + 'static,
+        resolve: impl Fn(Peer) -> Lookup<NextHop> + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         let [a, b, c, d, e, f] = device
             .facts()
@@ -136,7 +138,7 @@ impl ConnectionManager {
     pub fn restore(
         &self,
         device: &Device,
-        resolve: impl Fn(IpAddr) -> Lookup<NextHop> + Send + Sync + 'static,
+        resolve: impl Fn(Peer) -> Lookup<NextHop> + Send + Sync + 'static,
     ) -> Result<(), StartError> {
         let shared = &self.shared;
         if shared.with(|state, now| state.check(now)).is_ok() {
@@ -197,15 +199,13 @@ impl ConnectionManager {
         }
         settings.check()?;
         shared.with(|state, now| state.check_pair(now, &pair))?;
-        let hop = shared.resolve(peer, limit, wait)?;
-        let local = match settings.local_address {
-            Some(local) => local,
-            None => shared.local_for(peer, &hop)?,
-        };
+        let hop = shared.resolve((peer, Within::All), limit, wait)?;
+        let (local, vlan) = shared.local_for(peer, &hop, settings.local_address)?;
         let id = shared.with(|state, now| {
             state.check(now)?;
             let path = Path {
                 local,
+                vlan,
                 to,
                 source_port: state.take_port(),
             };
@@ -224,8 +224,7 @@ impl ConnectionManager {
                 other => refused(other, peer)?,
             }
         };
-        let vlan = shared.with(|state, _| state.vlan_of(local));
-        let pair = match pair::set(pair, &agreed, hop.mac, vlan) {
+        let pair = match pair::set(pair, &agreed, hop.mac) {
             Ok(pair) => pair,
             Err(error) => {
                 let because = Refused::because(Reason::CONSUMER);

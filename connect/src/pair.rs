@@ -137,15 +137,13 @@ fn attributes(
     (receiving, sending)
 }
 
-/// Brings a queue pair from its making to sending, with what both sides agreed on; `vlan` is that
-/// of the own address.
+/// Brings a queue pair from its making to sending, with what both sides agreed on.
 pub(crate) fn set(
     pair: QueuePair,
     agreed: &Parameters,
     mac: MacAddress,
-    vlan: Option<u16>,
 ) -> Result<QueuePair<Connected>, ConnectError> {
-    let (receiving, sending) = attributes(agreed, mac, tag(pair.vlan_tag(), vlan));
+    let (receiving, sending) = attributes(agreed, mac, tag(pair.vlan_tag(), agreed.vlan));
     let pair = pair.receive_from(&receiving);
     let pair = pair.map_err(|refused| refused.error)?.send_from(&sending);
     pair.map_err(|refused| refused.error.into())
@@ -189,6 +187,7 @@ mod tests {
             flow_label: 10,
             traffic_class: 11,
             local: addresses[0].into(),
+            vlan: Some(13),
             remote: addresses[1].into(),
         };
         let mac = [2, 0, 0, 0, 0, 12];

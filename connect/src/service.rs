@@ -35,8 +35,9 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 /// The longest wait of a message for that: longer than a neighbour is asked for.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// Looks for the MAC address of a peer, without waiting for an answer.
-pub type Neighbour<'a> = dyn Fn(IpAddr) -> Lookup + 'a;
+/// Looks for the MAC address of a peer on a VLAN, or on frames without a tag, without waiting for
+/// an answer.
+pub type Neighbour<'a> = dyn Fn(IpAddr, Option<u16>) -> Lookup + 'a;
 
 /// The reason why a message was not sent.
 #[derive(Clone, Copy)]
@@ -213,7 +214,8 @@ impl Service {
         self.idle.len() < SENDS
     }
 
-    /// The VLAN of an own address, by the GID table; `None` for untagged frames.
+    /// The VLAN of an own address, by the first entry of the GID table with it; `None` for frames
+    /// without a tag.
     pub(crate) fn vlan_of(&self, own: IpAddr) -> Option<u16> {
         self.domain.gid_of(own)?.address.vlan
     }
@@ -292,8 +294,7 @@ impl Service {
     }
 
     fn try_send(&mut self, mad: &OutgoingMad, neighbour: &Neighbour<'_>) -> Result<(), Unsent> {
-        let vlan = self.vlan_of(mad.source.address());
-        let way = (mad.source, vlan, mad.destination, mad.traffic_class);
+        let way = (mad.source, mad.vlan, mad.destination, mad.traffic_class);
         self.prepare(neighbour, way)?;
         let place = self.idle.pop().ok_or("too many messages under way")?;
         let begin = RECEIVES * RECEIVE_BYTES + place * MAD_BYTES;
@@ -334,7 +335,7 @@ impl Service {
         let (local, vlan_tag, remote, traffic_class) = way;
         let address = remote.address();
         let known = self.handles.get(&way).map(|(mac, _)| *mac);
-        let mac = match (neighbour(address), known) {
+        let mac = match (neighbour(address, vlan_tag), known) {
             (Lookup::Found(mac), Some(known)) if mac == known => return Ok(()),
             (Lookup::Found(mac), _) => mac,
             // A repetition of the message takes the answer.
@@ -428,6 +429,7 @@ impl Service {
             arrived(&Arrived {
                 source: route.source.into(),
                 destination: route.destination.into(),
+                vlan: datagram.vlan_tag.and_then(vlan_in),
                 traffic_class: route.traffic_class,
                 // The device has compared both keys and the queue pair.
                 partition_key: gsi::PARTITION_KEY,
@@ -437,6 +439,11 @@ impl Service {
             });
         }
     }
+}
+
+/// The VLAN that a tag names; a tag of VLAN 0 carries a priority only.
+fn vlan_in(tag: u16) -> Option<u16> {
+    Some(tag & 0xFFF).filter(|vlan| *vlan != 0)
 }
 
 #[cfg(test)]

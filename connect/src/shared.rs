@@ -2,7 +2,7 @@
 
 use crate::addresses::Addresses;
 use crate::error::{Closed, ConnectError, End};
-use crate::lookup::{Lookup, NextHop};
+use crate::lookup::{Lookup, NextHop, Peer, Within};
 use crate::pair::Settings;
 use crate::service::{MAX_WAIT, Service};
 use ringside_cm::{
@@ -31,7 +31,15 @@ const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The resolver of a manager: looks for the next hop to an IP address.
-pub(crate) type Resolver = dyn Fn(IpAddr) -> Lookup<NextHop> + Send + Sync;
+pub(crate) type Resolver = dyn Fn(Peer) -> Lookup<NextHop> + Send + Sync;
+
+/// The resolver as queue pair 1 uses it: its messages stay on the VLANs of their own addresses.
+fn neighbours(resolve: &Resolver) -> impl Fn(IpAddr, Option<u16>) -> Lookup {
+    move |address, vlan| {
+        let within = Within::Vlan(vlan);
+        resolve(Peer { address, within }).mac()
+    }
+}
 
 /// The time at which a call that waits for `wait` from now on returns.
 pub(crate) fn deadline(wait: Duration) -> Instant {
@@ -260,7 +268,7 @@ impl State {
         }
     }
 
-    /// The VLAN of an own address.
+    /// The first VLAN of an own address.
     pub(crate) fn vlan_of(&self, own: IpAddr) -> Option<u16> {
         match &self.gsi {
             Gsi::InService(service) => service.vlan_of(own),
@@ -273,8 +281,8 @@ impl State {
         while let Some(action) = self.manager.next_action() {
             match (action, &mut self.gsi) {
                 (Action::Send(mad), Gsi::InService(service)) => {
-                    let resolve = &self.resolve;
-                    service.send(mad, &|peer| resolve(peer).mac());
+                    let neighbour = neighbours(&*self.resolve);
+                    service.send(mad, &neighbour);
                 }
                 (Action::Send(mad), Gsi::Lost { kept, .. }) if kept.len() < MAX_KEPT => {
                     kept.push_back(mad);
@@ -301,8 +309,7 @@ impl State {
             }
         });
         // While messages wait, each turn looks whether their peers have answered.
-        let resolve = &self.resolve;
-        service.retry(&|peer| resolve(peer).mac());
+        service.retry(&neighbours(&*self.resolve));
         if service.is_lost() {
             service.give_up();
         }
@@ -317,8 +324,7 @@ impl State {
         while service.has_room()
             && let Some(mad) = self.kept.pop_front()
         {
-            let resolve = &self.resolve;
-            service.send(mad, &|peer| resolve(peer).mac());
+            service.send(mad, &neighbours(&*self.resolve));
         }
     }
 
@@ -491,7 +497,7 @@ impl Shared {
     /// The next hop to a peer; waits up to `limit` while the peer is being asked for it.
     pub(crate) fn resolve(
         &self,
-        peer: IpAddr,
+        (peer, within): (IpAddr, Within),
         limit: Instant,
         waited: Duration,
     ) -> Result<NextHop, ConnectError> {
@@ -501,7 +507,10 @@ impl Shared {
                 state.check(now)?;
                 Ok::<_, ConnectError>(Arc::clone(&state.resolve))
             })?;
-            let found = resolve(peer);
+            let found = resolve(Peer {
+                address: peer,
+                within,
+            });
             let now = Instant::now();
             match found {
                 Lookup::Found(hop) => return Ok(hop),
@@ -544,11 +553,24 @@ impl Shared {
         self.with(|state, _| state.addresses.list())
     }
 
-    /// The own address to connect to a peer from: the one of the next hop's network.
-    pub(crate) fn local_for(&self, peer: IpAddr, hop: &NextHop) -> Result<IpAddr, ConnectError> {
-        let known = hop.local_address;
-        let found = known.or_else(|| self.with(|state, _| state.addresses.towards(peer)));
-        found.ok_or(ConnectError::NoAddress { peer })
+    /// The own address to connect to a peer from, and its VLAN: the one of the next hop's network,
+    /// unless the program has chosen another one.
+    pub(crate) fn local_for(
+        &self,
+        peer: IpAddr,
+        hop: &NextHop,
+        chosen: Option<IpAddr>,
+    ) -> Result<(IpAddr, Option<u16>), ConnectError> {
+        match (chosen, hop.local_address) {
+            (Some(chosen), near) if near != Some(chosen) => {
+                Ok((chosen, self.with(|state, _| state.vlan_of(chosen))))
+            }
+            (_, Some(near)) => Ok((near, hop.vlan)),
+            (_, None) => self
+                .with(|state, _| state.addresses.towards(peer))
+                .map(|own| (own.address, own.vlan))
+                .ok_or(ConnectError::NoAddress { peer }),
+        }
     }
 
     /// The thread: answers peers until the manager ends.

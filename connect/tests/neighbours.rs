@@ -109,7 +109,7 @@ fn a_peer_that_does_not_tell_its_mac_address_delays_no_other_connection() {
     let (to_client, to_server) = (mac(&client), mac(&server));
     let of_client =
         ConnectionManager::start(&client, move |_| Lookup::Found(to_server.into())).unwrap();
-    let of_server = ConnectionManager::start(&server, move |peer| match peer == silent {
+    let of_server = ConnectionManager::start(&server, move |peer| match peer.address == silent {
         true => Lookup::Asked,
         false => Lookup::Found(to_client.into()),
     });

@@ -3,7 +3,7 @@
 
 use ringside_bus::Clock;
 use ringside_config::LocalAddress;
-use ringside_connect::{Lookup, NextHop, StartError};
+use ringside_connect::{Lookup, NextHop, Peer, StartError, Within};
 use ringside_pmd::rdma::{Destination, RdmaError};
 use ringside_stack::{
     ResolveError, Resolver, ServeError, Stack, StackError, StackThread, TcpConnection, TcpError,
@@ -109,18 +109,25 @@ impl Network {
 
     /// Returns a lookup of next hops for the connection manager. It works from any thread while
     /// the stack runs, and does not wait for answers.
-    pub(crate) fn finder(&self) -> impl Fn(IpAddr) -> Lookup<NextHop> + Send + Sync + 'static {
+    pub(crate) fn finder(&self) -> impl Fn(Peer) -> Lookup<NextHop> + Send + Sync + 'static {
         let (resolver, clock) = (self.thread.resolver(), Arc::clone(&self.clock));
-        move |address| match resolver.lookup(address, &clock) {
-            Ok(Some(found)) => Lookup::Found(NextHop {
-                mac: found.mac,
-                local_address: found.local_address,
-            }),
-            // There is room for a question again once another one is answered.
-            Ok(None) | Err(ResolveError::Busy { .. }) => Lookup::Asked,
-            Err(error) => {
-                tracing::debug!(%address, %error, "no next hop for the connection manager");
-                Lookup::Unknown
+        move |Peer { address, within }| {
+            let found = match within {
+                Within::All => resolver.lookup(address, &clock),
+                Within::Vlan(vlan) => resolver.lookup_on(address, vlan, &clock),
+            };
+            match found {
+                Ok(Some(found)) => Lookup::Found(NextHop {
+                    mac: found.mac,
+                    local_address: found.local_address,
+                    vlan: found.vlan_tag,
+                }),
+                // There is room for a question again once another one is answered.
+                Ok(None) | Err(ResolveError::Busy { .. }) => Lookup::Asked,
+                Err(error) => {
+                    tracing::debug!(%address, %error, "no next hop for the connection manager");
+                    Lookup::Unknown
+                }
             }
         }
     }

@@ -84,6 +84,7 @@ impl DrivenManager {
             &Arrived {
                 source: PEER.into(),
                 destination: OWN.into(),
+                vlan: None,
                 traffic_class: 0,
                 partition_key: gsi::PARTITION_KEY,
                 destination_qp: gsi::QUEUE_PAIR,
@@ -128,6 +129,7 @@ impl DrivenManager {
     fn ask(&mut self, source: &mut Source) {
         let connect = Connect {
             local: OWN,
+            vlan: None,
             remote: PEER,
             service: TCP,
             source_port: source.half(),
@@ -145,6 +147,7 @@ impl DrivenManager {
         };
         let resolve = Resolve {
             local: OWN,
+            vlan: None,
             remote: PEER,
             service: UDP,
             source_port: connect.source_port,
@@ -210,7 +213,7 @@ impl DrivenManager {
 pub fn connection_manager(bytes: &[u8]) {
     let mut source = Source::new(bytes);
     let mut manager = Manager::new(Identity::of(0xAAAA, source.word()));
-    manager.add_address(OWN);
+    manager.add_address(OWN, None);
     manager.listen(TCP, None, 8).expect("a free service");
     manager.listen(UDP, Some(OWN), 8).expect("a free service");
     let mut driven = DrivenManager {

@@ -27,6 +27,7 @@ mod filters;
 mod link;
 mod martian;
 mod neighbours;
+mod resolving;
 mod route;
 mod serve;
 mod stack;

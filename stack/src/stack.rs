@@ -4,19 +4,18 @@ use crate::announcements::Announcements;
 use crate::device::Queues;
 use crate::filters::Filters;
 use crate::link::{ADDRESSES, DhcpChange, Lease, Link};
-use crate::martian::{is_broadcast, is_martian};
-use crate::neighbours::{Found, Neighbours, Question};
-use crate::route::{Hop, hop};
+use crate::martian::is_martian;
+use crate::neighbours::{Neighbours, Question};
+use crate::route::hop;
 use crate::tcp::{Table, TcpError};
 use crate::wire;
-use crate::{LocalAddress, MacAddress, Neighbour, ResolveError, ResolveSettings, StackError};
-use ringside_clock::{Clock, Instant};
+use crate::{LocalAddress, MacAddress, Neighbour, ResolveSettings, StackError};
+use ringside_clock::Instant;
 use ringside_config::{AddressFault, Config};
-use ringside_lan::{MAX_BURST, Packet, QueueState, ReceiveQueue, TransmitQueue};
+use ringside_lan::{MAX_BURST, Packet, ReceiveQueue, TransmitQueue};
 use ringside_pmd::lan::Port;
 use ringside_pmd::lan::port::MTU_MIN;
-use ringside_pmd::rdma::Destination;
-use ringside_pmd::rdma::address::{link_local, local_addresses, multicast_mac, private_address};
+use ringside_pmd::rdma::address::{link_local, local_addresses, private_address};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -28,8 +27,6 @@ const VLAN_BITS: u16 = 0xFFF;
 /// The shortest time between two warnings of claimed addresses. Source: RFC 5227, section 1.1,
 /// `DEFEND_INTERVAL`.
 const CLAIMS_PERIOD: Duration = Duration::from_secs(10);
-/// The time between two polls of the queues during a wait for an answer.
-const STEP: Duration = Duration::from_micros(20);
 
 /// The settings of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,11 +86,11 @@ pub struct StackCounters {
 /// IP on one receive and one transmit queue. It does something only inside [`Stack::poll`] and
 /// [`Stack::resolve`].
 pub struct Stack {
-    mac: MacAddress,
+    pub(crate) mac: MacAddress,
     pub(crate) queues: Queues,
     pub(crate) links: Vec<Link>,
     pub(crate) tcp: Table,
-    neighbours: Neighbours,
+    pub(crate) neighbours: Neighbours,
     pub(crate) filters: Filters,
     pub(crate) addresses: Vec<LocalAddress>,
     pub(crate) gateways: Vec<IpAddr>,
@@ -484,77 +481,6 @@ impl Stack {
         self.has_leased_gateway = true;
         self.gateways.insert(0, gateway);
         self.apply();
-    }
-
-    /// The way to an address, as RDMA needs it; `None` while the answer of a neighbour is waited
-    /// for: then poll, and ask again.
-    ///
-    /// Errors: [`ResolveError`].
-    pub fn lookup(
-        &mut self,
-        address: IpAddr,
-        now: Instant,
-    ) -> Result<Option<Destination>, ResolveError> {
-        if self.queues.receive.state() != QueueState::Running {
-            return Err(ResolveError::OutOfService);
-        }
-        if address.is_unspecified() || is_broadcast(address) {
-            return Err(ResolveError::NotUnicast(address));
-        }
-        if address.to_canonical().is_loopback() {
-            return Err(ResolveError::Loopback(address));
-        }
-        if multicast_mac(address).is_some() {
-            return Ok(Destination::group(address));
-        }
-        if let Some(own) = self.addresses.iter().find(|own| own.address == address) {
-            return Ok(Some(self.destination(address, self.mac, own)));
-        }
-        let Some(Hop { next, own }) = hop(&self.addresses, &self.gateways, address) else {
-            return Err(ResolveError::NoRoute(address));
-        };
-        match self.neighbours.find((own.vlan, next), own.address, now) {
-            Found::Mac(mac) => Ok(Some(self.destination(address, mac, &own))),
-            Found::Pending => Ok(None),
-            Found::Full => Err(ResolveError::Busy {
-                limit: crate::neighbours::ENTRIES,
-            }),
-            Found::Failed { probes, waited } => Err(ResolveError::NoAnswer {
-                address,
-                next_hop: next,
-                probes,
-                waited,
-            }),
-        }
-    }
-
-    fn destination(&self, address: IpAddr, mac: MacAddress, own: &LocalAddress) -> Destination {
-        Destination {
-            local_address: Some(own.address),
-            vlan_tag: own.vlan,
-            ..Destination::new(address, mac)
-        }
-    }
-
-    /// The same, and waits for the answer: as long as the settings' requests take.
-    pub fn resolve(
-        &mut self,
-        address: IpAddr,
-        clock: &dyn Clock,
-    ) -> Result<Destination, ResolveError> {
-        loop {
-            if let Some(found) = self.lookup(address, clock.now())? {
-                return Ok(found);
-            }
-            if self.poll(clock.now()) == 0 {
-                clock.pause(STEP);
-            }
-        }
-    }
-
-    /// Forgets the state of a neighbour, so that it is queried again; false if it has none.
-    pub fn forget(&mut self, address: IpAddr, vlan: Option<u16>) -> bool {
-        self.neighbours.forget((vlan, address))
     }
 
     /// Ends the stack: ends its TCP connections, removes its filters, and gives its queues back.

@@ -217,6 +217,20 @@ impl Resolver {
         found.map_err(|_| ResolveError::Ended)?
     }
 
+    /// The same on one VLAN: see [`Stack::lookup_on`].
+    ///
+    /// Control path. Errors: [`ResolveError`].
+    pub fn lookup_on(
+        &self,
+        address: IpAddr,
+        vlan: Option<u16>,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Option<Destination>, ResolveError> {
+        let on_its_thread = Arc::clone(clock);
+        let found = self.with(move |stack| stack.lookup_on(address, vlan, on_its_thread.now()));
+        found.map_err(|_| ResolveError::Ended)?
+    }
+
     /// True if the stack resolves nothing more: its thread or its queues have ended. Does not wait
     /// for a neighbour: no host has the address that it looks up.
     ///

@@ -170,7 +170,7 @@ unsafe fn withdraw(node: &Node, id: *mut rdma_cm_id) -> Vec<usize> {
 /// device's own. Libraries bind to localhost where a program names no address (libfabric).
 pub(super) fn here(node: &Node, loopback: IpAddr) -> Option<IpAddr> {
     let port = node.port();
-    let mut own = port.addresses().into_iter();
+    let mut own = port.addresses().into_iter().map(|own| own.address);
     let found = own.find(|own| own.is_ipv4() == loopback.is_ipv4());
     found.filter(|_| port.is_model)
 }
@@ -188,7 +188,7 @@ pub(super) unsafe fn bind(
         ip if ip.is_loopback() => here(node, ip).ok_or(libc::ENODEV)?,
         ip => ip,
     };
-    if !ip.is_unspecified() && node.port().gid_index(ip).is_none() {
+    if !ip.is_unspecified() && node.port().own(ip).is_none() {
         return Err(libc::EADDRNOTAVAIL);
     }
     // SAFETY: the caller's promise.

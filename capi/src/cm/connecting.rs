@@ -163,9 +163,12 @@ unsafe fn connect(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result
     let service = ServiceId::of(object.space().ok_or(libc::EINVAL)?, remote.port());
     // SAFETY: the caller's promise.
     let private_data = unsafe { bytes(wanted.private_data, wanted.private_data_len) };
+    let own = node.port().own_towards(local.ip(), remote.ip());
+    let vlan = own.and_then(|own| own.vlan);
     if object.public.qp_type == kind::UD {
         let question = Resolve {
             local: local.ip(),
+            vlan,
             remote: remote.ip(),
             service,
             source_port: local.port(),
@@ -187,6 +190,7 @@ unsafe fn connect(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result
     let (number, shared) = unsafe { queue_pair(id, &wanted) };
     let request = Connect {
         local: local.ip(),
+        vlan,
         remote: remote.ip(),
         service,
         source_port: local.port(),

@@ -20,7 +20,7 @@ use ringside_cm::{
     Event, EventKind, ListenAt, ListenerId, PortSpace, RequestError, Resolve, ServiceAnswer,
     ServiceId, ServiceStatus,
 };
-use ringside_connect::Lookup;
+use ringside_connect::Within;
 use ringside_pmd::rdma::address::MacAddress;
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
@@ -68,10 +68,8 @@ pub(crate) fn meant(address: SocketAddr) -> Result<SocketAddr, c_int> {
 
 /// The MAC address of a peer; nothing while it is being asked for, or is not known.
 pub(crate) fn present_mac(remote: IpAddr) -> Option<MacAddress> {
-    match node().ok()?.port().lookup(remote) {
-        Lookup::Found(mac) => Some(mac),
-        Lookup::Asked | Lookup::Unknown => None,
-    }
+    let found = node().ok()?.port().find(remote, Within::All);
+    found.ok().flatten()
 }
 
 /// An address handle to a peer, and the MAC address in it. Nothing while that is being asked for.
@@ -82,12 +80,13 @@ pub(crate) fn handle_to(
 ) -> Result<Option<(MacAddress, *mut ibv_ah)>, c_int> {
     let node = node()?;
     let port = node.port();
-    let mac = match port.lookup(remote) {
-        Lookup::Found(mac) => mac,
-        Lookup::Asked => return Ok(None),
-        Lookup::Unknown => return Err(libc::EHOSTUNREACH),
+    let own = port.own_towards(local, remote).ok_or(libc::EADDRNOTAVAIL)?;
+    let mac = match port.find_from(&own, remote) {
+        Ok(Some(mac)) => mac,
+        Ok(None) => return Ok(None),
+        Err(_) => return Err(libc::EHOSTUNREACH),
     };
-    let way = route::address_vector(&port, local, remote, 0, 0);
+    let way = route::towards(&port, local, remote, 0);
     let mut way: ibv_ah_attr = way.ok_or(libc::EADDRNOTAVAIL)?;
     // SAFETY: the domain stays as long as there is a socket; live attributes.
     let made = unsafe { ibv_create_ah(node.shared().domain, &raw mut way) };
@@ -104,7 +103,7 @@ impl Place {
         let node = node_in_service()?;
         let wanted = meant(wanted).map_err(|_| libc::EADDRNOTAVAIL)?;
         let ip = wanted.ip();
-        if !ip.is_unspecified() && node.port().gid_index(ip).is_none() {
+        if !ip.is_unspecified() && node.port().own(ip).is_none() {
             return Err(libc::EADDRNOTAVAIL);
         }
         // Ids are named by their addresses, which are even.
@@ -157,8 +156,11 @@ impl Place {
         remote: SocketAddr,
         tell: Box<dyn FnOnce(Answer) + Send>,
     ) -> Result<(), c_int> {
+        let node = node()?;
+        let own = node.port().own_towards(local, remote.ip());
         let question = Resolve {
             local,
+            vlan: own.and_then(|own| own.vlan),
             remote: remote.ip(),
             service: ServiceId::of(PortSpace::Udp, remote.port()),
             source_port: self.local.port(),
@@ -166,7 +168,7 @@ impl Place {
             private_data: Vec::new(),
         };
         let token = self.token;
-        node()?.with(|state, now| {
+        node.with(|state, now| {
             let asked = state.manager.resolve(now, &question);
             let asked = asked.map_err(|error| match error {
                 RequestError::Full { .. } => libc::ENOBUFS,

@@ -5,7 +5,7 @@
 
 use crate::device::Port;
 use crate::files;
-use ringside_cm::{ConnectionId, Manager, OutgoingMad};
+use ringside_cm::{ConnectionId, Manager};
 use ringside_connect::farewell::{self, FILE_NAME, Farewell, FarewellFile};
 use ringside_connect::{Lookup, Service};
 use std::collections::BTreeSet;
@@ -49,14 +49,10 @@ impl Farewells {
         self.unresolved.retain(|id| {
             let farewell = match manager.farewell(*id) {
                 None => None,
-                Some(message) => match port.lookup(message.destination.address()) {
+                Some(message) => match port.lookup(message.destination.address(), message.vlan) {
                     Lookup::Asked => return true,
                     Lookup::Unknown => None,
-                    Lookup::Found(mac) => Some(Farewell {
-                        mac,
-                        vlan: vlan(port, &message),
-                        message,
-                    }),
+                    Lookup::Found(mac) => Some(Farewell { mac, message }),
                 },
             };
             if let Err(error) = file.set(*id, farewell.as_ref()) {
@@ -84,12 +80,4 @@ fn begin(path: &Path, service: &mut Service) -> std::io::Result<FarewellFile> {
         farewell::say_by(service, &farewell);
     }
     FarewellFile::create(path)
-}
-
-/// The VLAN of the own address.
-fn vlan(port: &Port, message: &OutgoingMad) -> Option<u16> {
-    let source = message.source.address();
-    let gids = port.device().ok()?.gids().unwrap_or_default();
-    let own = gids.iter().find(|gid| gid.address.address == source)?;
-    own.address.vlan
 }

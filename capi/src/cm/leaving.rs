@@ -87,7 +87,9 @@ impl State {
         }
         self.service.poll(|_| {});
         self.send_kept(port);
-        let waits = self.service.retry(&|address| port.lookup(address));
+        let waits = self
+            .service
+            .retry(&|address, vlan| port.lookup(address, vlan));
         waits || self.keeps_messages() || self.service.is_sending()
     }
 }

@@ -42,7 +42,7 @@ unsafe fn join(
     let mut private = object.private();
     let local = private.local.ok_or(libc::EINVAL)?;
     let class = private.traffic_class;
-    let vector = route::address_vector(&node()?.port(), local.ip(), group, class, 0);
+    let vector = route::towards(&node()?.port(), local.ip(), group, class);
     let vector = vector.ok_or(libc::EADDRNOTAVAIL)?;
     // SAFETY: the id's own queue pair.
     let is_attached = unsafe { !(*id).qp.is_null() && !is_sender_only };

@@ -15,10 +15,11 @@ use ringside_cm::{
     Action, AddressHeader, ConnectionId, Event, EventKind, Identity, ListenerId, Manager,
     OutgoingMad, Parameters, ServiceStatus,
 };
+use ringside_config::LocalAddress;
 use ringside_connect::Service;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::c_int;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,7 @@ pub(super) struct State {
     /// messages from before a recovery
     pub(super) kept: VecDeque<OutgoingMad>,
     /// the addresses that the manager has
-    addresses: Vec<IpAddr>,
+    addresses: Vec<LocalAddress>,
     /// the completion queue whose events wake the thread
     pub(super) watched: u32,
 }
@@ -120,8 +121,8 @@ impl Node {
         let seed = seed();
         let mut manager = Manager::new(Identity::of(u64::from_be(port.guid()), seed));
         let addresses = port.addresses();
-        for address in &addresses {
-            manager.add_address(*address);
+        for own in &addresses {
+            manager.add_address(own.address, own.vlan);
         }
         let farewells = Farewells::open(&mut manager, &mut service);
         let wake = Arc::new(Wakeup::default());
@@ -227,7 +228,8 @@ impl State {
         });
         self.follow_addresses(port);
         self.send_kept(port);
-        self.service.retry(&|address| port.lookup(address))
+        self.service
+            .retry(&|address, vlan| port.lookup(address, vlan))
     }
 
     /// Discards a request that ended before the program read it: its id, its event and its
@@ -274,10 +276,10 @@ impl State {
             return;
         }
         for lost in self.addresses.iter().filter(|old| !now.contains(old)) {
-            self.manager.remove_address(*lost);
+            self.manager.remove_address(lost.address, lost.vlan);
         }
-        for address in &now {
-            self.manager.add_address(*address);
+        for own in &now {
+            self.manager.add_address(own.address, own.vlan);
         }
         self.addresses = now;
     }
@@ -491,7 +493,7 @@ fn service_detail(node: &Node, id: usize, queue_pair: u32, queue_key: u32) -> De
         return Detail::None;
     };
     let class = private.traffic_class;
-    let route = route::address_vector(&node.port(), local.ip(), remote.ip(), class, 0);
+    let route = route::towards(&node.port(), local.ip(), remote.ip(), class);
     route.map_or(Detail::None, |route| Detail::Datagram {
         route,
         queue_pair,

@@ -16,6 +16,7 @@ use crate::extended;
 use crate::modify::ibv_modify_qp;
 use crate::queue_pair::{destroy, ibv_create_qp};
 use ringside_cm::Parameters;
+use ringside_connect::Within;
 use std::ffi::{c_int, c_uint};
 
 /// Makes the completion queues that the program did not name, each with a channel.
@@ -258,7 +259,7 @@ fn rights(object: &IdObject) -> c_int {
 fn set_receiving(wanted: &mut ibv_qp_attr, parameters: &Parameters) -> Result<c_int, c_int> {
     let route = route::address_vector(
         &node()?.port(),
-        parameters.local.address(),
+        (parameters.local.address(), Within::Vlan(parameters.vlan)),
         parameters.remote.address(),
         parameters.traffic_class,
         parameters.flow_label,

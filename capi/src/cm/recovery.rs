@@ -129,7 +129,9 @@ impl State {
     /// Sends a message, or keeps it for the recovery of the device.
     pub(super) fn send(&mut self, port: &Port, mad: OutgoingMad) {
         match &mut self.lost {
-            None => self.service.send(mad, &|address| port.lookup(address)),
+            None => self
+                .service
+                .send(mad, &|address, vlan| port.lookup(address, vlan)),
             Some(kept) if kept.len() < MAX_KEPT => kept.push_back(mad),
             Some(_) => {
                 let to = mad.destination.address();
@@ -148,7 +150,8 @@ impl State {
         while self.service.has_room()
             && let Some(mad) = self.kept.pop_front()
         {
-            self.service.send(mad, &|address| port.lookup(address));
+            self.service
+                .send(mad, &|address, vlan| port.lookup(address, vlan));
         }
     }
 }

@@ -10,6 +10,7 @@ use super::route;
 use super::socket_address;
 use crate::cancel::Uncancelled;
 use crate::errno;
+use ringside_connect::Within;
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -17,15 +18,15 @@ use std::time::Duration;
 /// The address of this device that a peer is reached from: of the peer's network, or of its family.
 pub(super) fn local_for(node: &Node, remote: IpAddr) -> Option<IpAddr> {
     let port = node.port();
-    let gids = port.device().ok()?.gids().unwrap_or_default();
-    let near = gids.iter().filter(|gid| gid.address.is_neighbour(remote));
+    let own = port.addresses();
+    let near = own.iter().filter(|own| own.is_neighbour(remote));
     // Of those with equal prefixes the first.
-    if let Some(gid) = near.rev().max_by_key(|gid| gid.address.prefix_bits) {
-        return Some(gid.address.address);
+    if let Some(own) = near.rev().max_by_key(|own| own.prefix_bits) {
+        return Some(own.address);
     }
     let narrow =
         |address: &IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
-    let all = port.addresses().into_iter();
+    let all = own.into_iter().map(|own| own.address);
     let mut same = all.filter(|own| own.is_ipv4() == remote.is_ipv4());
     let fitting = same.clone().find(|own| narrow(own) == narrow(&remote));
     fitting.or_else(|| same.next())
@@ -129,7 +130,7 @@ unsafe fn is_resolved(
 ) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
-        match node.port().find(wanted.remote.ip()) {
+        match node.port().find(wanted.remote.ip(), Within::All) {
             Ok(Some(_)) => succeed(node, id, wanted),
             Ok(None) if now < wanted.until => return false,
             Ok(None) => fail(id, libc::ETIMEDOUT),

@@ -9,6 +9,7 @@ use crate::device::Port;
 use crate::gid::gid_of;
 use ringside_cm::gsi::{HOP_LIMIT, PARTITION_KEY};
 use ringside_cm::timing::PACKET_LIFE_TIME;
+use ringside_connect::Within;
 use std::net::{IpAddr, SocketAddr};
 
 /// The context and the protection domain that all ids of a period of service share.
@@ -112,15 +113,28 @@ pub(super) unsafe fn show_path(id: *mut rdma_cm_id, mtu: u8, traffic_class: u8) 
     }
 }
 
-/// The way from an address of this device to a peer's; nothing if the first is not one.
-pub(super) fn address_vector(
+/// The way from an address of this device to a peer's, on the VLAN of the peer's network; nothing
+/// if the first is not one.
+pub(super) fn towards(
     port: &Port,
     local: IpAddr,
     remote: IpAddr,
     traffic_class: u8,
+) -> Option<ibv_ah_attr> {
+    let own = port.own_towards(local, remote)?;
+    let own = (local, Within::Vlan(own.vlan));
+    address_vector(port, own, remote, traffic_class, 0)
+}
+
+/// The way from an address of this device, on a VLAN, to a peer's; nothing if the first is not one.
+pub(super) fn address_vector(
+    port: &Port,
+    (local, vlan): (IpAddr, Within),
+    remote: IpAddr,
+    traffic_class: u8,
     flow_label: u32,
 ) -> Option<ibv_ah_attr> {
-    let index = port.gid_index(local)?;
+    let index = port.gid_index(local, vlan)?;
     let dgid: ibv_gid = gid_of(remote);
     Some(ibv_ah_attr {
         grh: ibv_global_route {

@@ -389,8 +389,8 @@ unsafe fn the_device_fails(context: *mut ibv_context) {
     // SAFETY: every pointer is of the library, every place is of this function.
     unsafe {
         let channel = ringside_rdma_create_event_channel();
-        let own = port().unwrap().unwrap().addresses();
-        let own = own.into_iter().find(IpAddr::is_ipv4).unwrap();
+        let own = port().unwrap().unwrap().addresses().into_iter();
+        let own = own.map(|own| own.address).find(IpAddr::is_ipv4).unwrap();
         let bound = listening(channel, own);
         let everywhere = listening(channel, "0.0.0.0".parse().unwrap());
         let critical = Fault::CriticalError { code: 1 };

@@ -35,7 +35,11 @@ impl Manager {
         now: Duration,
         connect: &Connect,
     ) -> Result<ConnectionId, RequestError> {
-        self.check_caller(connect.local, connect.remote, connect.service.port())?;
+        self.check_caller(
+            (connect.local, connect.vlan),
+            connect.remote,
+            connect.service.port(),
+        )?;
         let id = self.new_id();
         let starting_psn = self.random.packet_sequence_number();
         let request = self.request(id, starting_psn, connect)?;
@@ -43,6 +47,7 @@ impl Manager {
         let patience = Patience::of(wait, REPEATS);
         let path = Path {
             local: request.primary_local_gid,
+            vlan: connect.vlan,
             remote: request.primary_remote_gid,
             traffic_class: connect.traffic_class,
         };
@@ -61,7 +66,7 @@ impl Manager {
             path,
             patience,
             queue_pair: connect.queue_pair,
-            parameters: own_parameters(&request),
+            parameters: own_parameters(&request, connect.vlan),
             listener: None,
             service_id: connect.service.0,
             chosen_ack_timeout: connect.ack_timeout,
@@ -82,14 +87,14 @@ impl Manager {
     /// Checks if a caller of this node may connect to `remote`.
     pub(super) fn check_caller(
         &self,
-        local: IpAddr,
+        (local, vlan): (IpAddr, Option<u16>),
         remote: IpAddr,
         port: Option<(PortSpace, u16)>,
     ) -> Result<(), RequestError> {
         if matches!(port, Some((PortSpace::IpOverInfiniBand, _))) {
             return Err(RequestError::NotOnRoce);
         }
-        if local.is_ipv4() != remote.is_ipv4() || !self.addresses.contains(&Gid::from(local)) {
+        if local.is_ipv4() != remote.is_ipv4() || !self.addresses.contains(&(local.into(), vlan)) {
             return Err(RequestError::Address { local, remote });
         }
         if self.connections.len() >= MAX_CONNECTIONS {
@@ -301,7 +306,7 @@ pub(super) const fn transaction_of(id: u32) -> u64 {
 }
 
 /// Returns the queue pair parameters of the local request; the reply completes them.
-fn own_parameters(request: &ConnectionRequest) -> Parameters {
+fn own_parameters(request: &ConnectionRequest, vlan: Option<u16>) -> Parameters {
     Parameters {
         queue_pair: 0,
         send_psn: 0,
@@ -317,6 +322,7 @@ fn own_parameters(request: &ConnectionRequest) -> Parameters {
         flow_label: request.primary_flow_label,
         traffic_class: request.primary_traffic_class,
         local: request.primary_local_gid,
+        vlan,
         remote: request.primary_remote_gid,
     }
 }

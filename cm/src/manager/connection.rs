@@ -10,8 +10,17 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
     pub(super) local: Gid,
+    /// VLAN of the own address
+    pub(super) vlan: Option<u16>,
     pub(super) remote: Gid,
     pub(super) traffic_class: u8,
+}
+
+impl Path {
+    /// The own address, as the manager's list has it.
+    pub(super) const fn own(&self) -> (Gid, Option<u16>) {
+        (self.local, self.vlan)
+    }
 }
 
 /// Intervals and repeats of a side.

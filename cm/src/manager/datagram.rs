@@ -29,7 +29,11 @@ impl Manager {
         now: Duration,
         resolve: &Resolve,
     ) -> Result<ConnectionId, RequestError> {
-        self.check_caller(resolve.local, resolve.remote, resolve.service.port())?;
+        self.check_caller(
+            (resolve.local, resolve.vlan),
+            resolve.remote,
+            resolve.service.port(),
+        )?;
         let consumer: [u8; SERVICE_PRIVATE_BYTES] = area(&resolve.private_data)?;
         let header = AddressHeader {
             source_port: resolve.source_port,
@@ -53,6 +57,7 @@ impl Manager {
         .encode();
         let path = Path {
             local: resolve.local.into(),
+            vlan: resolve.vlan,
             remote: resolve.remote.into(),
             traffic_class: resolve.traffic_class,
         };
@@ -95,7 +100,7 @@ impl Manager {
         transaction: u64,
         request: &ServiceRequest,
     ) {
-        let key = (from.remote, request.request_id);
+        let key = (from.vlan, from.remote, request.request_id);
         let is_known = self.by_service_request.contains_key(&key) || self.is_service_held(key);
         if is_known || self.connections.len() >= MAX_CONNECTIONS {
             return;
@@ -246,6 +251,7 @@ const fn unconnected(path: Path) -> Parameters {
         flow_label: 0,
         traffic_class: path.traffic_class,
         local: path.local,
+        vlan: path.vlan,
         remote: path.remote,
     }
 }

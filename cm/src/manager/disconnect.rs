@@ -39,7 +39,7 @@ impl Manager {
         let Some(one) = self.connections.get(&id) else {
             return;
         };
-        if !self.addresses.contains(&one.path.local) {
+        if !self.addresses.contains(&one.path.own()) {
             self.time_wait(now, id, None);
             self.event(id, EventKind::Disconnected { by_peer: false });
             return;
@@ -215,7 +215,7 @@ impl Manager {
         };
         match one.state {
             // Repeated until the peer confirms it, as long as the connection is there.
-            State::Established { .. } if self.addresses.contains(&one.path.local) => {
+            State::Established { .. } if self.addresses.contains(&one.path.own()) => {
                 self.send_disconnect(now, id.0);
             }
             State::ServiceReceived => self.send_service_reply(
@@ -229,7 +229,7 @@ impl Manager {
                 [0; 136],
             ),
             // No message leaves from an address that is not this node's any more.
-            _ if self.addresses.contains(&one.path.local) => {
+            _ if self.addresses.contains(&one.path.own()) => {
                 if let Some(farewell) = self.farewell(id) {
                     self.actions.push_back(Action::Send(farewell));
                 }

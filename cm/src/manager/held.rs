@@ -6,9 +6,9 @@
 //! without a listener waits for [`LISTENER_WAIT`] before it is rejected. A peer repeats a request
 //! after 4 seconds; it does not notice the wait.
 
-use super::Manager;
 use super::connection::Path;
-use crate::address::{Gid, ServiceId};
+use super::{Manager, ServiceKey};
+use crate::address::ServiceId;
 use crate::message::{ConnectionRequest, ServiceRequest};
 use crate::reason::ServiceStatus;
 use std::collections::VecDeque;
@@ -76,11 +76,11 @@ impl Manager {
         })
     }
 
-    /// True if a service request of this address and request id is held.
-    pub(super) fn is_service_held(&self, key: (Gid, u32)) -> bool {
+    /// True if a service request of this peer and request id is held.
+    pub(super) fn is_service_held(&self, key: ServiceKey) -> bool {
         self.held.iter().any(|held| match &held.request {
             Request::Connection(_) => false,
-            Request::Service(one) => (held.from.remote, one.request_id) == key,
+            Request::Service(one) => (held.from.vlan, held.from.remote, one.request_id) == key,
         })
     }
 

@@ -103,6 +103,8 @@ pub enum Action {
 pub struct OutgoingMad {
     /// own address
     pub source: Gid,
+    /// VLAN to send it on; `None` for frames without a tag
+    pub vlan: Option<u16>,
     /// address of the peer
     pub destination: Gid,
     /// traffic class, or type of service
@@ -223,6 +225,8 @@ pub struct Parameters {
     pub traffic_class: u8,
     /// own address
     pub local: Gid,
+    /// VLAN of the own address on which the messages came or go; `None` for frames without a tag
+    pub vlan: Option<u16>,
     /// address of the peer
     pub remote: Gid,
 }
@@ -232,6 +236,8 @@ pub struct Parameters {
 pub struct Connect {
     /// own address, one of the manager's
     pub local: IpAddr,
+    /// VLAN of the own address
+    pub vlan: Option<u16>,
     /// address of the listener
     pub remote: IpAddr,
     /// its service
@@ -309,6 +315,8 @@ impl Refused {
 pub struct Resolve {
     /// own address, one of the manager's
     pub local: IpAddr,
+    /// VLAN of the own address
+    pub vlan: Option<u16>,
     /// address of the service
     pub remote: IpAddr,
     /// the service

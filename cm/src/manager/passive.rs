@@ -7,7 +7,7 @@ use super::{
     ABOUT_OTHER, ABOUT_REPLY, ABOUT_REQUEST, Accept, ConnectionId, EventKind, ListenerId,
     MAX_CONNECTIONS, Manager, Parameters, Refused, RequestError, area, rejection,
 };
-use crate::address::{ADDRESS_HEADER_BYTES, AddressHeader, Gid, PortSpace, ServiceId};
+use crate::address::{ADDRESS_HEADER_BYTES, AddressHeader, PortSpace, ServiceId};
 use crate::gsi;
 use crate::mad::{Mad, Message};
 use crate::message::{
@@ -128,12 +128,12 @@ impl Manager {
             additional_information: self
                 .addresses
                 .first()
-                .map_or(Vec::new(), |gid| gid.0.to_vec()),
+                .map_or(Vec::new(), |(gid, _)| gid.0.to_vec()),
             private_data: Vec::new(),
         };
         let same_family =
             request.primary_local_gid.address().is_ipv4() == from.remote.address().is_ipv4();
-        if !self.addresses.contains(&request.primary_remote_gid)
+        if !self.has_address(request.primary_remote_gid)
             || !same_family
             || request.partition_key | MEMBERSHIP != gsi::PARTITION_KEY
         {
@@ -152,7 +152,7 @@ impl Manager {
         header: &AddressHeader,
     ) -> Result<ListenerId, NoListener> {
         let listeners = self.listeners.get(&service).ok_or(NoListener::Service)?;
-        let own = self.addresses.contains(&Gid::from(header.destination));
+        let own = self.has_address(header.destination.into());
         let fits = listeners
             .iter()
             .find(|one| own && one.at.contains(header.destination))
@@ -198,6 +198,7 @@ impl Manager {
         let id = self.new_id();
         let path = Path {
             local: from.local,
+            vlan: from.vlan,
             remote: request.primary_local_gid,
             traffic_class: request.primary_traffic_class,
         };
@@ -216,6 +217,7 @@ impl Manager {
             flow_label: request.primary_flow_label,
             traffic_class: request.primary_traffic_class,
             local: from.local,
+            vlan: from.vlan,
             remote: request.primary_local_gid,
         };
         self.insert(Connection {

@@ -22,11 +22,9 @@ impl Manager {
     /// Errors: [`Discard`]: the rules of queue pair 1 require to drop it.
     pub fn receive(&mut self, now: Duration, arrived: &Arrived<'_>) -> Result<(), Discard> {
         let mad = arrived.mad()?;
-        if !self.addresses.contains(&arrived.destination) {
-            return Err(Discard::Destination(arrived.destination));
-        }
         let from = Path {
             local: arrived.destination,
+            vlan: self.vlan_of(arrived)?,
             remote: arrived.source,
             traffic_class: arrived.traffic_class,
         };
@@ -48,6 +46,21 @@ impl Manager {
             Message::AlternatePathResponse(_) => {}
         }
         Ok(())
+    }
+
+    /// The VLAN of the own address that a datagram was sent to.
+    ///
+    /// A device that does not report tags seems to deliver frames without one: these count for an
+    /// address that is on VLANs only as well, and are answered on the first of them.
+    fn vlan_of(&self, arrived: &Arrived<'_>) -> Result<Option<u16>, Discard> {
+        let address = arrived.destination;
+        let mut own = self.addresses.iter().filter(|(own, _)| *own == address);
+        let (_, first) = own.clone().next().ok_or(Discard::Destination(address))?;
+        match arrived.vlan {
+            vlan if own.any(|(_, own)| *own == vlan) => Ok(vlan),
+            None => Ok(*first),
+            Some(vlan) => Err(Discard::Vlan { address, vlan }),
+        }
     }
 
     fn on_ready(&mut self, ready: &ReadyToUse) {

@@ -19,6 +19,7 @@ mod agreed;
 mod exchange;
 mod refused;
 mod state_table;
+mod vlans;
 
 const OWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
@@ -31,13 +32,14 @@ const START: Duration = Duration::from_secs(1);
 
 fn manager(own: IpAddr, guid: u64) -> Manager {
     let mut manager = Manager::new(Identity::of(guid, guid ^ 0x5EED));
-    manager.add_address(own);
+    manager.add_address(own, None);
     manager
 }
 
 fn connect_to(local: IpAddr, remote: IpAddr, queue_pair: u32) -> Connect {
     Connect {
         local,
+        vlan: None,
         remote,
         service: TCP,
         source_port: 40_000,
@@ -89,6 +91,7 @@ fn arrived(from: IpAddr, to: IpAddr, payload: &[u8]) -> Arrived<'_> {
     Arrived {
         source: from.into(),
         destination: to.into(),
+        vlan: None,
         traffic_class: 0,
         partition_key: gsi::PARTITION_KEY,
         destination_qp: gsi::QUEUE_PAIR,

@@ -23,7 +23,7 @@ impl Manager {
         };
         let path = one.path;
         // Of an address that was removed, no message leaves.
-        let has_address = self.addresses.contains(&path.local);
+        let has_address = self.addresses.contains(&path.own());
         let (repeat, over) = match &mut one.state {
             State::RequestSent { repeat, .. }
             | State::ReplySent { repeat, .. }

@@ -13,6 +13,7 @@ fn own(device: &Device) -> Gid {
 fn message(from: &Device, to: &Device) -> OutgoingMad {
     OutgoingMad {
         source: own(from),
+        vlan: None,
         destination: own(to),
         traffic_class: 0,
         payload: Box::new([7; MAD_BYTES]),
@@ -37,7 +38,7 @@ fn messages_arrive_again_after_the_completion_queue_has_failed() {
         bytes: 1,
     });
     model.with(move |world| world.inject(0, refusal));
-    service.send(message(near, far), &|_| Lookup::Found(macs[1]));
+    service.send(message(near, far), &|_, _| Lookup::Found(macs[1]));
 
     let limit = Instant::now() + WAIT;
     while service.queue_number() == former {
@@ -47,7 +48,7 @@ fn messages_arrive_again_after_the_completion_queue_has_failed() {
     }
     assert!(near.failure().is_none() && !service.is_sending());
     let mut received = false;
-    peer.send(message(far, near), &|_| Lookup::Found(macs[0]));
+    peer.send(message(far, near), &|_, _| Lookup::Found(macs[0]));
     while !received {
         assert!(Instant::now() < limit, "no message arrives");
         peer.poll(|_| {});
@@ -90,7 +91,7 @@ impl Ends {
 
     fn send(&mut self, number: u8, found: Lookup) {
         let message = self.numbered(number);
-        self.near.send(message, &|_| found);
+        self.near.send(message, &|_, _| found);
     }
 
     /// Waits until the device has sent what the first service has posted.
@@ -161,10 +162,13 @@ fn messages_wait_for_an_address_in_their_order_and_no_more_than_there_is_room_fo
         ends.send(number, Lookup::Asked);
     }
     assert_eq!(ends.near.waiting.len(), MAX_WAITING);
-    assert!(ends.near.retry(&|_| Lookup::Asked), "they still wait");
+    assert!(ends.near.retry(&|_, _| Lookup::Asked), "they still wait");
     assert!(!ends.near.is_sending());
     let mac = ends.mac;
-    assert!(!ends.near.retry(&|_| Lookup::Found(mac)), "all were sent");
+    assert!(
+        !ends.near.retry(&|_, _| Lookup::Found(mac)),
+        "all were sent"
+    );
     ends.sent();
     let all: Vec<u8> = (0..MAX_WAITING as u8).collect();
     assert_eq!(ends.arrived(MAX_WAITING), all);
@@ -179,10 +183,10 @@ fn a_message_whose_time_is_over_waits_no_longer() {
     let mut ends = Ends::new();
     let message = ends.numbered(1);
     let over = Instant::now();
-    ends.near.send_until(message, over, &|_| Lookup::Asked);
-    assert!(!ends.near.retry(&|_| Lookup::Asked));
+    ends.near.send_until(message, over, &|_, _| Lookup::Asked);
+    assert!(!ends.near.retry(&|_, _| Lookup::Asked));
     ends.send(2, Lookup::Unknown);
-    assert!(!ends.near.retry(&|_| Lookup::Asked));
+    assert!(!ends.near.retry(&|_, _| Lookup::Asked));
     assert!(!ends.near.is_sending());
 }
 
@@ -197,11 +201,11 @@ fn ways_beyond_the_limit_wait_for_messages_under_way_and_replace_the_former_ones
             traffic_class: class << 2,
             ..ends.numbered(class)
         };
-        ends.near.send(message, &|_| found);
+        ends.near.send(message, &|_, _| found);
     }
     assert_eq!((ends.near.handles.len(), ends.near.waiting.len()), (2, 1));
     ends.sent();
-    assert!(!ends.near.retry(&|_| found));
+    assert!(!ends.near.retry(&|_, _| found));
     assert_eq!(ends.near.handles.len(), 1);
     ends.sent();
     assert_eq!(ends.arrived(3), [0, 1, 2]);

@@ -43,9 +43,9 @@ impl Managed {
     ) -> Result<Self, Failure> {
         let neighbours = Neighbours::default();
         let known = Arc::clone(&neighbours);
-        let manager = ConnectionManager::start(device, move |address| {
+        let manager = ConnectionManager::start(device, move |peer| {
             let known = known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.get(&address).copied().into()
+            known.get(&peer.address).copied().into()
         });
         let manager = manager.map_err(Failure::operation)?;
         let own = half.endpoints().first().map(|endpoint| endpoint.address);

@@ -26,6 +26,7 @@ pub(super) fn question(service: ServiceId, request_id: u32) -> ServiceRequest {
     let mut peer = manager(PEER, PEER_GUID);
     let resolve = Resolve {
         local: PEER,
+        vlan: None,
         remote: OWN,
         service,
         source_port: 50_000,
@@ -127,7 +128,7 @@ fn an_accept_sets_the_reads_and_tells_the_delay_of_acknowledgements() {
         ack_delay: 15,
         ..Identity::of(1, 2)
     });
-    one.add_address(OWN);
+    one.add_address(OWN, None);
     one.listen(TCP, None, 4).expect("listen");
     let request = mad(Message::Request(request()));
     give(&mut one, START, PEER, OWN, &request);
@@ -289,7 +290,7 @@ fn established() -> (Manager, ConnectionId) {
 #[test]
 fn a_connection_of_a_removed_address_ends_at_once() {
     let (mut one, id) = established();
-    one.remove_address(OWN);
+    one.remove_address(OWN, None);
     one.disconnect(START, id).expect("disconnect");
     let (sent, told) = actions(&mut one);
     assert!(sent.is_empty(), "{sent:?}");
@@ -298,13 +299,13 @@ fn a_connection_of_a_removed_address_ends_at_once() {
 
     // The address is back: the next connection ends by a message again.
     let (mut one, id) = established();
-    one.remove_address(OWN);
-    one.add_address(OWN);
+    one.remove_address(OWN, None);
+    one.add_address(OWN, None);
     one.disconnect(START, id).expect("disconnect");
     assert_eq!(one.state(id), Some(StateName::DisconnectSent));
 
     let (mut one, id) = established();
-    one.remove_address(OWN);
+    one.remove_address(OWN, None);
     one.destroy(START, id);
     let (sent, told) = actions(&mut one);
     assert!(sent.is_empty() && told.is_empty(), "{sent:?} {told:?}");
@@ -318,7 +319,7 @@ fn messages_of_a_removed_address_are_not_repeated() {
     let asking = one.connect(START, &connect_to(OWN, PEER, OWN_QP + 1));
     let asking = asking.expect("a request");
     actions(&mut one);
-    one.remove_address(OWN);
+    one.remove_address(OWN, None);
     while let Some(next) = one.deadline() {
         one.tick(next);
         let (sent, told) = actions(&mut one);

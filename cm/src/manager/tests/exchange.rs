@@ -251,7 +251,7 @@ fn a_node_that_restarted_ends_its_stale_connection_and_gets_a_new_one() {
     // The client's node restarts under the same GUID and address, with other ids, and happens to
     // use the same queue pair number.
     let mut restarted = Manager::new(Identity::of(0xAAAA, 0xD1FF));
-    restarted.add_address(OWN);
+    restarted.add_address(OWN, None);
     pair.ends[0].0 = restarted;
     pair.told[0].clear();
     pair.connect();
@@ -405,6 +405,7 @@ fn a_question_for_a_service_waits_for_a_listener_too() {
     let mut pair = pair_without_listener();
     let question = |port| Resolve {
         local: OWN,
+        vlan: None,
         remote: PEER,
         service: ServiceId::of(PortSpace::Udp, port),
         source_port: 40_000,
@@ -525,6 +526,7 @@ fn a_datagram_service_is_resolved_once_however_often_the_question_comes() {
     pair.repeated.push(0);
     let resolve = Resolve {
         local: OWN,
+        vlan: None,
         remote: PEER,
         service: UDP,
         source_port: 50_000,

@@ -10,7 +10,7 @@ use crate::message::ConnectionRequest;
 /// additional information; `None` if it takes the request.
 fn refusal(from: IpAddr, request: ConnectionRequest) -> Option<(Reason, Vec<u8>)> {
     let mut one = manager(OWN, 1);
-    one.add_address("10.0.0.7".parse().expect("an address"));
+    one.add_address("10.0.0.7".parse().expect("an address"), None);
     one.listen(TCP, None, 4).expect("listen");
     give(&mut one, START, from, OWN, &mad(Message::Request(request)));
     let (sent, told) = actions(&mut one);
@@ -289,7 +289,7 @@ fn a_backlog_of_zero_takes_one_request_and_an_address_that_is_gone_none() {
         give(&mut one, START, PEER, OWN, &mad(Message::Request(asked)));
         assert_eq!(actions(&mut one).1.len(), taken);
     }
-    one.remove_address(OWN);
+    one.remove_address(OWN, None);
     let payload = mad(Message::Request(request())).encode();
     assert_eq!(
         one.receive(START, &arrived(PEER, OWN, &payload)),

@@ -143,6 +143,7 @@ fn service_reply(own: u32) -> Mad {
 fn resolve(local: IpAddr, remote: IpAddr) -> Resolve {
     Resolve {
         local,
+        vlan: None,
         remote,
         service: UDP,
         source_port: 40_000,

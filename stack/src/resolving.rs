@@ -1,0 +1,112 @@
+//! Look-ups of the next hop, on the stack's own thread.
+
+use crate::martian::is_broadcast;
+use crate::neighbours::Found;
+use crate::route::{Hop, hop};
+use crate::{LocalAddress, MacAddress, ResolveError, Stack};
+use ringside_clock::{Clock, Instant};
+use ringside_lan::QueueState;
+use ringside_pmd::rdma::Destination;
+use ringside_pmd::rdma::address::multicast_mac;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// The time between two polls of the queues during a wait for an answer.
+const STEP: Duration = Duration::from_micros(20);
+
+impl Stack {
+    /// The way to an address, as RDMA needs it; `None` while the answer of a neighbour is waited
+    /// for: then poll, and ask again.
+    ///
+    /// Errors: [`ResolveError`].
+    pub fn lookup(
+        &mut self,
+        address: IpAddr,
+        now: Instant,
+    ) -> Result<Option<Destination>, ResolveError> {
+        self.find(&self.addresses.clone(), address, now)
+    }
+
+    /// The same on one VLAN, or on frames without a tag: the way from an own address there, as if
+    /// the stack had no others. Another VLAN may have another host with the same address.
+    ///
+    /// Errors: [`ResolveError`].
+    pub fn lookup_on(
+        &mut self,
+        address: IpAddr,
+        vlan: Option<u16>,
+        now: Instant,
+    ) -> Result<Option<Destination>, ResolveError> {
+        let there = self.addresses.iter().filter(|own| own.vlan == vlan);
+        let there: Vec<LocalAddress> = there.copied().collect();
+        self.find(&there, address, now)
+    }
+
+    fn find(
+        &mut self,
+        from: &[LocalAddress],
+        address: IpAddr,
+        now: Instant,
+    ) -> Result<Option<Destination>, ResolveError> {
+        if self.queues.receive.state() != QueueState::Running {
+            return Err(ResolveError::OutOfService);
+        }
+        if address.is_unspecified() || is_broadcast(address) {
+            return Err(ResolveError::NotUnicast(address));
+        }
+        if address.to_canonical().is_loopback() {
+            return Err(ResolveError::Loopback(address));
+        }
+        if multicast_mac(address).is_some() {
+            return Ok(Destination::group(address));
+        }
+        if let Some(own) = from.iter().find(|own| own.address == address) {
+            return Ok(Some(self.destination(address, self.mac, own)));
+        }
+        let Some(Hop { next, own }) = hop(from, &self.gateways, address) else {
+            return Err(ResolveError::NoRoute(address));
+        };
+        match self.neighbours.find((own.vlan, next), own.address, now) {
+            Found::Mac(mac) => Ok(Some(self.destination(address, mac, &own))),
+            Found::Pending => Ok(None),
+            Found::Full => Err(ResolveError::Busy {
+                limit: crate::neighbours::ENTRIES,
+            }),
+            Found::Failed { probes, waited } => Err(ResolveError::NoAnswer {
+                address,
+                next_hop: next,
+                probes,
+                waited,
+            }),
+        }
+    }
+
+    fn destination(&self, address: IpAddr, mac: MacAddress, own: &LocalAddress) -> Destination {
+        Destination {
+            local_address: Some(own.address),
+            vlan_tag: own.vlan,
+            ..Destination::new(address, mac)
+        }
+    }
+
+    /// The same, and waits for the answer: as long as the settings' requests take.
+    pub fn resolve(
+        &mut self,
+        address: IpAddr,
+        clock: &dyn Clock,
+    ) -> Result<Destination, ResolveError> {
+        loop {
+            if let Some(found) = self.lookup(address, clock.now())? {
+                return Ok(found);
+            }
+            if self.poll(clock.now()) == 0 {
+                clock.pause(STEP);
+            }
+        }
+    }
+
+    /// Forgets the state of a neighbour, so that it is queried again; false if it has none.
+    pub fn forget(&mut self, address: IpAddr, vlan: Option<u16>) -> bool {
+        self.neighbours.forget((vlan, address))
+    }
+}
