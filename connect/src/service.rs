@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// Messages that may arrive before they are read.
-const RECEIVES: usize = 128;
+const RECEIVES: usize = 512;
 /// Messages under way.
 const SENDS: usize = 64;
 /// Bytes of a receive: the route and a MAD, rounded.
@@ -30,6 +30,9 @@ const FIRST_SEND: u64 = RECEIVES as u64;
 
 /// Messages that wait for the MAC addresses of their peers.
 const MAX_WAITING: usize = 64;
+/// Messages that wait until others have left: a program may begin or end as many connections at
+/// once.
+const MAX_QUEUED: usize = 4096;
 /// Between two attempts to make queue pair 1 again.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 /// The longest wait of a message for that: longer than a neighbour is asked for.
@@ -42,6 +45,8 @@ pub type Neighbour<'a> = dyn Fn(IpAddr, Option<u16>) -> Lookup + 'a;
 /// The reason why a message was not sent.
 #[derive(Clone, Copy)]
 enum Unsent {
+    /// All sends are under way.
+    Full,
     /// The peer's MAC address is being asked for, or messages under way have all address handles.
     Waits,
     Never(&'static str),
@@ -76,6 +81,8 @@ pub struct Service {
     former: Vec<AddressHandle>,
     /// messages to peers whose MAC addresses are being asked for, and until when they wait
     waiting: VecDeque<(OutgoingMad, Instant)>,
+    /// messages that wait for a place, in their order, and until when
+    queued: VecDeque<(OutgoingMad, Instant)>,
     /// places of messages that are not under way
     idle: Vec<usize>,
     domain: ProtectionDomain,
@@ -115,6 +122,7 @@ impl Service {
             handles_most: (limit / ONE_OF).clamp(1, MAX_HANDLES),
             former: Vec::new(),
             waiting: VecDeque::new(),
+            queued: VecDeque::new(),
             idle: (0..SENDS).collect(),
             domain,
             watch,
@@ -237,7 +245,9 @@ impl Service {
     /// True if it takes a message that is in no hurry, and leaves room for others.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.idle.len() > SENDS / 2 && self.waiting.len() < MAX_WAITING / 2
+        self.queued.is_empty()
+            && self.idle.len() > SENDS / 2
+            && self.waiting.len() < MAX_WAITING / 2
     }
 
     /// True if it takes no message before the device has sent one.
@@ -260,15 +270,30 @@ impl Service {
     }
 
     /// Sends a message; `neighbour` looks for the MAC address of a peer that is new. A message to a
-    /// peer that is being asked for it waits: see [`Self::retry`]. One that cannot be sent is
-    /// dropped: the connection manager repeats it.
+    /// peer that is being asked for it waits, and so does one that finds too many under way: see
+    /// [`Self::retry`]. One that cannot be sent is dropped: the connection manager repeats it,
+    /// after seconds.
     pub fn send(&mut self, mad: OutgoingMad, neighbour: &Neighbour<'_>) {
-        self.send_until(mad, Instant::now() + MAX_WAIT, neighbour);
+        let limit = Instant::now() + MAX_WAIT;
+        match self.queued.is_empty() {
+            true => self.send_until(mad, limit, neighbour),
+            // It does not overtake the others.
+            false => self.enqueue(mad, limit),
+        }
+    }
+
+    fn enqueue(&mut self, mad: OutgoingMad, limit: Instant) {
+        if self.queued.len() < MAX_QUEUED {
+            self.queued.push_back((mad, limit));
+        } else {
+            not_sent(&mad, "too many messages wait for others to leave");
+        }
     }
 
     fn send_until(&mut self, mad: OutgoingMad, limit: Instant, neighbour: &Neighbour<'_>) {
         let reason = match self.try_send(&mad, neighbour) {
             Ok(()) => return,
+            Err(Unsent::Full) => return self.enqueue(mad, limit),
             Err(Unsent::Never(reason)) => reason,
             Err(Unsent::Waits) if self.waiting.len() >= MAX_WAITING => "too many messages wait",
             Err(Unsent::Waits) if Instant::now() >= limit => {
@@ -279,24 +304,35 @@ impl Service {
                 return;
             }
         };
-        tracing::debug!(to = %mad.destination.address(), reason, "a message was not sent");
+        not_sent(&mad, reason);
     }
 
-    /// Sends the waiting messages whose peers' MAC addresses are known by now. True if some still
-    /// wait: call this again soon.
+    /// Sends the waiting messages for which there is room, and whose peers' MAC addresses are known
+    /// by now. True if some still wait: call this again soon.
     pub fn retry(&mut self, neighbour: &Neighbour<'_>) -> bool {
+        while !self.idle.is_empty()
+            && let Some((mad, limit)) = self.queued.pop_front()
+        {
+            match Instant::now() < limit {
+                true => self.send_until(mad, limit, neighbour),
+                false => not_sent(&mad, "others have not left in time"),
+            }
+        }
         for _ in 0..self.waiting.len() {
             if let Some((mad, limit)) = self.waiting.pop_front() {
                 self.send_until(mad, limit, neighbour);
             }
         }
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || !self.queued.is_empty()
     }
 
     fn try_send(&mut self, mad: &OutgoingMad, neighbour: &Neighbour<'_>) -> Result<(), Unsent> {
         let way = (mad.source, mad.vlan, mad.destination, mad.traffic_class);
+        if self.idle.is_empty() {
+            return Err(Unsent::Full);
+        }
         self.prepare(neighbour, way)?;
-        let place = self.idle.pop().ok_or("too many messages under way")?;
+        let place = self.idle.pop().ok_or(Unsent::Full)?;
         let begin = RECEIVES * RECEIVE_BYTES + place * MAD_BYTES;
         let posted = self.post(way, begin, place, mad);
         if posted.is_err() {
@@ -439,6 +475,10 @@ impl Service {
             });
         }
     }
+}
+
+fn not_sent(mad: &OutgoingMad, reason: &str) {
+    tracing::debug!(to = %mad.destination.address(), reason, "a message was not sent");
 }
 
 /// The VLAN that a tag names; a tag of VLAN 0 carries a priority only.

@@ -337,10 +337,11 @@ impl State {
             let Gsi::InService(service) = &mut self.gsi else {
                 return;
             };
-            if !left && !service.is_sending() {
+            service.poll(|_| {});
+            let waits = service.retry(&neighbours(&*self.resolve));
+            if !left && !waits && !service.is_sending() {
                 return;
             }
-            service.poll(|_| {});
             std::thread::yield_now();
         }
     }

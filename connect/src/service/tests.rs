@@ -81,15 +81,17 @@ impl Ends {
     }
 
     /// A message to the second device, which it knows by its number.
-    fn numbered(&self, number: u8) -> OutgoingMad {
+    fn numbered(&self, number: u16) -> OutgoingMad {
         let [near, far] = &self.devices;
+        let mut payload = Box::new([0; MAD_BYTES]);
+        payload[..2].copy_from_slice(&number.to_be_bytes());
         OutgoingMad {
-            payload: Box::new([number; MAD_BYTES]),
+            payload,
             ..message(near, far)
         }
     }
 
-    fn send(&mut self, number: u8, found: Lookup) {
+    fn send(&mut self, number: u16, found: Lookup) {
         let message = self.numbered(number);
         self.near.send(message, &|_, _| found);
     }
@@ -105,33 +107,66 @@ impl Ends {
 
     /// The numbers of `count` messages that arrive at the second service, and of those that are
     /// there beside them.
-    fn arrived(&mut self, count: usize) -> Vec<u8> {
+    fn arrived(&mut self, count: usize) -> Vec<u16> {
+        let number = |payload: &[u8]| u16::from_be_bytes([payload[0], payload[1]]);
         let mut numbers = Vec::new();
         let limit = Instant::now() + WAIT;
         while numbers.len() < count {
             assert!(Instant::now() < limit, "{} of {count}", numbers.len());
-            self.far.poll(|arrived| numbers.push(arrived.payload[0]));
+            self.far
+                .poll(|arrived| numbers.push(number(arrived.payload)));
         }
-        self.far.poll(|arrived| numbers.push(arrived.payload[0]));
+        self.far
+            .poll(|arrived| numbers.push(number(arrived.payload)));
         numbers
     }
 }
 
+/// A program that ends 200 connections at once says 200 messages at once.
 #[test]
-fn messages_beyond_the_sends_of_queue_pair_1_are_dropped_and_later_ones_sent() {
+fn messages_beyond_the_sends_of_queue_pair_1_leave_in_their_order_as_others_have_left() {
+    const ALL: u16 = 3 * SENDS as u16 + 5;
     let mut ends = Ends::new();
     let found = Lookup::Found(ends.mac);
+    let mac = ends.mac;
     // Sends complete only in a poll.
-    for number in 0..SENDS as u8 + 3 {
+    for number in 0..ALL {
         assert_eq!(ends.near.is_full(), usize::from(number) >= SENDS);
         ends.send(number, found);
     }
+    assert!(!ends.near.has_room());
+    let neighbour = |_, _| Lookup::Found(mac);
+    assert!(ends.near.retry(&neighbour), "none has left");
+    let limit = Instant::now() + WAIT;
+    let mut numbers = Vec::new();
+    while ends.near.retry(&neighbour) {
+        assert!(Instant::now() < limit, "messages wait for ever");
+        ends.sent();
+        numbers.extend(ends.arrived(SENDS));
+    }
     ends.sent();
-    let all: Vec<u8> = (0..SENDS as u8).collect();
-    assert_eq!(ends.arrived(SENDS), all);
+    numbers.extend(ends.arrived(usize::from(ALL) - numbers.len()));
+    assert_eq!(numbers, (0..ALL).collect::<Vec<u16>>());
     assert!(ends.near.has_room() && !ends.near.is_full());
     ends.send(200, found);
     assert_eq!(ends.arrived(1), [200]);
+}
+
+#[test]
+fn messages_that_wait_for_others_are_limited_in_number_and_in_time() {
+    let mut ends = Ends::new();
+    let (found, mac) = (Lookup::Found(ends.mac), ends.mac);
+    for number in 0..(SENDS + MAX_QUEUED) as u16 + 3 {
+        ends.send(number, found);
+    }
+    assert_eq!(ends.near.queued.len(), MAX_QUEUED);
+    let over = Instant::now();
+    for (_, limit) in &mut ends.near.queued {
+        *limit = over;
+    }
+    ends.sent();
+    assert!(!ends.near.retry(&|_, _| Lookup::Found(mac)));
+    assert_eq!(ends.arrived(SENDS).len(), SENDS);
 }
 
 #[test]
@@ -139,13 +174,13 @@ fn queue_pair_1_has_its_receives_again_after_more_messages_than_that() {
     let mut ends = Ends::new();
     let found = Lookup::Found(ends.mac);
     // The peer reads nothing meanwhile: what is beyond its receives is lost.
-    for number in 0..RECEIVES as u8 + 10 {
+    for number in 0..RECEIVES as u16 + 10 {
         ends.send(number, found);
         ends.sent();
     }
-    let kept: Vec<u8> = (0..RECEIVES as u8).collect();
+    let kept: Vec<u16> = (0..RECEIVES as u16).collect();
     assert_eq!(ends.arrived(RECEIVES), kept);
-    for number in 0..RECEIVES as u8 {
+    for number in 0..RECEIVES as u16 {
         ends.send(number, found);
         ends.sent();
     }
@@ -156,7 +191,7 @@ fn queue_pair_1_has_its_receives_again_after_more_messages_than_that() {
 fn messages_wait_for_an_address_in_their_order_and_no_more_than_there_is_room_for() {
     let mut ends = Ends::new();
     assert!(ends.near.has_room());
-    for number in 0..MAX_WAITING as u8 + 3 {
+    for number in 0..MAX_WAITING as u16 + 3 {
         let has_room = usize::from(number) < MAX_WAITING / 2;
         assert_eq!(ends.near.has_room(), has_room, "{number}");
         ends.send(number, Lookup::Asked);
@@ -170,7 +205,7 @@ fn messages_wait_for_an_address_in_their_order_and_no_more_than_there_is_room_fo
         "all were sent"
     );
     ends.sent();
-    let all: Vec<u8> = (0..MAX_WAITING as u8).collect();
+    let all: Vec<u16> = (0..MAX_WAITING as u16).collect();
     assert_eq!(ends.arrived(MAX_WAITING), all);
     // A peer that is not there keeps nothing waiting.
     ends.send(7, Lookup::Unknown);
@@ -199,7 +234,7 @@ fn ways_beyond_the_limit_wait_for_messages_under_way_and_replace_the_former_ones
     for class in 0..3 {
         let message = OutgoingMad {
             traffic_class: class << 2,
-            ..ends.numbered(class)
+            ..ends.numbered(class.into())
         };
         ends.near.send(message, &|_, _| found);
     }
