@@ -403,17 +403,27 @@ fn completion_queues_report_to_the_vectors_that_programs_choose() {
     }
 }
 
-#[test]
-fn peers_are_reached_from_the_address_of_their_network() {
-    let Some(program) = compiled("networks") else {
+/// Runs a program on a device with these addresses; it says "ok".
+fn says_ok_with(name: &str, addresses: &[&str]) {
+    let Some(program) = compiled(name) else {
         return;
     };
-    let config = library().join("networks.toml");
-    let text = "[network]\naddresses = [\"10.1.0.1/24\", \"10.2.0.1/24\"]\n";
+    let config = library().join(format!("{name}.toml"));
+    let text = format!("[network]\naddresses = {addresses:?}\n");
     std::fs::write(&config, text).expect("a file");
     let variables = [("RINGSIDE_CONFIG", config.as_os_str())];
     let output = run_with(&variables, &program, &[]).expect("the program");
     assert_eq!(succeeded(&output), "ok\n");
+}
+
+#[test]
+fn peers_are_reached_from_the_address_of_their_network() {
+    says_ok_with("networks", &["10.1.0.1/24", "10.2.0.1/24"]);
+}
+
+#[test]
+fn the_index_of_an_address_chooses_its_vlan() {
+    says_ok_with("vlans", &["10.1.0.1/24@7", "10.1.0.1/24@8", "10.3.0.1/24"]);
 }
 
 #[test]
@@ -450,6 +460,11 @@ fn requests_and_their_ids_are_as_linux_has_them() {
 #[test]
 fn options_of_sockets_are_those_of_rdma_core() {
     says_ok("options", &["10.0.0.1"]);
+}
+
+#[test]
+fn vectors_of_many_pieces_go_as_one_transfer() {
+    says_ok("gathered", &["10.0.0.1"]);
 }
 
 #[test]

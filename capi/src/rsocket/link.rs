@@ -3,6 +3,7 @@
 mod endpoint;
 
 use super::flow::{Incoming, Outgoing, Overrun, Part};
+use super::gather::Gather;
 use super::memory::Buffer;
 use super::wire::{
     Greeting, MAPPING_BYTES, Mapping, Message, TARGET_BYTES, TARGETS, Target, scaled, unscaled,
@@ -16,6 +17,8 @@ use endpoint::{Endpoint, RECEIVE};
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
+/// The most bytes that a request holds itself: options ask for no more.
+const MAX_INLINE_BYTES: usize = ringside_spec::rdma::limits::MAX_INLINE_BYTES as usize;
 /// Completions that are taken at a time.
 const BATCH: usize = 16;
 /// Requests that use no bytes of the send buffer have one of these numbers.
@@ -276,8 +279,8 @@ impl Link {
     /// Sends up to `length` bytes of the program, as many as one transfer has. Data may be sent.
     ///
     /// # Safety
-    /// `from` has `length` bytes.
-    pub(super) unsafe fn send(&mut self, from: *const u8, length: u32) -> Result<u32, c_int> {
+    /// `from` has `length` bytes of the program's memory.
+    pub(super) unsafe fn send(&mut self, from: &mut Gather<'_>, length: u32) -> Result<u32, c_int> {
         let bytes = length.min(self.outgoing.room()).min(Message::MAX_BYTES);
         let target = self.outgoing.aim(bytes);
         self.outgoing.count_message();
@@ -298,26 +301,35 @@ impl Link {
         target: Target,
     ) -> Result<u32, c_int> {
         let bytes = target.length.min(self.outgoing.ring_room());
+        let piece = [(from.cast_mut(), bytes as usize)];
         // SAFETY: the caller's promise.
-        unsafe { self.write(from, bytes, target, None) }?;
+        unsafe { self.write(&mut Gather::new(&piece), bytes, target, None) }?;
         Ok(bytes)
     }
 
     /// Posts bytes: within the request, or through the send buffer.
     ///
     /// # Safety
-    /// `from` has `bytes` bytes.
+    /// `from` has `bytes` bytes of the program's memory.
     unsafe fn write(
         &mut self,
-        from: *const u8,
+        from: &mut Gather<'_>,
         bytes: u32,
         target: Target,
         immediate: Option<u32>,
     ) -> Result<(), c_int> {
         if bytes <= self.endpoint.inline_bytes {
             self.outgoing.take(0);
+            let mut copy = [0_u8; MAX_INLINE_BYTES];
+            let start = from.straight(bytes as usize).unwrap_or_else(|| {
+                // SAFETY: the caller's promise; the copy has room for the inline bytes.
+                from.read(bytes as usize, |done, at, part| unsafe {
+                    std::ptr::copy_nonoverlapping(at, copy.as_mut_ptr().add(done), part);
+                });
+                copy.as_ptr()
+            });
             let mut whole = [ibv_sge {
-                addr: from as u64,
+                addr: start as u64,
                 length: bytes,
                 lkey: 0,
             }];
@@ -328,14 +340,12 @@ impl Link {
         }
         let parts = self.outgoing.take(bytes);
         let mut pieces = parts.map(|part| self.piece(part));
-        let [first, second] = parts;
-        // SAFETY: the parts have `bytes` bytes together; the caller's promise.
-        unsafe {
-            self.send_buffer
-                .fill(first.offset, from, first.length as usize);
-            let rest = from.add(first.length as usize);
-            self.send_buffer
-                .fill(second.offset, rest, second.length as usize);
+        let [_, second] = parts;
+        for part in parts {
+            // SAFETY: the parts have `bytes` bytes together; the caller's promise.
+            from.read(part.length as usize, |done, at, length| unsafe {
+                self.send_buffer.fill(part.offset + done as u32, at, length);
+            });
         }
         let used = if second.length == 0 { 1 } else { 2 };
         let pieces = pieces.get_mut(..used).unwrap_or_default();

@@ -1,9 +1,9 @@
 //! Buffers of the program that the peer writes to directly, and writing to the peer's.
 
 use super::flow::MAX_TRANSFER_BYTES;
+use super::gather::Piece;
 use super::link::{Link, Mapped};
 use super::socket::Socket;
-use super::transfer::Piece;
 use super::wire::{Mapping, Target};
 use crate::abi::access;
 use crate::channel::last_error;

@@ -1,8 +1,8 @@
 //! Sending and receiving: those functions of `rdma/rsocket.h`, with the prefix `ringside_`.
 
 use super::exports::{copy, count};
+use super::gather::Piece;
 use super::table::{self, Entry};
-use super::transfer::Piece;
 use crate::cancel::Uncancelled;
 use crate::cm::socket_address;
 use crate::errno;

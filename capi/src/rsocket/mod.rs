@@ -8,6 +8,7 @@ mod connecting;
 mod datagram;
 mod exports;
 mod flow;
+mod gather;
 mod link;
 mod mapping;
 mod memory;

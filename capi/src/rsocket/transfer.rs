@@ -1,20 +1,12 @@
 //! Sending and receiving.
 
 use super::flow::{LOW_WATER, MAX_TRANSFER_BYTES};
+use super::gather::{Gather, Piece, total};
 use super::link::Link;
 use super::socket::{Core, Phase, Socket};
 use crate::device::lock;
 use std::ffi::c_int;
 use std::sync::MutexGuard;
-
-/// Memory of the program.
-pub(super) type Piece = (*mut u8, usize);
-
-/// Bytes of all pieces; `usize::MAX` if the sum is beyond that.
-pub(super) fn total(pieces: &[Piece]) -> usize {
-    let lengths = pieces.iter().map(|(_, length)| *length);
-    lengths.fold(0, usize::saturating_add)
-}
 
 impl Socket {
     fn waits(&self, flags: c_int) -> bool {
@@ -32,26 +24,22 @@ impl Socket {
         let waits = self.waits(flags);
         let _alone = lock(&self.sending);
         let mut core = self.connected(waits)?;
-        let mut sent = 0;
-        for (start, length) in pieces {
-            // Small transfers first: the peer begins to read while the next is copied.
-            let mut most = LOW_WATER as usize;
-            let mut done = 0;
-            while done < *length {
-                core = match self.writable(core, waits, Link::can_send) {
-                    Ok(core) => core,
-                    Err(error) if sent == 0 => return Err(error),
-                    Err(_) => return Ok(sent),
-                };
-                let link = core.link.as_mut().ok_or(libc::ENOTCONN)?;
-                let next = (length - done).min(most);
-                most = (most * 2).min(MAX_TRANSFER_BYTES as usize);
-                // SAFETY: the caller's promise.
-                let result = unsafe { link.send(start.add(done), next as u32) };
-                let moved = result.inspect_err(|error| core.fail(*error))? as usize;
-                done += moved;
-                sent += moved;
-            }
+        let (mut sent, wanted) = (0, total(pieces));
+        let mut from = Gather::new(pieces);
+        // Small transfers first: the peer begins to read while the next is copied.
+        let mut most = LOW_WATER as usize;
+        while sent < wanted {
+            core = match self.writable(core, waits, Link::can_send) {
+                Ok(core) => core,
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => return Ok(sent),
+            };
+            let link = core.link.as_mut().ok_or(libc::ENOTCONN)?;
+            let next = (wanted - sent).min(most);
+            most = (most * 2).min(MAX_TRANSFER_BYTES as usize);
+            // SAFETY: the caller's promise.
+            let result = unsafe { link.send(&mut from, next as u32) };
+            sent += result.inspect_err(|error| core.fail(*error))? as usize;
         }
         Ok(sent)
     }
@@ -149,17 +137,4 @@ unsafe fn fill(link: &mut Link, pieces: &[Piece], skip: usize, is_peek: bool) ->
         }
     }
     done
-}
-
-#[cfg(test)]
-mod tests {
-    use super::total;
-
-    #[test]
-    fn pieces_longer_than_all_memory_do_not_count_as_short() {
-        let nowhere = std::ptr::null_mut();
-        assert_eq!(total(&[]), 0);
-        assert_eq!(total(&[(nowhere, 3), (nowhere, 0), (nowhere, 4)]), 7);
-        assert_eq!(total(&[(nowhere, usize::MAX), (nowhere, 9)]), usize::MAX);
-    }
 }

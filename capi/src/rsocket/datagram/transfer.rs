@@ -3,7 +3,7 @@
 use super::peers::Room;
 use super::{Core, Datagram, Waits, check_peer, worker};
 use crate::cm::datagrams;
-use crate::rsocket::transfer::{Piece, total};
+use crate::rsocket::gather::{Piece, total};
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
