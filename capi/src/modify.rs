@@ -302,11 +302,11 @@ impl Inner {
 
     /// Joins its groups after a reset, which keeps them.
     fn join_again(&self) -> Result<(), c_int> {
-        let Pair::DatagramInitialised(pair) = &self.pair else {
+        if !matches!(self.pair, Pair::DatagramInitialised(_)) {
             return Ok(());
-        };
+        }
         for group in &self.groups {
-            pair.join(*group).map_err(|error| errno::of(&error))?;
+            self.pair.join(*group)?;
         }
         Ok(())
     }

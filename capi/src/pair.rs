@@ -7,11 +7,15 @@ use crate::errno;
 use crate::shared::SharedObject;
 use crate::shared_posts::wake;
 use ringside_pmd::rdma::{
-    Connected, DatagramInitialised, DatagramReady, Earlier, Initialised, QueuePair, Receiving,
-    SendSwitch,
+    Connected, DatagramInitialised, DatagramReady, Earlier, Initialised, QueuePair, RdmaError,
+    Receiving, SendSwitch,
 };
 use std::ffi::c_int;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
+
+/// A multicast group, and the VLAN that its datagrams come by; `None` for frames without a tag.
+pub(crate) type Group = (IpAddr, Option<u16>);
 
 /// A queue pair in the state that the driver has it in.
 pub(crate) enum Pair {
@@ -25,6 +29,32 @@ pub(crate) enum Pair {
 }
 
 impl Pair {
+    /// Joins a multicast group. Errors: `EINVAL` if it is not for datagrams.
+    pub(crate) fn join(&self, (group, vlan): Group) -> Result<(), c_int> {
+        let joined = match self {
+            Self::DatagramInitialised(pair) => pair.join_on(group, vlan),
+            Self::DatagramReady(pair) => pair.join_on(group, vlan),
+            _ => {
+                tracing::warn!(%group, "refused: only datagram queue pairs are members of groups");
+                return Err(libc::EINVAL);
+            }
+        };
+        joined.map_err(|error| errno::of(&error))
+    }
+
+    /// Leaves a multicast group; one that a reset has left, and not joined again, is left.
+    pub(crate) fn leave(&self, (group, vlan): Group) -> Result<(), c_int> {
+        let left = match self {
+            Self::DatagramInitialised(pair) => pair.leave_on(group, vlan),
+            Self::DatagramReady(pair) => pair.leave_on(group, vlan),
+            _ => return Err(libc::EINVAL),
+        };
+        match left {
+            Ok(()) | Err(RdmaError::NotInGroup { .. }) => Ok(()),
+            Err(error) => Err(errno::of(&error)),
+        }
+    }
+
     pub(crate) fn number(&self) -> u32 {
         match self {
             Self::Initialised(pair) => pair.number(),

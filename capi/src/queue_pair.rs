@@ -1,8 +1,8 @@
 //! Queue pairs: making, changing, asking, destroying.
 
 use crate::abi::{
-    event, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
-    ibv_srq, kind, mask, state,
+    event, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_srq,
+    kind, mask, state,
 };
 use crate::bounce::{Bounce, MAX_BOUNCE};
 use crate::builder::Builder;
@@ -10,17 +10,15 @@ use crate::completion::CompletionObject;
 use crate::context_object::{ContextObject, Reported};
 use crate::device::lock;
 use crate::errno;
-use crate::gid::address_of;
 use crate::guarded::{Guarded, Held};
 use crate::live::{self, Kind};
 use crate::memory::DomainObject;
-use crate::pair::Pair;
+use crate::pair::{Group, Pair};
 use crate::shared::SharedObject;
 use crate::transitions::no_attributes;
 use ringside_pmd::rdma::QueuePairConfig;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Inline bytes that the card takes.
@@ -40,7 +38,7 @@ pub(crate) struct Inner {
     pub(crate) shared: *mut SharedObject,
     pub(crate) attributes: ibv_qp_attr,
     /// the multicast groups that it is a member of
-    pub(crate) groups: Vec<IpAddr>,
+    pub(crate) groups: Vec<Group>,
 }
 
 /// A queue pair. The public part has the size of the extended form, which programs may request.
@@ -409,44 +407,6 @@ pub unsafe extern "C" fn ibv_query_qp(
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_query_qp_data_in_order(_: *mut ibv_qp, _: c_int, _: u32) -> c_int {
     0
-}
-
-fn group(pair: *mut ibv_qp, gid: *const ibv_gid, join: bool) -> c_int {
-    // SAFETY: the callers' promises, which are the same.
-    let (object, address) = unsafe { (QueuePairObject::of(pair), address_of(&*gid)) };
-    let mut inner = object.inner();
-    let result = match (&inner.pair, join) {
-        (Pair::DatagramInitialised(pair), true) => pair.join(address),
-        (Pair::DatagramInitialised(pair), false) => pair.leave(address),
-        (Pair::DatagramReady(pair), true) => pair.join(address),
-        (Pair::DatagramReady(pair), false) => pair.leave(address),
-        _ => {
-            tracing::warn!(%address, "refused: only datagram queue pairs are members of groups");
-            return errno::failed(libc::EINVAL);
-        }
-    };
-    if let Err(error) = result {
-        return errno::failed(errno::of(&error));
-    }
-    inner.groups.retain(|known| *known != address);
-    if join {
-        inner.groups.push(address);
-    }
-    0
-}
-
-/// # Safety
-/// `pair` came from [`ibv_create_qp`]; `gid` is valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_attach_mcast(pair: *mut ibv_qp, gid: *const ibv_gid, _: u16) -> c_int {
-    group(pair, gid, true)
-}
-
-/// # Safety
-/// `pair` came from [`ibv_create_qp`]; `gid` is valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_detach_mcast(pair: *mut ibv_qp, gid: *const ibv_gid, _: u16) -> c_int {
-    group(pair, gid, false)
 }
 
 #[cfg(test)]

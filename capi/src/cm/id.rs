@@ -163,6 +163,8 @@ impl Drop for AddressList {
 #[derive(Clone, Copy)]
 pub(super) struct Group {
     pub(super) address: IpAddr,
+    /// VLAN of the id's own address
+    pub(super) vlan: Option<u16>,
     /// the queue pair of the id receives from it
     pub(super) is_attached: bool,
 }

@@ -9,7 +9,8 @@ use crate::abi::kind;
 use crate::cancel::Uncancelled;
 use crate::errno::{self, answer};
 use crate::gid::gid_of;
-use crate::queue_pair::{ibv_attach_mcast, ibv_detach_mcast};
+use crate::groups;
+use crate::queue_pair::QueuePairObject;
 use std::ffi::{c_int, c_void};
 use std::net::IpAddr;
 
@@ -42,19 +43,20 @@ unsafe fn join(
     let mut private = object.private();
     let local = private.local.ok_or(libc::EINVAL)?;
     let class = private.traffic_class;
-    let vector = route::towards(&node()?.port(), local.ip(), group, class);
+    let port = node()?.port();
+    let vlan = port.own_towards(local.ip(), group).and_then(|own| own.vlan);
+    let vector = route::towards(&port, local.ip(), group, class);
     let vector = vector.ok_or(libc::EADDRNOTAVAIL)?;
     // SAFETY: the id's own queue pair.
     let is_attached = unsafe { !(*id).qp.is_null() && !is_sender_only };
     if is_attached {
         // SAFETY: as above.
-        match unsafe { ibv_attach_mcast((*id).qp, &raw const vector.grh.dgid, 0) } {
-            0 => {}
-            error => return Err(error),
-        }
+        let pair = unsafe { QueuePairObject::of((*id).qp) };
+        groups::attach(pair, &[(group, vlan)])?;
     }
     private.groups.push(Group {
         address: group,
+        vlan,
         is_attached,
     });
     drop(private);
@@ -143,7 +145,9 @@ unsafe fn leave(id: *mut rdma_cm_id, group: IpAddr) -> Result<(), c_int> {
         let place = private.groups.iter().position(|one| one.address == group);
         let left = private.groups.remove(place.ok_or(libc::EADDRNOTAVAIL)?);
         if left.is_attached && !(*id).qp.is_null() {
-            ibv_detach_mcast((*id).qp, &gid_of(group), 0);
+            let pair = QueuePairObject::of((*id).qp);
+            // The program may have detached it.
+            let _ = groups::detach(pair, |one| *one == (group, left.vlan));
         }
         drop(private);
         let gid = gid_of(group);

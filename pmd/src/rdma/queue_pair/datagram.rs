@@ -222,7 +222,14 @@ impl<S: OfDatagrams> QueuePair<S> {
     ///
     /// Errors: [`RdmaError::NotMulticast`], [`RdmaError::GroupFull`], [`RdmaError::Capacity`].
     pub fn join(&self, group: IpAddr) -> Result<(), RdmaError> {
-        let key = (group, self.inner.attributes.vlan_tag);
+        self.join_on(group, self.inner.attributes.vlan_tag)
+    }
+
+    /// The same on a VLAN, or on frames without a tag. It may join a group on several VLANs.
+    ///
+    /// Errors: as of [`QueuePair::join`].
+    pub fn join_on(&self, group: IpAddr, vlan: Option<u16>) -> Result<(), RdmaError> {
+        let key = (group, vlan);
         let engine = self.inner.engine();
         engine
             .open_state()?
@@ -234,7 +241,14 @@ impl<S: OfDatagrams> QueuePair<S> {
     /// Errors: [`RdmaError::NotInGroup`]; a refusal of the device, and the queue pair is in the
     /// group still.
     pub fn leave(&self, group: IpAddr) -> Result<(), RdmaError> {
-        let key = (group, self.inner.attributes.vlan_tag);
+        self.leave_on(group, self.inner.attributes.vlan_tag)
+    }
+
+    /// Ends a membership on a VLAN: see [`QueuePair::join_on`].
+    ///
+    /// Errors: as of [`QueuePair::leave`].
+    pub fn leave_on(&self, group: IpAddr, vlan: Option<u16>) -> Result<(), RdmaError> {
+        let key = (group, vlan);
         let engine = self.inner.engine();
         engine.open_state()?.leave_group(key, self.inner.number)
     }
