@@ -26,7 +26,7 @@ static struct rdma_cm_id *listening(enum rdma_port_space space, int backlog)
 static struct rdma_cm_id *asking(enum rdma_port_space space)
 {
     struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(PORT), .sin_addr.s_addr = inet_addr("10.0.0.1") };
-    static uint32_t number = 0x70;
+    static uint32_t number = 0xF00000; /* no queue pair of the device has such a number */
     struct rdma_conn_param parameters = { .qp_num = number++, .retry_count = 7 };
     struct rdma_cm_id *id;
     CHECK(!rdma_create_id(client, &id, NULL, space));

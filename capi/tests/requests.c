@@ -37,7 +37,7 @@ static struct rdma_cm_id *routed(enum rdma_port_space space)
 
 static struct rdma_cm_id *asking(enum rdma_port_space space)
 {
-    struct rdma_conn_param wanted = { .qp_num = 0x77, .retry_count = 7, .initiator_depth = 2 };
+    struct rdma_conn_param wanted = { .qp_num = 0xF00077, .retry_count = 7, .initiator_depth = 2 };
     struct rdma_cm_id *id = routed(space);
     CHECK(!rdma_connect(id, &wanted));
     return id;
@@ -48,7 +48,7 @@ static void ends_before_it_is_accepted(void)
 {
     struct rdma_cm_id *listener = listening(server, RDMA_PS_TCP), *caller = asking(RDMA_PS_TCP);
     struct rdma_cm_id *request = request_of(server);
-    struct rdma_conn_param wanted = { .qp_num = 0x78 };
+    struct rdma_conn_param wanted = { .qp_num = 0xF00078 };
     CHECK(!rdma_destroy_id(caller));
     CHECK(!is_readable(server->fd, QUIET_MS));
     CHECK(rdma_accept(request, &wanted) == -1 && errno == EINVAL);

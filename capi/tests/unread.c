@@ -19,7 +19,7 @@ static struct rdma_cm_id *asking(struct rdma_event_channel *channel, int port)
 {
     struct rdma_cm_id *id;
     struct sockaddr_in to = at("10.0.0.1", port);
-    struct rdma_conn_param parameters = { .qp_num = 0x77, .retry_count = 7 };
+    struct rdma_conn_param parameters = { .qp_num = 0xF00077, .retry_count = 7 };
     CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
     CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000));
     rdma_ack_cm_event(expect_of(channel, RDMA_CM_EVENT_ADDR_RESOLVED));
