@@ -1,6 +1,7 @@
 //! The firmware of the function: the admin queue, and everything that its commands configure.
 
 mod access_control;
+mod board;
 mod bridging;
 mod classes;
 mod command;

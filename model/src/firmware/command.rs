@@ -53,6 +53,7 @@ pub(super) const fn needs_data(opcode: Opcode) -> bool {
             | Opcode::DownloadPackage
             | Opcode::UpdatePackage
             | Opcode::NeighbourDeviceRequest
+            | Opcode::RunScript
     )
 }
 

@@ -2,7 +2,7 @@
 
 use super::command::{Command, Outcome};
 use super::rules::ListKind;
-use super::{Firmware, bridging, generic, media, nvm, recipes, switch};
+use super::{Firmware, board, bridging, generic, media, nvm, recipes, switch};
 use crate::chip::Context;
 use ringside_spec::lan::admin::generic::resource;
 use ringside_spec::lan::admin::switch::Resource;
@@ -258,7 +258,8 @@ impl Firmware {
             Opcode::GetPortOptions => self.link.port_options(command),
             Opcode::SetPortLed => self.link.set_led(command, context),
             Opcode::ModuleEeprom => media::read(command, context),
-            Opcode::GetLinkTopology => Err(ReturnCode::NoEntry),
+            Opcode::GetLinkTopology => board::node(command),
+            Opcode::RunScript => board::run_script(command, context),
             Opcode::LldpGetMib => bridging::configuration(self.agent, command, context.faults),
             Opcode::LldpStop => self.agent.stop(command),
             Opcode::LldpStart => self.agent.start(command),

@@ -19,6 +19,39 @@ const FLAT: u8 = 1 << 2;
 /// First byte of the upper page: the identifier again.
 const UPPER: usize = 128;
 
+/// The model's module says of itself what a short-range module of 100 Gb/s does, at these
+/// positions. Source: SFF-8636, tables 6-1, 6-9 and 6-14; SFF-8024, tables 4-1, 4-3 and 4-4.
+const CLAIMS: &[(usize, &[u8])] = &[
+    // Received light and current of each laser: 0.5 mW and 7 mA. Sent light: 1 mW.
+    (34, &[0x13, 0x88, 0x13, 0x88, 0x13, 0x88, 0x13, 0x88]),
+    (42, &[0x0D, 0xAC, 0x0D, 0xAC, 0x0D, 0xAC, 0x0D, 0xAC]),
+    (50, &[0x27, 0x10, 0x27, 0x10, 0x27, 0x10, 0x27, 0x10]),
+    // Up to 3.5 W; connector MPO 1x12; the kind of link is in the extended codes.
+    (129, &[0xC0, 0x0C, 0x80]),
+    // 64B/66B; 25.5 Gb/s or more, see byte 222.
+    (139, &[0x05, 0xFF]),
+    // 70 m of OM3, 100 m of OM4, in units of two metres; a laser of 850 nm without cooling.
+    (143, &[35, 0, 0, 50, 0]),
+    // 850 nm within 10 nm, up to 70 degrees Celsius.
+    (186, &[0x42, 0x68, 0x07, 0xD0, 70]),
+    // 100GBASE-SR4.
+    (192, &[0x02]),
+    // Manufactured on 1 January 2026.
+    (212, b"260101  "),
+    // All monitors are there, received light is an average.
+    (220, &[0x3C]),
+    // 25.75 Gb/s in units of 250 Mb/s.
+    (222, &[103]),
+];
+
+/// Position of a checksum, and of the first byte that it covers: all up to itself.
+const CHECKSUMS: [(usize, usize); 2] = [(191, 128), (223, 192)];
+
+/// The low eight bits of a sum.
+fn sum(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
+}
+
 /// Lower page and first upper page.
 fn memory() -> [u8; PAGE_BYTES] {
     let mut memory = [0; PAGE_BYTES];
@@ -36,6 +69,15 @@ fn memory() -> [u8; PAGE_BYTES] {
         if let (Some(temperature), Some(supply)) = (places.temperature, places.supply) {
             put(temperature, &TEMPERATURE.to_be_bytes());
             put(supply, &SUPPLY.to_be_bytes());
+        }
+    }
+    for (at, bytes) in CLAIMS {
+        put(*at, bytes);
+    }
+    for (at, first) in CHECKSUMS {
+        let sum = sum(memory.get(first..at).unwrap_or_default());
+        if let Some(place) = memory.get_mut(at) {
+            *place = sum;
         }
     }
     memory

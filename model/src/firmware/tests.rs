@@ -1,5 +1,6 @@
 //! The firmware, driven through its rings.
 
+mod board;
 pub(crate) mod client;
 mod foreign;
 mod link;

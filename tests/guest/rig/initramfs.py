@@ -21,7 +21,7 @@ PROVIDERS = "irdma rxe".split()
 MODULES = """ice irdma ib_uverbs rdma_ucm rdma_rxe virtio_net af_packet veth bridge 8021q tun
     nvme-rdma nvmet-rdma null_blk vfio-pci vfio_iommu_type1
     nfsd nfsv4 rpcrdma ib_iser ib_isert ib_srp ib_srpt target_core_iblock sd_mod rds_rdma bonding
-    macvlan sch_mqprio sch_ingress cls_flower act_gact act_mirred""".split()
+    macvlan vxlan geneve sch_mqprio sch_ingress cls_flower act_gact act_mirred""".split()
 # Modules of Linux 6.12 that are built into later kernels or gone from them.
 OLD_MODULES = "crc32_generic crc32c_intel".split()
 LIBRARIES = "usr/lib/x86_64-linux-gnu"

@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import chaos, clocks, consumers, datagrams, dpdk, dpdk_ours, errors, examples, forwarding, lan, mismatch, netdev, nvme, ours, outside, packets, peers, perftest, programs, recovery, removal, steering, storage, together, verbs, vfio
+from . import chaos, clocks, consumers, datagrams, dpdk, dpdk_ours, errors, examples, forwarding, lan, mismatch, netdev, nvme, ours, outside, packets, peers, perftest, programs, recovery, removal, settings, steering, storage, together, verbs, vfio
 
 ALL = {
     "link": netdev.link,
@@ -18,6 +18,9 @@ ALL = {
     "mtu": lan.mtu,
     "counters": lan.counted,
     "ptp": clocks.ptp,
+    "ethtool": settings.ethtool,
+    "stacked": settings.stacked,
+    "tunnelled": settings.tunnelled,
     "tap": lan.tap,
     "resets": lan.resets,
     "safe-traffic": lan.safe_traffic,
@@ -87,7 +90,7 @@ LONGEST = ("dpdk-24", "dpdk-25", "vfio-programs-all", "perftest-sizes", "vfio-bo
 
 # Scenarios of the nightly run only: their judge moves, or they take long and others come close to what they show.
 NIGHTLY = ("dpdk-24", "dpdk-25", "ours-dpdk", "iser", "srp", "classes", "perftest-sizes", "perftest-both-ways", "perftest-atomics", "perftest-others", "refused-keys-load", "vfio-programs-all", "sizes",
-           "counters", "ptp", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-forward", "vfio-memory", "vfio-removed", "vfio-tools", "vfio-vanished", *together.RDMA)
+           "counters", "ptp", "ethtool", "stacked", "tunnelled", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-forward", "vfio-memory", "vfio-removed", "vfio-tools", "vfio-vanished", *together.RDMA)
 # The judge of a scenario that has one besides the rig's.
 DPDK = {"dpdk-24": "dpdk-24", "dpdk-25": "dpdk-25", "ours-dpdk": "dpdk-24"}
 # Scenarios that compare with recordings of one kernel, the first of the table of judges.

@@ -5,8 +5,8 @@ use ringside_model::record::AdminCommand;
 use ringside_model::record::text::admin_opcode;
 use ringside_spec::lan::Layout;
 use ringside_spec::lan::admin::{
-    Descriptor, DescriptorFlags, Generic, Opcode, capabilities, generic, link, lldp, nvm, package,
-    queues, rss, scheduler, switch, vsi,
+    Descriptor, DescriptorFlags, Generic, Opcode, board, capabilities, generic, link, lldp, nvm,
+    package, queues, rss, scheduler, switch, vsi,
 };
 use ringside_spec::lan::package::{BufferHeader, SectionEntry};
 use ringside_spec::lan::transmit::TransmitContext;
@@ -93,6 +93,7 @@ fn network_parameters(opcode: Opcode) -> Layout {
         Opcode::SetEventMask => link::SetEventMask::LAYOUT,
         Opcode::SetMacLoopback => link::SetMacLoopback::LAYOUT,
         Opcode::GetLinkTopology => link::GetLinkTopology::LAYOUT,
+        Opcode::RunScript => board::RunScript::LAYOUT,
         Opcode::GetPortOptions => link::GetPortOptions::LAYOUT,
         Opcode::ModuleEeprom => link::ModuleEeprom::LAYOUT,
         Opcode::LldpGetMib => lldp::LldpGetMib::LAYOUT,

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use ringside_spec::lan::admin::{
-    Descriptor, Generic, capabilities::*, generic::*, link::*, lldp::*, nvm::*, package::*,
-    queues::*, rss::*, scheduler::*, switch::*, vsi::*,
+    Descriptor, Generic, board::*, capabilities::*, generic::*, link::*, lldp::*, nvm::*,
+    package::*, queues::*, rss::*, scheduler::*, switch::*, vsi::*,
 };
 use ringside_spec::lan::package::*;
 use ringside_spec::lan::{Layout, receive, transmit};
 
 use super::{Fields, vectors};
 
-pub(crate) const COUNT: usize = 137;
+pub(crate) const COUNT: usize = 140;
 
 /// Structures that have no counterpart of their own, and why.
 const SKIPPED: &[(&str, &str)] = &[
@@ -109,6 +109,7 @@ fn parameters() -> Vec<(&'static str, Vec<Layout>)> {
         ("set_event_mask", SetEventMask::LAYOUT),
         ("set_mac_lb", SetMacLoopback::LAYOUT),
         ("get_link_topo", GetLinkTopology::LAYOUT),
+        ("dnl_call_command", RunScript::LAYOUT),
         ("get_port_options", GetPortOptions::LAYOUT),
         ("sff_eeprom", ModuleEeprom::LAYOUT),
         ("nvm", NvmCommand::LAYOUT),
@@ -168,6 +169,8 @@ fn buffers() -> Vec<(&'static str, Vec<Layout>)> {
         ("link_topo_params", TopologyParameters::LAYOUT),
         ("link_topo_addr", TopologyAddress::LAYOUT),
         ("get_port_options_elem", PortOption::LAYOUT),
+        ("dnl_equa_param", EqualizerRequest::LAYOUT),
+        ("dnl_equa_respon", EqualizerValue::LAYOUT),
         ("get_cee_dcb_cfg_resp", CeeConfig::LAYOUT),
         ("get_set_rss_keys", RssKey::LAYOUT),
         ("add_tx_qgrp", TransmitQueueGroup::LAYOUT),

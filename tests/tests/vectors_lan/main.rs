@@ -157,5 +157,5 @@ fn every_vector_belongs_to_a_test() {
         run.iter().map(|(_, count)| count).sum::<usize>(),
         all().len()
     );
-    assert_eq!(all().len(), 214 + 138);
+    assert_eq!(all().len(), 217 + 138);
 }

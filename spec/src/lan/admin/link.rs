@@ -163,7 +163,7 @@ wire! {
         port "lport_num": u8,
         /// bit 0: the port counts
         port_valid "lport_num_valid": u8,
-        /// type in `[3:0]`, context in `[7:4]`
+        /// see [`NodeKind`](super::board::NodeKind)
         kind "node_type_ctx": u8,
         /// index among those of its type
         index "index": u8,

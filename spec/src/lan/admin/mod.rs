@@ -5,6 +5,7 @@
 //! The return code, not a flag, gives the result. The mailbox uses the same descriptors.
 
 pub mod access_control;
+pub mod board;
 pub mod capabilities;
 mod descriptor;
 pub mod generic;

@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod control_queues;
+pub mod correction;
 pub mod filters;
 pub mod interrupts;
 pub mod queues;
