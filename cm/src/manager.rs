@@ -55,9 +55,6 @@ pub struct Manager {
     changed: Option<BTreeSet<u32>>,
 }
 
-/// A peer's service request: VLAN and address of the peer, and its request id.
-type ServiceKey = (Option<u16>, Gid, u32);
-
 /// A program that waits for requests.
 #[derive(Clone, Copy, Debug)]
 struct Listener {
