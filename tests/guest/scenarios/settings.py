@@ -4,6 +4,7 @@ import re
 import struct
 
 from machine import Failed, Guest
+from .clocks import LATE
 from .lan import count, counters, iperf, megabits, stations
 from .stage import carrier, load
 
@@ -102,7 +103,7 @@ def features(guest):
 def ethtool(stage):
     """Every query and setting of ethtool and devlink on ice, each feature off and on, the self-tests, XDP, mqprio: link and ping afterwards, no breach."""
     first, _ = stations(stage, options=["--timer", "controlled"])
-    stage.allowed = SAID
+    stage.allowed = (*SAID, *LATE)
     kind = "resources (type, number)"
     stage.leaves = stage.leaves | {kind: (*stage.leaves[kind], MQPRIO_LEAVES)}
     first.run("modprobe sch_mqprio")
