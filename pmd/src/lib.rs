@@ -10,7 +10,7 @@
 //!
 //! Posting and polling belong to one core for each queue, and take no lock. All other calls are
 //! control path: they wait for the device, at most for a deadline of the configuration. A
-//! [worker](worker) is a thread that owns queues and polls them.
+//! [`worker`] is a thread that owns queues and polls them.
 //!
 //! Programs depend on the package `ringside-nic`, which opens devices by their address and
 //! re-exports this crate as `ringside::driver`.
