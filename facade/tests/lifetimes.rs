@@ -1,7 +1,33 @@
 //! A process that opens and shuts down devices again and again: nothing of them stays.
+#![allow(unsafe_code)] // counts the bytes that are allocated
 
 use ringside::prelude::*;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::Duration;
+
+/// Bytes that are allocated now.
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+struct Counting;
+
+// SAFETY: each call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller keeps the rules of this call.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, first: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller keeps the rules of this call; `alloc` got the memory from there.
+        unsafe { System.dealloc(first, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 const WAIT: Duration = Duration::from_secs(20);
 
@@ -22,14 +48,6 @@ fn possessions() -> [usize; 3] {
         count("/proc/self/task"),
         maps.lines().count(),
     ]
-}
-
-/// Resident memory, kibibytes.
-fn memory_kib() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().nth(1));
-    number.unwrap().parse().unwrap()
 }
 
 /// One life: two devices that are connected, write to each other, and end.
@@ -81,17 +99,17 @@ fn live(round: u32) {
 #[test]
 fn devices_that_are_gone_leave_no_descriptor_thread_mapping_or_memory() {
     const ROUNDS: u32 = 60;
-    /// A page of each device of each round would be more.
-    const MOST_KIB: usize = 400;
-    // The first rounds fill what a process keeps: arenas of the allocator, tables of the library.
+    /// Less than 50 bytes of each device of each round.
+    const MOST_BYTES: isize = 6_000;
+    // The first rounds fill what a process keeps: tables of the library, and arenas.
     for round in 0..ROUNDS / 3 {
         live(round);
     }
-    let (before, kib) = (possessions(), memory_kib());
+    let (before, bytes) = (possessions(), LIVE.load(Ordering::Relaxed));
     for round in 0..ROUNDS {
         live(round);
     }
-    let (after, later_kib) = (possessions(), memory_kib());
+    let (after, later) = (possessions(), LIVE.load(Ordering::Relaxed));
     for (name, (before, after)) in ["descriptors", "threads", "mappings"]
         .iter()
         .zip(before.into_iter().zip(after))
@@ -100,6 +118,6 @@ fn devices_that_are_gone_leave_no_descriptor_thread_mapping_or_memory() {
         let most = before + if *name == "mappings" { 10 } else { 0 };
         assert!(after <= most, "{name}: {before}, then {after}");
     }
-    let grown = later_kib.saturating_sub(kib);
-    assert!(grown < MOST_KIB, "{grown} KiB in {ROUNDS} rounds");
+    let grown = later - bytes;
+    assert!(grown < MOST_BYTES, "{grown} bytes in {ROUNDS} rounds");
 }
