@@ -189,6 +189,8 @@ def sides(stage, mtu):
     for index, (guest, device) in enumerate(((ours, "eth0"), (theirs, "eth1"))):
         beside(guest, device, index, wires)
     bound(ours, FIRST)
+    # of the kernel's interface beside RDMA
+    ours.run("modprobe tun", 30)
     run = f"ringside --config /etc/ringside.toml run --device {FIRST} --"
     return Side(ours, 0, run, ""), Side(theirs, 1, "", "-d irdma0")
 
