@@ -348,20 +348,24 @@ impl FunctionModel {
     }
 
     /// Raises the interrupts of the causes that wait, once what they tell of is in memory.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn deliver_causes(&mut self) {
         let causes = &self.causes;
         let raised = causes.asynchronous_event | causes.admin_event | (causes.other != 0);
         let queues = !causes.completion_event_queues.is_empty() || !causes.queues.is_empty();
         if raised || queues {
-            // A frame that waits for it has raised the cause of its queue.
-            self.lan.write_back();
-            if !self.causes.malicious.is_empty() {
-                self.name_malicious();
-            }
-            self.interrupts
-                .deliver(&mut self.causes, &mut self.registers);
+            self.raise_causes();
         }
+    }
+
+    fn raise_causes(&mut self) {
+        // A frame that waits for it has raised the cause of its queue.
+        self.lan.write_back();
+        if !self.causes.malicious.is_empty() {
+            self.name_malicious();
+        }
+        self.interrupts
+            .deliver(&mut self.causes, &mut self.registers);
     }
 
     /// True if it may have a frame for the wire.
