@@ -119,6 +119,15 @@ fn talks_to_host(device: &Device) {
     server.join().unwrap();
 }
 
+/// Ends the writes, also if the test fails: it would wait for them.
+struct StopAtEnd<'s>(&'s AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Writes from one region to another, and compares bytes, until `stop`; returns the number of
 /// writes.
 fn write_until(
@@ -166,13 +175,14 @@ fn the_host_talks_beside_rdma_and_the_stack_of_one_port() {
     std::thread::scope(|scope| {
         let queues = (&mut near.queue_pair, &mut near.completions);
         let writes = scope.spawn(|| write_until(queues, [&source, &target], &stop));
+        let at_end = StopAtEnd(&stop);
         let (near, far) = (&near.device, &far.device);
         // Over the wire, inside the card's switch, and the other way.
         host_talks_to(far, FAR);
         host_talks_to(near, OWN);
         talks_to_host(far);
         talks_to_host(near);
-        stop.store(true, Ordering::Relaxed);
+        drop(at_end);
         assert!(writes.join().unwrap() > 10, "RDMA went on meanwhile");
         let counters = report(near).counters;
         assert!(counters.to_wire.bytes > 2 * BYTES as u64, "{counters:?}");
