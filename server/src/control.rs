@@ -12,9 +12,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::time::Duration;
 
-/// Connections at once. One more ends the one that was silent longest.
+/// Connections at once. A further one replaces the one that has been silent longest.
 const MAX_CLIENTS: usize = 64;
+
+/// Between two looks at the sockets: each is a system call for each client, on the thread of the
+/// model.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Longest line, in bytes.
 const MAX_LINE_BYTES: usize = 4096;
@@ -29,11 +34,12 @@ pub struct Control {
     listener: UnixListener,
     clients: Vec<Client>,
     sources: Sources,
+    next_look: Instant,
 }
 
 struct Client {
     stream: UnixStream,
-    /// when it last sent something, or connected
+    /// when it last sent something, took bytes of an answer, or connected
     active: Instant,
     heard: Vec<u8>,
     answer: Vec<u8>,
@@ -56,11 +62,10 @@ impl Control {
             _file: file,
             clients: Vec::new(),
             sources,
+            next_look: Instant(0),
         })
     }
-}
 
-impl Control {
     /// Disconnects the client that was silent longest if no other one has a place.
     fn make_room(&mut self) {
         if self.clients.len() < MAX_CLIENTS {
@@ -75,19 +80,12 @@ impl Control {
 
 impl Attachment for Control {
     fn turn(&mut self, world: &mut World, now: Instant) -> bool {
-        let mut worked = false;
-        if let Ok((stream, _)) = self.listener.accept()
-            && stream.set_nonblocking(true).is_ok()
-        {
-            worked = true;
-            self.make_room();
-            self.clients.push(Client {
-                stream,
-                active: now,
-                heard: Vec::new(),
-                answer: Vec::new(),
-            });
+        if now < self.next_look {
+            return false;
         }
+        self.next_look = now.plus(LOOK_EVERY);
+        let mut worked = false;
+        // Before a client is replaced: one whose line has just arrived is not silent.
         let sources = &self.sources;
         self.clients.retain_mut(|client| {
             let (goes_on, did) = client.turn(|line| answer(line, world, sources));
@@ -97,6 +95,22 @@ impl Attachment for Control {
             worked |= did;
             goes_on
         });
+        for _ in 0..MAX_CLIENTS {
+            let Ok((stream, _)) = self.listener.accept() else {
+                break;
+            };
+            worked = true;
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            self.make_room();
+            self.clients.push(Client {
+                stream,
+                active: now,
+                heard: Vec::new(),
+                answer: Vec::new(),
+            });
+        }
         worked
     }
 

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const BURST: usize = 32;
 
 /// Consecutive failed reads after which a wire is given up: its interface was removed.
-pub const MAX_FAILURES: u32 = 16;
+const MAX_FAILURES: u32 = 16;
 
 /// The result of a read from a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

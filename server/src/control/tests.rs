@@ -37,7 +37,7 @@ impl Rig {
 
     fn turn(&mut self) {
         for _ in 0..4 {
-            self.now.0 += 1;
+            self.now = self.now.plus(LOOK_EVERY);
             self.control.turn(&mut self.world, self.now);
         }
     }

@@ -1,7 +1,7 @@
 //! A TAP interface as a wire: the far end is the host's network stack.
 
 use super::{Received, Sent, Wire};
-use ringside_bus::tap::{Tap, TapError, Unsent};
+use ringside_bus::tap::{SendError, Tap, TapError};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// A TAP interface; see the module.
@@ -35,9 +35,9 @@ impl Wire for TapWire {
     fn send(&mut self, frame: &[u8]) -> Sent {
         match self.0.send(frame) {
             Ok(()) => Sent::Gone,
-            Err(Unsent::NoRoom) => Sent::NoRoom,
-            Err(Unsent::Down) => Sent::NoPeer,
-            Err(Unsent::Refused(_)) => Sent::Refused,
+            Err(SendError::NoRoom) => Sent::NoRoom,
+            Err(SendError::Down) => Sent::NoPeer,
+            Err(SendError::Refused(_)) => Sent::Refused,
         }
     }
 
