@@ -125,6 +125,17 @@ impl Slot {
         self.first + u64::from(self.packets)
     }
 
+    /// The place of the packet at a position.
+    #[inline]
+    fn place(&self, position: u64) -> Place {
+        match (position == self.first, position + 1 == self.end()) {
+            (true, true) => Place::Only,
+            (true, false) => Place::First,
+            (false, false) => Place::Middle,
+            (false, true) => Place::Last,
+        }
+    }
+
     #[inline]
     fn is_read(&self) -> bool {
         matches!(self.request.operation, Operation::Read { .. })
@@ -462,7 +473,7 @@ impl Requester {
             solicited,
         } = slot.request;
         let remaining = length_bytes - offset_bytes;
-        let place = Place::of(self.next == slot.first, self.next + 1 == slot.end());
+        let place = slot.place(self.next);
         let is_last = place.is_last();
         let packets = match is_last || run_bytes == 0 {
             true => 1,

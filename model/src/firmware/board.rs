@@ -4,8 +4,8 @@ use super::command::{Command, Outcome};
 use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::board::{
-    CAGE_QSFP28, EQUALIZER_SCRIPT, EqualizerLane, EqualizerRequest, EqualizerValue, NodeKind,
-    RunScript, context as owner, node, operation,
+    self, CAGE_QSFP28, EQUALIZER_SCRIPT, EqualizerLane, EqualizerRequest, EqualizerValue, NodeKind,
+    RunScript, operation,
 };
 use ringside_spec::lan::admin::link::{GetLinkTopology, TopologyAddress};
 
@@ -13,11 +13,11 @@ use ringside_spec::lan::admin::link::{GetLinkTopology, TopologyAddress};
 const CAGE_HANDLE: u16 = 1;
 
 /// Answers with the cage of the port; the board has no other node that drivers ask for.
-pub(super) fn node(command: &Command) -> Outcome {
+pub(super) fn find_node(command: &Command) -> Outcome {
     let asked: GetLinkTopology = command.parameters();
     let wanted = asked.address.parameters;
     let kind = NodeKind(wanted.kind);
-    if (kind.kind(), kind.context(), wanted.index) != (node::CAGE, owner::PORT, 0) {
+    if (kind.kind(), kind.context(), wanted.index) != (board::node::CAGE, board::context::PORT, 0) {
         return Err(ReturnCode::NoEntry);
     }
     command.answer(&GetLinkTopology {
@@ -47,7 +47,7 @@ pub(super) fn run_script(command: &mut Command, context: &mut Context<'_>) -> Ou
     if ![operation::RECEIVE, operation::TRANSMIT].contains(&lane.operation()) {
         context
             .ledger
-            .breach("equalizer that is none of receiver or transmitter", || {
+            .breach("equalizer of neither receiver nor transmitter", || {
                 format!("{:#06x}", lane.0)
             });
         return Err(ReturnCode::Invalid);

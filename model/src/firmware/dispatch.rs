@@ -258,7 +258,7 @@ impl Firmware {
             Opcode::GetPortOptions => self.link.port_options(command),
             Opcode::SetPortLed => self.link.set_led(command, context),
             Opcode::ModuleEeprom => media::read(command, context),
-            Opcode::GetLinkTopology => board::node(command),
+            Opcode::GetLinkTopology => board::find_node(command),
             Opcode::RunScript => board::run_script(command, context),
             Opcode::LldpGetMib => bridging::configuration(self.agent, command, context.faults),
             Opcode::LldpStop => self.agent.stop(command),

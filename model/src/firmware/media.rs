@@ -19,8 +19,8 @@ const FLAT: u8 = 1 << 2;
 /// First byte of the upper page: the identifier again.
 const UPPER: usize = 128;
 
-/// The model's module says of itself what a short-range module of 100 Gb/s does, at these
-/// positions. Source: SFF-8636, tables 6-1, 6-9 and 6-14; SFF-8024, tables 4-1, 4-3 and 4-4.
+/// Bytes that describe a short-range module of 100 Gb/s, by position. Source: SFF-8636, tables 6-1,
+/// 6-9 and 6-14; SFF-8024, tables 4-1 to 4-4.
 const CLAIMS: &[(usize, &[u8])] = &[
     // Received light and current of each laser: 0.5 mW and 7 mA. Sent light: 1 mW.
     (34, &[0x13, 0x88, 0x13, 0x88, 0x13, 0x88, 0x13, 0x88]),

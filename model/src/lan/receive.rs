@@ -196,7 +196,7 @@ impl ReceiveQueue {
             let buffer = Iova(descriptor.load(0));
             memory.write(buffer, piece).map_err(|_| NotTaken::Fault)?;
             *place = Some(descriptor);
-            index = self.after(index);
+            index = self.ring.after(index);
         }
         let last = self.whole.chunks(buffer).len().saturating_sub(1);
         let used = used.iter().flatten().zip(self.whole.chunks(buffer));
@@ -220,12 +220,8 @@ impl ReceiveQueue {
         };
         descriptor.store(0, 0);
         descriptor.store_release(1, status.0);
-        self.head = self.after(self.head);
+        self.head = self.ring.after(self.head);
         true
-    }
-
-    fn after(&self, index: u16) -> u16 {
-        self.ring.after(index)
     }
 
     /// Uses the descriptor at the head, and keeps `written` for it until
@@ -233,7 +229,7 @@ impl ReceiveQueue {
     #[inline]
     fn hold(&mut self, written: [u64; DESCRIPTOR_WORDS]) {
         self.held.push(self.head, written);
-        self.head = self.after(self.head);
+        self.head = self.ring.after(self.head);
         if self.held.is_full() {
             self.write_back_held();
         }

@@ -166,10 +166,6 @@ impl TransmitQueue {
         })
     }
 
-    fn after(&self, index: u16) -> u16 {
-        self.ring.after(index)
-    }
-
     /// Fills `frame` with the next packet, if that is one buffer without any offload in which
     /// nothing is wrong, and reports it. Returns true if the driver requested the report. `None`,
     /// and nothing has happened, for all other packets: [`TransmitQueue::next_packet`] takes them.
@@ -191,7 +187,7 @@ impl TransmitQueue {
         if command.report_status() {
             descriptor.store_release(1, DataCommand::DONE.0);
         }
-        self.head = self.after(self.head);
+        self.head = self.ring.after(self.head);
         Some(command.report_status())
     }
 
@@ -243,7 +239,7 @@ impl TransmitQueue {
                     return false;
                 }
             };
-            index = self.after(index);
+            index = self.ring.after(index);
             if ended {
                 self.head = index;
                 packet.check(context);

@@ -13,17 +13,6 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// The place of a packet that is the first of its message, the last, both or neither.
-    #[inline]
-    pub(super) const fn of(is_first: bool, is_last: bool) -> Self {
-        match (is_first, is_last) {
-            (true, true) => Self::Only,
-            (true, false) => Self::First,
-            (false, false) => Self::Middle,
-            (false, true) => Self::Last,
-        }
-    }
-
     /// True if no packet of the message follows.
     #[inline]
     pub(super) const fn is_last(self) -> bool {

@@ -4,13 +4,10 @@ use super::client::Client;
 use ringside_spec::lan::admin::board::{
     CAGE_QSFP28, EQUALIZER_SCRIPT, EqualizerRequest, EqualizerValue, RunScript,
 };
-use ringside_spec::lan::admin::generic::NeighbourDeviceRequest;
 use ringside_spec::lan::admin::link::{
     GetLinkTopology, ModuleEeprom, TopologyAddress, TopologyParameters,
 };
-use ringside_spec::lan::admin::neighbour::{
-    NeighbourAnswer, NeighbourRequest, READ_BYTES, operation,
-};
+use ringside_spec::lan::admin::neighbour::{NeighbourRequest, READ_BYTES, operation};
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
 use ringside_spec::lan::registers::correction;
 use zerocopy::IntoBytes;
@@ -79,32 +76,22 @@ fn equalizers_of_lanes_are_neutral_and_other_scripts_are_not_run() {
     assert_eq!(client.breach_names(), [""; 0]);
     let neither = run(&mut client, EQUALIZER_SCRIPT, 0x83);
     assert_eq!(neither, Err(ReturnCode::Invalid));
-    let expected = ["equalizer that is none of receiver or transmitter"];
+    let expected = ["equalizer of neither receiver nor transmitter"];
     assert_eq!(client.breach_names(), expected);
 }
 
 #[test]
 fn correction_counters_can_be_read_without_a_timer_and_not_written() {
     let mut client = Client::ready();
-    let mut ask = |message: &[u8]| {
-        let parameters = NeighbourDeviceRequest {
-            length_bytes: (message.len() as u16).into(),
-            ..NeighbourDeviceRequest::zeroed()
-        };
-        let answer = client.give(Opcode::NeighbourDeviceRequest, &parameters, message);
-        match answer.descriptor.return_code() {
-            ReturnCode::Ok => Ok(answer.item::<NeighbourAnswer>(0).value.get()),
-            code => Err(code),
-        }
-    };
     for port in 0..correction::PORTS {
         let register = correction::first(port).unwrap() + 4;
         let message = NeighbourRequest::to_phy(operation::READ, register, 0);
-        let value = ask(&message.as_bytes()[..READ_BYTES]);
+        let value = client.ask_neighbour(&message.as_bytes()[..READ_BYTES]);
         assert_eq!(value, Ok(0), "{port}");
     }
     let message = NeighbourRequest::to_phy(operation::WRITE, 0x0330_0008, 1);
-    assert_eq!(ask(message.as_bytes()), Err(ReturnCode::Invalid));
+    let refused = client.ask_neighbour(message.as_bytes());
+    assert_eq!(refused, Err(ReturnCode::Invalid));
     let expected = ["message to the PHY that is not possible"];
     assert_eq!(client.breach_names(), expected);
 }

@@ -7,6 +7,8 @@ use crate::{Stepped, WorldSettings};
 use ringside_bus::function::DmaAccess;
 use ringside_bus::{Function, Iova, Memory, PageSize};
 use ringside_spec::lan::Parameters;
+use ringside_spec::lan::admin::generic::NeighbourDeviceRequest;
+use ringside_spec::lan::admin::neighbour::NeighbourAnswer;
 use ringside_spec::lan::admin::{Descriptor, Direction, Opcode, ReturnCode};
 use ringside_spec::lan::registers::control_queues::{
     ADMIN_RECEIVE, ADMIN_SEND, RingLength, RingRegisters,
@@ -57,6 +59,19 @@ impl Answered {
 }
 
 impl Client {
+    /// A message to the PHY by the sideband queue, and the value in its answer.
+    pub(crate) fn ask_neighbour(&mut self, message: &[u8]) -> Result<u32, ReturnCode> {
+        let parameters = NeighbourDeviceRequest {
+            length_bytes: (message.len() as u16).into(),
+            ..NeighbourDeviceRequest::zeroed()
+        };
+        let answer = self.give(Opcode::NeighbourDeviceRequest, &parameters, message);
+        match answer.descriptor.return_code() {
+            ReturnCode::Ok => Ok(answer.item::<NeighbourAnswer>(0).value.get()),
+            code => Err(code),
+        }
+    }
+
     /// A world of one function with its rings set up and the version asked for.
     pub(crate) fn ready() -> Self {
         let mut client = Self::with_rings();

@@ -1,11 +1,8 @@
 //! The device's clock, driven by hand.
 
 use crate::firmware::tests::client::Client;
-use ringside_spec::lan::admin::generic::NeighbourDeviceRequest;
-use ringside_spec::lan::admin::neighbour::{
-    NeighbourAnswer, NeighbourRequest, READ_BYTES, operation,
-};
-use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::admin::neighbour::{NeighbourRequest, READ_BYTES, operation};
 use ringside_spec::lan::registers::clock::{
     EXECUTE, NOMINAL_INCREMENT, TIMER_COMMAND, TIMER_ENABLE, TIMER_EXECUTE, TIMER_INCREMENT,
     TIMER_NEW_INCREMENT, TIMER_SEMAPHORE, TIMER_TIME, phy,
@@ -20,27 +17,14 @@ const SET_INCREMENT: u32 = 2;
 /// Adjusts the time.
 const ADJUST: u32 = 4;
 
-/// A message to the PHY, and the answer.
-fn ask(client: &mut Client, message: &[u8]) -> Result<u32, ReturnCode> {
-    let parameters = NeighbourDeviceRequest {
-        length_bytes: (message.len() as u16).into(),
-        ..NeighbourDeviceRequest::zeroed()
-    };
-    let answer = client.give(Opcode::NeighbourDeviceRequest, &parameters, message);
-    match answer.descriptor.return_code() {
-        ReturnCode::Ok => Ok(answer.item::<NeighbourAnswer>(0).value.get()),
-        code => Err(code),
-    }
-}
-
 pub(super) fn write(client: &mut Client, register: u32, value: u32) -> Result<u32, ReturnCode> {
     let message = NeighbourRequest::to_phy(operation::WRITE, register, value);
-    ask(client, message.as_bytes())
+    client.ask_neighbour(message.as_bytes())
 }
 
 pub(super) fn read(client: &mut Client, register: u32) -> Result<u32, ReturnCode> {
     let message = NeighbourRequest::to_phy(operation::READ, register, 0);
-    ask(client, &message.as_bytes()[..READ_BYTES])
+    client.ask_neighbour(&message.as_bytes()[..READ_BYTES])
 }
 
 /// Prepares the increment in source timer and PHY, both enabled.
@@ -165,16 +149,16 @@ fn messages_to_the_phy_that_are_not_possible_are_refused() {
     ];
     for message in &wrong {
         assert_eq!(
-            ask(&mut client, message.as_bytes()),
+            client.ask_neighbour(message.as_bytes()),
             Err(ReturnCode::Invalid)
         );
     }
     assert_eq!(
-        ask(&mut client, &sound.as_bytes()[..READ_BYTES]),
+        client.ask_neighbour(&sound.as_bytes()[..READ_BYTES]),
         Err(ReturnCode::Invalid),
         "a write without a value"
     );
-    assert_eq!(ask(&mut client, sound.as_bytes()), Ok(0));
+    assert_eq!(client.ask_neighbour(sound.as_bytes()), Ok(0));
     let expected = ["message to the PHY that is not possible"];
     assert_eq!(client.breach_names(), expected);
 }
