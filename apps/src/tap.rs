@@ -89,8 +89,9 @@ pub(crate) struct Options {
 const IDLE_ROUNDS: u32 = 1000;
 /// Between two looks at the link.
 const LINK_EVERY: Duration = Duration::from_secs(1);
+
 /// Packets and bytes of one direction, and those that were dropped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Serialize)]
 struct Way {
     packets: u64,
     bytes: u64,
@@ -98,7 +99,7 @@ struct Way {
     dropped: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Serialize)]
 struct Counters {
     to_kernel: Way,
     to_wire: Way,

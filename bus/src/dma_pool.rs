@@ -13,6 +13,7 @@ mod brought;
 mod buffer;
 mod lent;
 mod placement;
+mod record;
 mod source;
 
 pub use buffer::DmaBuffer;
@@ -25,7 +26,8 @@ use crate::process::Birth;
 use crate::ranges::Ranges;
 use crate::{FunctionError, Iova};
 use placement::Places;
-use source::{Brought, Source};
+use record::Brought;
+use source::Source;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -263,7 +265,7 @@ impl DmaPool {
         alignment: usize,
     ) -> Result<(), MemoryError> {
         if state.closed {
-            return Err(MemoryError::NoAddressSpace { length });
+            return Err(MemoryError::Closed);
         }
         // Address space is reserved first: a request beyond it must not allocate memory.
         let Some(wanted) = length.checked_next_multiple_of(BLOCK) else {
@@ -354,7 +356,8 @@ impl DmaPool {
         }
     }
 
-    /// Unmaps every block and returns the memory to the system.
+    /// Unmaps every block and returns the memory to the system. Memory that another thread is
+    /// mapping meanwhile is unmapped by that thread, perhaps after this returns.
     ///
     /// Call it only when the device can no longer write: after bus mastering is off, or after a
     /// reset. Buffers that still exist keep their memory for this process; the device can no longer

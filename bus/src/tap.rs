@@ -91,7 +91,7 @@ pub struct Tap {
 
 /// The reason why the host did not receive a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unsent {
+pub enum SendError {
     /// The host has no room for it now.
     #[error("the host has no room for the frame")]
     NoRoom,
@@ -110,9 +110,26 @@ impl Tap {
     /// # Errors
     /// [`TapError`] names the remedy.
     pub fn open(name: &str) -> Result<Self, TapError> {
+        let mut request = request(name)?;
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let device = rustix::fs::open(CLONE_DEVICE, flags, Mode::empty()).map_err(|error| {
+            TapError::NoDevice {
+                error: error.to_string(),
+            }
+        })?;
+        // whole Ethernet frames without a header before them
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+        // SAFETY: 1. `TUNSETIFF` reads and writes one `struct ifreq`, which is what `request` is,
+        //            whole and initialised, alive and not aliased during the call.
+        //         2. the name ends in a zero: it has at most 15 of the 16 bytes.
+        //         3. the descriptor is open: `device` owns it.
+        let result = unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as _, &mut request) };
+        if result != 0 {
+            return Err(refusal(name.into(), &std::io::Error::last_os_error()));
+        }
         Ok(Self {
             name: name.into(),
-            descriptor: open(name)?,
+            descriptor: device,
         })
     }
 
@@ -129,7 +146,61 @@ impl Tap {
     /// # Errors
     /// [`TapError::NotSet`].
     pub fn configure(&self, mac: [u8; 6], mtu: u16) -> Result<(), TapError> {
-        configure(&self.name, mac, mtu)
+        use rustix::net::{AddressFamily, SocketType, socket};
+        let mut request = request(&self.name)?;
+        let refused = |error: std::io::Error| {
+            let octets: Vec<String> = mac.iter().map(|octet| format!("{octet:02x}")).collect();
+            TapError::NotSet {
+                name: self.name.clone(),
+                error: error.to_string(),
+                command: format!(
+                    "ip link set dev {} address {} mtu {mtu} up",
+                    self.name,
+                    octets.join(":")
+                ),
+            }
+        };
+        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None);
+        let socket = socket.map_err(|error| refused(error.into()))?;
+        let mut sa_data = [0; 14];
+        for (to, from) in sa_data.iter_mut().zip(mac) {
+            *to = from as libc::c_char;
+        }
+        let ask = |operation: libc::Ioctl, request: &mut libc::ifreq| {
+            // SAFETY: 1. these operations read and write one `struct ifreq`, which is what
+            //            `request` is, whole, initialised, alive and not aliased during the call.
+            //         2. the name ends in a zero: it has at most 15 of the 16 bytes.
+            //         3. the descriptor is open: `socket` owns it.
+            match unsafe { libc::ioctl(socket.as_raw_fd(), operation, request) } {
+                0 => Ok(()),
+                _ => Err(refused(std::io::Error::last_os_error())),
+            }
+        };
+        ask(libc::SIOCGIFHWADDR as _, &mut request)?;
+        // SAFETY: the kernel has just written the address; any bytes are one.
+        let has = unsafe { request.ifr_ifru.ifru_hwaddr };
+        if has.sa_data[..mac.len()] != sa_data[..mac.len()] {
+            request.ifr_ifru.ifru_hwaddr = libc::sockaddr {
+                sa_family: libc::ARPHRD_ETHER,
+                sa_data,
+            };
+            ask(libc::SIOCSIFHWADDR as _, &mut request)?;
+        }
+        ask(libc::SIOCGIFMTU as _, &mut request)?;
+        // SAFETY: the kernel has just written the MTU; any bits are a number.
+        if unsafe { request.ifr_ifru.ifru_mtu } != mtu.into() {
+            request.ifr_ifru.ifru_mtu = mtu.into();
+            ask(libc::SIOCSIFMTU as _, &mut request)?;
+        }
+        ask(libc::SIOCGIFFLAGS as _, &mut request)?;
+        // SAFETY: the kernel has just written the flags; any bits are a number.
+        let flags = unsafe { request.ifr_ifru.ifru_flags };
+        let up = libc::IFF_UP as libc::c_short;
+        if flags & up == up {
+            return Ok(());
+        }
+        request.ifr_ifru.ifru_flags = flags | up;
+        ask(libc::SIOCSIFFLAGS as _, &mut request)
     }
 
     /// Shows the host whether the interface can carry frames: without a carrier the host sends
@@ -137,15 +208,22 @@ impl Tap {
     ///
     /// # Errors
     /// The kernel refuses: it is older than 5.0.
-    pub fn set_carrier(&self, up: bool) -> std::io::Result<()> {
-        set_carrier(&self.descriptor, up)
+    pub fn set_carrier(&self, up: bool) -> Result<(), Errno> {
+        let up = libc::c_int::from(up);
+        // SAFETY: 1. `SET_CARRIER` reads one `int`, which `up` is, alive during the call.
+        //         2. the descriptor is open: `self` owns it.
+        let result = unsafe { libc::ioctl(self.descriptor.as_raw_fd(), SET_CARRIER as _, &up) };
+        match result {
+            0 => Ok(()),
+            _ => Err(last_error()),
+        }
     }
 
     /// Copies the next frame of the host into `buffer` and returns its length in bytes; `None` if
     /// there is none. A longer frame is cut to the buffer. Does not wait.
     ///
     /// # Errors
-    /// The interface is down, or was removed.
+    /// The interface was removed.
     pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
         match rustix::io::read(&self.descriptor, buffer) {
             Ok(length) => Ok(Some(length)),
@@ -157,13 +235,13 @@ impl Tap {
     /// Gives the host a frame. Does not wait.
     ///
     /// # Errors
-    /// [`Unsent`]: the frame is lost.
-    pub fn send(&self, frame: &[u8]) -> Result<(), Unsent> {
+    /// [`SendError`]: the frame is lost.
+    pub fn send(&self, frame: &[u8]) -> Result<(), SendError> {
         match rustix::io::write(&self.descriptor, frame) {
             Ok(_) => Ok(()),
-            Err(Errno::AGAIN | Errno::INTR) => Err(Unsent::NoRoom),
-            Err(Errno::IO) => Err(Unsent::Down),
-            Err(error) => Err(Unsent::Refused(error)),
+            Err(Errno::AGAIN | Errno::INTR) => Err(SendError::NoRoom),
+            Err(Errno::IO) => Err(SendError::Down),
+            Err(error) => Err(SendError::Refused(error)),
         }
     }
 }
@@ -175,33 +253,9 @@ impl AsFd for Tap {
     }
 }
 
-/// Opens the TAP interface `name`, or creates it for the lifetime of the descriptor.
-///
-/// Each read of the descriptor (non-blocking) returns one Ethernet frame without frame check
-/// sequence that the host sends over the interface. Each write is a frame that the host receives.
-/// Writes fail while the interface is down.
-///
-/// # Errors
-/// [`TapError`] names the remedy.
-fn open(name: &str) -> Result<OwnedFd, TapError> {
-    let mut request = request(name)?;
-    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let device = rustix::fs::open(CLONE_DEVICE, flags, Mode::empty()).map_err(|error| {
-        TapError::NoDevice {
-            error: error.to_string(),
-        }
-    })?;
-    // whole Ethernet frames without a header before them
-    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
-    // SAFETY: 1. `TUNSETIFF` reads and writes one `struct ifreq`, which is what `request` is, whole
-    //            and initialised, alive and not aliased during the call.
-    //         2. the name ends in a zero: it has at most 15 of the 16 bytes.
-    //         3. the descriptor is open: `device` owns it.
-    let result = unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as _, &mut request) };
-    if result != 0 {
-        return Err(refusal(name.into(), &std::io::Error::last_os_error()));
-    }
-    Ok(device)
+/// The error of the last system call of this thread.
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 /// The reason for which `TUNSETIFF` was refused. Source: Linux `tun.c`, `tun_set_iff`.
@@ -215,21 +269,6 @@ fn refusal(name: String, error: &std::io::Error) -> TapError {
             name,
             error: error.to_string(),
         },
-    }
-}
-
-/// Sets the carrier of an opened TAP interface: without one, the host sends no frames.
-///
-/// # Errors
-/// The kernel refuses: it is older than 5.0.
-fn set_carrier(device: &OwnedFd, up: bool) -> std::io::Result<()> {
-    let up = libc::c_int::from(up);
-    // SAFETY: 1. `SET_CARRIER` reads one `int`, which `up` is, alive during the call.
-    //         2. the descriptor is open: `device` owns it.
-    let result = unsafe { libc::ioctl(device.as_raw_fd(), SET_CARRIER as _, &up) };
-    match result {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
     }
 }
 
@@ -252,70 +291,6 @@ fn request(name: &str) -> Result<libc::ifreq, TapError> {
     Ok(request)
 }
 
-/// Gives the interface `name` its address and MTU, and brings it up; its other flags stay. A value
-/// that it has already is not set again: so a user without CAP_NET_ADMIN can use an interface that
-/// root has set up.
-///
-/// # Errors
-/// [`TapError::BadName`], before any request to the kernel; [`TapError::NotSet`] with the command
-/// that does the same.
-fn configure(name: &str, mac: [u8; 6], mtu: u16) -> Result<(), TapError> {
-    use rustix::net::{AddressFamily, SocketType, socket};
-    let mut request = request(name)?;
-    let refused = |error: std::io::Error| {
-        let octets: Vec<String> = mac.iter().map(|octet| format!("{octet:02x}")).collect();
-        TapError::NotSet {
-            name: name.into(),
-            error: error.to_string(),
-            command: format!(
-                "ip link set dev {name} address {} mtu {mtu} up",
-                octets.join(":")
-            ),
-        }
-    };
-    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None);
-    let socket = socket.map_err(|error| refused(error.into()))?;
-    let mut sa_data = [0; 14];
-    for (to, from) in sa_data.iter_mut().zip(mac) {
-        *to = from as libc::c_char;
-    }
-    let ask = |operation: libc::Ioctl, request: &mut libc::ifreq| {
-        // SAFETY: 1. these operations read and write one `struct ifreq`, which is what `request`
-        //            is, whole, initialised, alive and not aliased during the call.
-        //         2. the name ends in a zero: it has at most 15 of the 16 bytes.
-        //         3. the descriptor is open: `socket` owns it.
-        match unsafe { libc::ioctl(socket.as_raw_fd(), operation, request) } {
-            0 => Ok(()),
-            _ => Err(refused(std::io::Error::last_os_error())),
-        }
-    };
-    ask(libc::SIOCGIFHWADDR as _, &mut request)?;
-    // SAFETY: the kernel has just written the address; any bytes are one.
-    let has = unsafe { request.ifr_ifru.ifru_hwaddr };
-    if has.sa_data[..mac.len()] != sa_data[..mac.len()] {
-        request.ifr_ifru.ifru_hwaddr = libc::sockaddr {
-            sa_family: libc::ARPHRD_ETHER,
-            sa_data,
-        };
-        ask(libc::SIOCSIFHWADDR as _, &mut request)?;
-    }
-    ask(libc::SIOCGIFMTU as _, &mut request)?;
-    // SAFETY: the kernel has just written the MTU; any bits are a number.
-    if unsafe { request.ifr_ifru.ifru_mtu } != mtu.into() {
-        request.ifr_ifru.ifru_mtu = mtu.into();
-        ask(libc::SIOCSIFMTU as _, &mut request)?;
-    }
-    ask(libc::SIOCGIFFLAGS as _, &mut request)?;
-    // SAFETY: the kernel has just written the flags; any bits are a number.
-    let flags = unsafe { request.ifr_ifru.ifru_flags };
-    let up = libc::IFF_UP as libc::c_short;
-    if flags & up == up {
-        return Ok(());
-    }
-    request.ifr_ifru.ifru_flags = flags | up;
-    ask(libc::SIOCSIFFLAGS as _, &mut request)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,8 +299,8 @@ mod tests {
     fn impossible_names_are_refused_before_anything_is_opened() {
         for name in ["", "0123456789abcdef", "a b", "a/b", "tap%d", "a\0b"] {
             let refused = TapError::BadName { name: name.into() };
-            assert_eq!(open(name).err(), Some(refused.clone()));
-            assert_eq!(configure(name, [2; 6], 1500), Err(refused));
+            assert_eq!(Tap::open(name).err(), Some(refused.clone()));
+            assert_eq!(request(name).err(), Some(refused));
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::per_process::PerProcess;
 use crate::reach::Reaches;
 use crate::vectors::Vectors;
 use crate::wakeup::Wakeup;
-use ringside_config::LocalAddress;
+use ringside_config::{LocalAddress, nearest};
 use ringside_connect::{Lookup, Within};
 use ringside_pmd::rdma::address::{MacAddress, multicast_mac};
 use std::collections::HashMap;
@@ -250,21 +250,31 @@ impl Port {
     }
 
     /// The entry of the GID table from which a peer is reached, of those with an own address: of
-    /// one address on several VLANs the first with the longest prefix that holds the peer.
+    /// one address on several VLANs the nearest one, else the first.
     pub(crate) fn own_towards(&self, own: IpAddr, peer: IpAddr) -> Option<LocalAddress> {
-        let gids = lock(&self.gids);
-        let mut same = gids.iter().flatten().filter(|entry| entry.address == own);
-        let near = same.clone().filter(|entry| entry.is_neighbour(peer));
-        let nearest = near.rev().max_by_key(|entry| entry.prefix_bits);
-        nearest.or_else(|| same.next()).copied()
+        let mut same = self.addresses();
+        same.retain(|entry| entry.address == own);
+        nearest(&same, peer).or_else(|| same.first().copied())
+    }
+
+    /// The VLAN on which a peer is reached from an own address.
+    pub(crate) fn vlan_towards(&self, own: IpAddr, peer: IpAddr) -> Option<u16> {
+        self.own_towards(own, peer)?.vlan
+    }
+
+    /// The entry of an address of the device: that on the VLAN of another own address, else the
+    /// first.
+    fn own_beside(&self, own: &LocalAddress, address: IpAddr) -> Option<LocalAddress> {
+        let there = self.gid_index(address, Within::Vlan(own.vlan));
+        match there.and_then(|index| self.gid(index)) {
+            Some(here) => Some(here),
+            None => self.own(address),
+        }
     }
 
     /// The index of an address of the device on a VLAN, or of its first entry on any.
-    pub(crate) fn gid_index(&self, address: IpAddr, vlan: Within) -> Option<usize> {
-        let fits = |own: &LocalAddress| match vlan {
-            Within::All => own.address == address,
-            Within::Vlan(vlan) => own.address == address && own.vlan == vlan,
-        };
+    pub(crate) fn gid_index(&self, address: IpAddr, within: Within) -> Option<usize> {
+        let fits = |own: &LocalAddress| own.address == address && within.holds(own);
         let gids = lock(&self.gids);
         gids.iter()
             .position(|own| own.is_some_and(|own| fits(&own)))
@@ -318,7 +328,8 @@ impl Port {
         network.find(address, within)
     }
 
-    /// The same on the VLAN of an own address, unless only another one has a route to the peer.
+    /// As [`Self::find`], from an own address: on its VLAN, unless only another one has a route to
+    /// the peer. Addresses of the device itself are reached on any VLAN.
     ///
     /// # Errors
     /// As of [`Self::find`].
@@ -327,13 +338,29 @@ impl Port {
         own: &LocalAddress,
         address: IpAddr,
     ) -> Result<Option<MacAddress>, c_int> {
+        if self.own(address).is_some() {
+            return Ok(Some(self.mac));
+        }
         match self.find(address, Within::Vlan(own.vlan)) {
             Err(libc::EHOSTUNREACH) => self.find(address, Within::All),
             found => found,
         }
     }
 
-    /// The same, for the connection manager, on a VLAN.
+    /// As [`Self::find_from`], from the entry of an own address that reaches the peer.
+    ///
+    /// # Errors
+    /// As of [`Self::find`]; `EADDRNOTAVAIL`, the address is not the device's.
+    pub(crate) fn find_towards(
+        &self,
+        own: IpAddr,
+        peer: IpAddr,
+    ) -> Result<Option<MacAddress>, c_int> {
+        let own = self.own_towards(own, peer).ok_or(libc::EADDRNOTAVAIL)?;
+        self.find_from(&own, peer)
+    }
+
+    /// As [`Self::find`] on one VLAN, for the connection manager.
     pub(crate) fn lookup(&self, address: IpAddr, vlan: Option<u16>) -> Lookup {
         match self.find(address, Within::Vlan(vlan)) {
             Ok(Some(mac)) => Lookup::Found(mac),
@@ -344,7 +371,7 @@ impl Port {
 
     /// The MAC address of the next hop to a peer from an own address, with the VLAN that it is on;
     /// waits for the answer, 3 s at most. That is the VLAN of the own address, unless only another
-    /// one has a route to the peer.
+    /// one has a route to the peer, or the peer is an address of the device on another one.
     ///
     /// # Errors
     /// `ETIMEDOUT` if it does not answer, `EHOSTUNREACH` if there is no route.
@@ -356,15 +383,11 @@ impl Port {
         if let Some(group) = multicast_mac(address) {
             return Ok((group, own.vlan));
         }
-        let there = Within::Vlan(own.vlan);
-        if self.gid_index(address, there).is_some() {
-            return Ok((self.mac, own.vlan));
-        }
-        if let Some(other) = self.own(address) {
-            return Ok((self.mac, other.vlan));
+        if let Some(entry) = self.own_beside(own, address) {
+            return Ok((self.mac, entry.vlan));
         }
         let network = self.network().ok_or(libc::EHOSTUNREACH)?;
-        let found = match network.resolve(address, there) {
+        let found = match network.resolve(address, Within::Vlan(own.vlan)) {
             Err(libc::EHOSTUNREACH) => network.resolve(address, Within::All),
             found => found,
         }?;

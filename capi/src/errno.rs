@@ -59,7 +59,8 @@ pub(crate) fn of(error: &RdmaError) -> c_int {
         RdmaError::Memory(
             MemoryError::NoHugePages { .. }
             | MemoryError::NotEnough { .. }
-            | MemoryError::NoAddressSpace { .. },
+            | MemoryError::NoAddressSpace { .. }
+            | MemoryError::Closed,
         )
         | RdmaError::PageList(_) => libc::ENOMEM,
         RdmaError::Occupied { .. } | RdmaError::NotDrained { .. } | RdmaError::Draining { .. } => {

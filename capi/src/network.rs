@@ -12,10 +12,6 @@ use std::error::Error;
 use std::ffi::c_int;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-/// Between two looks whether a neighbour has answered.
-const STEP: Duration = Duration::from_micros(200);
 
 /// A stack on the port's only receive and transmit queue, on a thread of its own. It ends with the
 /// process, or with [`Network::end`].
@@ -40,13 +36,11 @@ fn number_of(error: &ResolveError) -> c_int {
 fn attach(
     host: Option<&Mutex<HostInterface>>,
     port: &ringside_pmd::lan::Port,
-    device: &Device,
+    mtu: u16,
 ) -> Result<(), HostError> {
     let Some(host) = host else {
         return Ok(());
     };
-    // The stack has opened its port with that MTU.
-    let mtu = u16::try_from(device.config().link.mtu).unwrap_or(u16::MAX);
     let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
     host.attach(port, mtu)
 }
@@ -60,13 +54,11 @@ impl Network {
     ) -> Result<Self, Box<dyn Error>> {
         let stack = Stack::of_device(device)?;
         let clock = device.function().clock();
-        let port = stack.port().clone();
+        let (port, mtu) = (stack.port().clone(), stack.mtu());
         // The program's own threads handle its signals.
         let before = crate::signals::block_signals();
         let thread = StackThread::start(stack, Arc::clone(&clock));
-        let attached = thread
-            .is_ok()
-            .then(|| attach(host.as_deref(), &port, device));
+        let attached = thread.is_ok().then(|| attach(host.as_deref(), &port, mtu));
         crate::signals::restore_signals(&before);
         let thread = thread?;
         if let Some(Err(error)) = attached {
@@ -105,16 +97,11 @@ impl Network {
     /// # Errors
     /// `ETIMEDOUT` without an answer, `EHOSTUNREACH` without a route.
     pub(crate) fn resolve(&self, address: IpAddr, within: Within) -> Result<Destination, c_int> {
-        loop {
-            match self.look(address, within) {
-                Ok(Some(found)) => return Ok(found),
-                Ok(None) => std::thread::sleep(STEP),
-                Err(error) => {
-                    tracing::warn!(%error, "no way to a peer");
-                    return Err(number_of(&error));
-                }
-            }
-        }
+        let found = self.resolver.resolve(address, within, &self.clock);
+        found.map_err(|error| {
+            tracing::warn!(%error, "no way to a peer");
+            number_of(&error)
+        })
     }
 
     /// Looks for the MAC address of a peer; asks for it if it is new, and does not wait: `None`
@@ -127,7 +114,7 @@ impl Network {
         address: IpAddr,
         within: Within,
     ) -> Result<Option<MacAddress>, c_int> {
-        match self.look(address, within) {
+        match self.resolver.lookup(address, within, &self.clock) {
             Ok(found) => Ok(found.map(|found| found.mac)),
             // There is room for a question again once another one is answered.
             Err(ResolveError::Busy { .. }) => Ok(None),
@@ -135,13 +122,6 @@ impl Network {
                 tracing::debug!(%error, "no way to a peer");
                 Err(number_of(&error))
             }
-        }
-    }
-
-    fn look(&self, address: IpAddr, within: Within) -> Result<Option<Destination>, ResolveError> {
-        match within {
-            Within::All => self.resolver.lookup(address, &self.clock),
-            Within::Vlan(vlan) => self.resolver.lookup_on(address, vlan, &self.clock),
         }
     }
 

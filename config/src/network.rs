@@ -94,6 +94,51 @@ impl LocalAddress {
     }
 }
 
+/// Networks of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Within {
+    /// All of them: the route to the peer decides.
+    All,
+    /// Those of the own addresses on this VLAN, or, for `None`, on frames without a tag. A peer
+    /// that has sent a message is answered there: other VLANs may have another host with its
+    /// address.
+    Vlan(Option<u16>),
+}
+
+impl Within {
+    /// True if the network of an own address is one of them.
+    #[must_use]
+    pub fn holds(self, own: &LocalAddress) -> bool {
+        match self {
+            Self::All => true,
+            Self::Vlan(vlan) => own.vlan == vlan,
+        }
+    }
+}
+
+/// The address of `own` whose network holds `peer`: of several the one with the longest prefix, of
+/// those with equal prefixes the first.
+#[must_use]
+pub fn nearest(own: &[LocalAddress], peer: IpAddr) -> Option<LocalAddress> {
+    let near = own.iter().filter(|one| one.is_neighbour(peer));
+    // `max_by_key` takes the last of equal ones.
+    near.rev().max_by_key(|one| one.prefix_bits).copied()
+}
+
+/// The address of `own` that reaches `peer` where no route says which: the [`nearest`] one, else
+/// the first of its IP version, link-local if the peer's address is.
+#[must_use]
+pub fn towards(own: &[LocalAddress], peer: IpAddr) -> Option<LocalAddress> {
+    let is_narrow = |ip: &IpAddr| matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
+    let mut same = own
+        .iter()
+        .filter(|one| one.address.is_ipv4() == peer.is_ipv4());
+    let fitting = |one: &&LocalAddress| is_narrow(&one.address) == is_narrow(&peer);
+    nearest(own, peer)
+        .or_else(|| same.clone().find(fitting).copied())
+        .or_else(|| same.next().copied())
+}
+
 impl FromStr for LocalAddress {
     type Err = String;
 

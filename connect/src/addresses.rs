@@ -1,7 +1,7 @@
 //! The own addresses of a connection manager: those of the device's GID table, as it changes.
 
 use ringside_cm::Manager;
-use ringside_config::LocalAddress;
+use ringside_config::{LocalAddress, nearest, towards};
 use ringside_pmd::rdma::{Gid, ProtectionDomain};
 use std::net::IpAddr;
 
@@ -47,23 +47,20 @@ impl Addresses {
         list
     }
 
-    /// The own address that reaches a peer, where no route says which: the one of the longest
-    /// prefix that holds the peer, else one of its family, link-local if the peer's is.
+    /// The own address that reaches a peer, where no route says which.
     pub(crate) fn towards(&self, peer: IpAddr) -> Option<LocalAddress> {
-        let near = self
-            .gids
-            .iter()
-            .filter(|gid| gid.address.is_neighbour(peer));
-        // Of those with equal prefixes the first.
-        if let Some(gid) = near.rev().max_by_key(|gid| gid.address.prefix_bits) {
-            return Some(gid.address);
-        }
-        let narrow = |ip: &IpAddr| matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
-        let own = self.gids.iter().map(|gid| gid.address);
-        let mut same = own.filter(|own| own.address.is_ipv4() == peer.is_ipv4());
-        let fitting = same
-            .clone()
-            .find(|own| narrow(&own.address) == narrow(&peer));
-        fitting.or_else(|| same.next())
+        towards(&self.all(), peer)
+    }
+
+    /// The entry of an own address that reaches a peer: of one address on several VLANs the nearest
+    /// one, else the first.
+    pub(crate) fn own_towards(&self, own: IpAddr, peer: IpAddr) -> Option<LocalAddress> {
+        let mut same = self.all();
+        same.retain(|one| one.address == own);
+        nearest(&same, peer).or_else(|| same.first().copied())
+    }
+
+    fn all(&self) -> Vec<LocalAddress> {
+        self.gids.iter().map(|gid| gid.address).collect()
     }
 }

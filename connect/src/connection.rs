@@ -1,11 +1,13 @@
 //! Listeners, requests and connections.
 
 use crate::error::{Closed, ConnectError, End};
-use crate::lookup::Within;
+use crate::lookup::Peer;
+use crate::news::{News, Waiting, end_of, refused};
 use crate::pair::{self, Settings};
-use crate::shared::{News, Shared, Unfinished, Waiting, deadline, end_of, refused};
+use crate::shared::{Shared, Unfinished, deadline};
 use ringside_cm::message::MAX_REJECTION_PRIVATE_BYTES;
 use ringside_cm::{ConnectionId, EventKind, ListenerId, Reason, Refused, RequestError};
+use ringside_config::Within;
 use ringside_pmd::rdma::{Connected, QueuePair};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -124,8 +126,12 @@ impl Request {
         settings.check()?;
         shared.with(|state, now| state.check_pair(now, &pair))?;
         let within = Within::Vlan(agreed.vlan);
-        let mac = shared.resolve((peer, within), limit, wait)?.mac;
-        let answer = shared.answer(pair.number(), &mut agreed, settings);
+        let wanted = Peer {
+            address: peer,
+            within,
+        };
+        let mac = shared.resolve(wanted, limit, wait)?.mac;
+        let answer = settings.answer(shared.reads, pair.number(), &mut agreed);
         let pair = pair::set(pair, &agreed, mac)?;
         shared.with(|state, now| {
             state.check(now)?;

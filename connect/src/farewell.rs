@@ -16,6 +16,7 @@ use ringside_pmd::rdma::{Gid as RdmaGid, RdmaError};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::IpAddr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -218,13 +219,15 @@ pub fn say(device: &Device, farewells: &[Farewell]) -> Result<usize, RdmaError> 
     for patience in PATIENCE {
         let mut answered = Vec::new();
         for farewell in &left {
-            send(&mut service, farewell, &mut answered);
+            say_by(&mut service, farewell);
         }
         let limit = Instant::now() + patience;
         loop {
             collect(&mut service, &mut answered);
+            // Those for which there was no room leave as others have left.
+            let waits = service.retry(&|address, vlan| mac_of(farewells, address, vlan));
             left.retain(|one| one.awaits().is_some_and(|id| !answered.contains(&id)));
-            if left.is_empty() && !service.is_sending() {
+            if left.is_empty() && !waits && !service.is_sending() {
                 return Ok(0);
             }
             if Instant::now() > limit {
@@ -242,12 +245,11 @@ pub fn say_by(service: &mut Service, farewell: &Farewell) {
     service.send(farewell.message.clone(), &|_, _| Lookup::Found(mac));
 }
 
-fn send(service: &mut Service, farewell: &Farewell, answered: &mut Vec<u32>) {
-    let limit = Instant::now() + Duration::from_millis(100);
-    while service.is_full() && Instant::now() < limit {
-        collect(service, answered);
-    }
-    say_by(service, farewell);
+/// The MAC address of a peer, as its farewell has it.
+fn mac_of(farewells: &[Farewell], address: IpAddr, vlan: Option<u16>) -> Lookup {
+    let is_to =
+        |one: &&Farewell| one.message.destination.address() == address && one.message.vlan == vlan;
+    farewells.iter().find(is_to).map(|one| one.mac).into()
 }
 
 /// Reads which connections the peers have confirmed to be over.

@@ -13,14 +13,17 @@ mod error;
 pub mod farewell;
 mod lookup;
 mod manager;
+mod news;
 mod pair;
 mod service;
 mod shared;
+mod state;
 
 pub use connection::{Bond, Connection, Listener, Request};
 pub use error::{Closed, ConnectError, End, ListenError, StartError};
-pub use lookup::{Lookup, NextHop, Peer, Within};
+pub use lookup::{Lookup, NextHop, Peer};
 pub use manager::ConnectionManager;
 pub use pair::Settings;
 pub use ringside_cm::Reason;
+pub use ringside_config::Within;
 pub use service::{Neighbour, Service};

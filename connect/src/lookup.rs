@@ -1,5 +1,6 @@
 //! Looks for the next hop to a peer.
 
+use ringside_config::Within;
 use ringside_pmd::rdma::address::MacAddress;
 use std::net::IpAddr;
 
@@ -21,17 +22,6 @@ pub struct Peer {
     pub address: IpAddr,
     /// The networks to look in.
     pub within: Within,
-}
-
-/// Networks of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Within {
-    /// All of them: the route to the peer decides.
-    All,
-    /// Those of the own addresses on this VLAN, or, for `None`, on frames without a tag. A peer
-    /// that has sent a message is answered there: other VLANs may have another host with its
-    /// address.
-    Vlan(Option<u16>),
 }
 
 /// The next hop to a peer, and the own address on the way to it.
@@ -71,5 +61,16 @@ impl Lookup<NextHop> {
             Self::Asked => Lookup::Asked,
             Self::Unknown => Lookup::Unknown,
         }
+    }
+}
+
+/// The resolver of a manager: looks for the next hop to an IP address.
+pub(crate) type Resolver = dyn Fn(Peer) -> Lookup<NextHop> + Send + Sync;
+
+/// The resolver as queue pair 1 uses it: its messages stay on the VLANs of their own addresses.
+pub(crate) fn neighbours(resolve: &Resolver) -> impl Fn(IpAddr, Option<u16>) -> Lookup {
+    move |address, vlan| {
+        let within = Within::Vlan(vlan);
+        resolve(Peer { address, within }).mac()
     }
 }

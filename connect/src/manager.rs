@@ -2,10 +2,11 @@
 
 use crate::connection::{Connection, Listener};
 use crate::error::{ConnectError, ListenError, StartError};
-use crate::lookup::{Lookup, NextHop, Peer, Within};
+use crate::lookup::{Lookup, NextHop, Peer};
+use crate::news::{News, refused};
 use crate::pair::{self, Settings};
 use crate::service::Service;
-use crate::shared::{News, Parts, Shared, Unfinished, deadline, refused};
+use crate::shared::{Parts, Shared, Unfinished, deadline};
 use ringside_cm::{Connect, EventKind, Identity, Manager, PortSpace, Reason, Refused, ServiceId};
 use ringside_pmd::Device;
 use ringside_pmd::rdma::QueuePair;
@@ -199,8 +200,7 @@ impl ConnectionManager {
         }
         settings.check()?;
         shared.with(|state, now| state.check_pair(now, &pair))?;
-        let hop = shared.resolve((peer, Within::All), limit, wait)?;
-        let (local, vlan) = shared.local_for(peer, &hop, settings.local_address)?;
+        let (hop, local, vlan) = shared.route(peer, settings.local_address, limit, wait)?;
         let id = shared.with(|state, now| {
             state.check(now)?;
             let path = Path {

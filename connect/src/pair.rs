@@ -1,7 +1,7 @@
 //! Settings of a connection, and the queue pair that gets them.
 
 use crate::error::ConnectError;
-use ringside_cm::{Parameters, gsi};
+use ringside_cm::{Accept, Parameters, gsi};
 use ringside_pmd::rdma::address::MacAddress;
 use ringside_pmd::rdma::{
     Connected, Destination, QueuePair, RdmaError, ReceiveAttributes, SendAttributes,
@@ -54,6 +54,25 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The answer to a request for queue pair `pair`: as many reads as both sides and the device
+    /// have; `reads` are those that the device answers, and that it has under way.
+    pub(crate) fn answer(&self, reads: (u8, u8), pair: u32, agreed: &mut Parameters) -> Accept {
+        let (inbound, outbound) = reads;
+        let responder_resources = agreed.responder_resources.min(self.inbound_reads);
+        agreed.responder_resources = responder_resources.min(inbound);
+        let initiator_depth = agreed.initiator_depth.min(self.outbound_reads);
+        agreed.initiator_depth = initiator_depth.min(outbound);
+        Accept {
+            queue_pair: pair,
+            shared_receive_queue: false,
+            responder_resources: agreed.responder_resources,
+            initiator_depth: agreed.initiator_depth,
+            flow_control: true,
+            rnr_retry_count: self.receiver_not_ready_retries,
+            private_data: self.private_data.clone(),
+        }
+    }
+
     /// Settings with private data.
     #[must_use]
     pub fn with_data(private_data: &[u8]) -> Self {

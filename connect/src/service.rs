@@ -222,12 +222,6 @@ impl Service {
         self.idle.len() < SENDS
     }
 
-    /// The VLAN of an own address, by the first entry of the GID table with it; `None` for frames
-    /// without a tag.
-    pub(crate) fn vlan_of(&self, own: IpAddr) -> Option<u16> {
-        self.domain.gid_of(own)?.address.vlan
-    }
-
     /// The protection domain of queue pair 1.
     pub(crate) const fn domain(&self) -> &ProtectionDomain {
         &self.domain
@@ -248,11 +242,6 @@ impl Service {
         self.queued.is_empty()
             && self.idle.len() > SENDS / 2
             && self.waiting.len() < MAX_WAITING / 2
-    }
-
-    /// True if it takes no message before the device has sent one.
-    pub(crate) fn is_full(&self) -> bool {
-        self.idle.is_empty()
     }
 
     fn receive(&mut self, place: usize) {

@@ -58,7 +58,7 @@ pub(crate) struct Asker {
 impl Asker {
     /// Resolves an address; waits for the neighbour's answer.
     pub(crate) fn resolve(&self, address: IpAddr) -> Result<Destination, ResolveError> {
-        self.resolver.resolve(address, &self.clock)
+        self.resolver.resolve(address, Within::All, &self.clock)
     }
 
     /// Listens for TCP connections.
@@ -99,9 +99,10 @@ impl Network {
         self.life
     }
 
-    /// The port that it runs on.
-    pub(crate) fn port(&self) -> Result<Port, StackError> {
-        self.thread.resolver().with(|stack| stack.port().clone())
+    /// The port that it runs on, and its MTU in bytes.
+    pub(crate) fn port(&self) -> Result<(Port, u16), StackError> {
+        let resolver = self.thread.resolver();
+        resolver.with(|stack| (stack.port().clone(), stack.mtu()))
     }
 
     /// A handle that resolves addresses while the stack runs.
@@ -122,11 +123,7 @@ impl Network {
     pub(crate) fn finder(&self) -> impl Fn(Peer) -> Lookup<NextHop> + Send + Sync + 'static {
         let (resolver, clock) = (self.thread.resolver(), Arc::clone(&self.clock));
         move |Peer { address, within }| {
-            let found = match within {
-                Within::All => resolver.lookup(address, &clock),
-                Within::Vlan(vlan) => resolver.lookup_on(address, vlan, &clock),
-            };
-            match found {
+            match resolver.lookup(address, within, &clock) {
                 Ok(Some(found)) => Lookup::Found(NextHop {
                     mac: found.mac,
                     local_address: found.local_address,

@@ -1,13 +1,14 @@
 //! The connection manager of an opened device, and the network beneath it: addresses, VLANs, waits.
 
-use ringside::connect::{Connection, ConnectionManager, Settings};
+use ringside::connect::Settings;
 use ringside::prelude::*;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const WAIT: Duration = Duration::from_secs(20);
-const PORT: u16 = 7471;
+mod managed;
+
+use managed::{PORT, WAIT, connect, pair, send};
 
 /// Opens a function of the model with these addresses. Each test has functions and networks of its
 /// own.
@@ -23,53 +24,6 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn pair(device: &Device) -> (QueuePair, CompletionQueue) {
-    let completions = device.completion_queue(16).unwrap();
-    let domain = device.protection_domain().unwrap();
-    let made = domain.queue_pair(QueuePairConfig::reliable(&completions));
-    (made.unwrap(), completions)
-}
-
-/// One side: its device and its manager.
-type Side<'d> = (&'d Device, &'d ConnectionManager);
-
-/// Connects two sides, and returns both ends with their completion queues.
-fn connect(
-    (near, client): Side<'_>,
-    (far, server): Side<'_>,
-    to: IpAddr,
-) -> ([Connection; 2], [CompletionQueue; 2]) {
-    let to = SocketAddr::new(to, PORT);
-    let listener = server.listen(to, 4).unwrap();
-    let (one, completions) = pair(near);
-    std::thread::scope(|scope| {
-        let accepting = scope.spawn(|| {
-            let request = listener.next(WAIT).expect("a request");
-            let (other, completions) = pair(far);
-            let accepted = request.accept(other, &Settings::default(), WAIT);
-            (accepted, completions)
-        });
-        let one = client.connect(one, to, &Settings::default(), WAIT);
-        let one = one.unwrap_or_else(|error| panic!("{to}: {error}"));
-        let (other, others) = accepting.join().unwrap();
-        ([one, other.unwrap()], [completions, others])
-    })
-}
-
-/// A send without payload to the other end, and its completion.
-fn send([from, to]: &mut [Connection; 2], [completions, _]: &mut [CompletionQueue; 2]) -> Status {
-    to.queue_pair.receive(2, &[]).unwrap();
-    from.queue_pair.send(1, &[], Flags::SIGNALLED).unwrap();
-    from.queue_pair.ring();
-    let (end, mut batch) = (Instant::now() + WAIT, [Completion::EMPTY; 4]);
-    loop {
-        if let Some(done) = completions.poll(&mut batch).first() {
-            return done.status();
-        }
-        assert!(Instant::now() < end, "no completion");
-    }
-}
-
 #[test]
 fn a_peer_is_connected_to_from_the_address_in_its_network() {
     let near = open(0, &["10.1.0.1/24", "10.2.0.1/24", "2001:db8::1/64"]);
@@ -81,7 +35,7 @@ fn a_peer_is_connected_to_from_the_address_in_its_network() {
         assert_eq!(ends[1].peer().ip(), ip(from));
         let local = ends[0].queue_pair.query().unwrap().local_address;
         assert_eq!(local, ip(from));
-        assert_eq!(send(&mut ends, &mut completions), Status::Success);
+        assert_eq!(send(&mut ends, &mut completions[0]), Status::Success);
     }
 }
 
@@ -146,7 +100,7 @@ fn messages_and_connections_from_an_address_of_a_vlan_are_tagged() {
     for end in &ends {
         assert_eq!(end.queue_pair.query().unwrap().vlan_tag, Some(100));
     }
-    assert_eq!(send(&mut ends, &mut completions), Status::Success);
+    assert_eq!(send(&mut ends, &mut completions[0]), Status::Success);
     drop(ends);
     near.model()
         .unwrap()

@@ -1,13 +1,10 @@
 //! Lending and taking allocate nothing, also while the room is full.
-#![allow(unsafe_code)] // counts allocations
 
 mod pair;
 
 use pair::{LIMIT, connected};
 use ringside::lending::{Lender, OwnedSlice};
 use ringside::prelude::*;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::Instant;
 
 /// Slices that are lent at once. A table made for exactly as many has 128 places, of which it uses
@@ -16,30 +13,6 @@ const ROOM: usize = 112;
 /// Requests of the test, all with other ids.
 const TURNS: u64 = 20_000;
 const EACH: usize = 64;
-
-thread_local! {
-    /// Allocations of this thread: the threads of the library make others.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: each call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the rules of this call.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, first: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the rules of this call; `alloc` got the memory from there.
-        unsafe { System.dealloc(first, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_full_room_is_lent_and_taken_many_times_without_an_allocation() {
@@ -60,20 +33,23 @@ fn a_full_room_is_lent_and_taken_many_times_without_an_allocation() {
     left.queue_pair.ring();
 
     let (mut next, mut batch) = (ROOM as u64, [Completion::EMPTY; 32]);
-    let (limit, before) = (Instant::now() + LIMIT, ALLOCATIONS.get());
-    while next < TURNS {
-        assert!(Instant::now() < limit, "{next} requests");
-        for done in left.completions.poll(&mut batch) {
-            assert_eq!((done.status(), lender.lent()), (Status::Success, ROOM));
-            let slice = lender.take(done).expect("each request has a slice");
-            lender
-                .write(&mut left.queue_pair, next, slice, target, Flags::NONE)
-                .unwrap();
-            next += 1;
+    let limit = Instant::now() + LIMIT;
+    // Of this thread: the threads of the library make others.
+    let counted = allocation_counter::measure(|| {
+        while next < TURNS {
+            assert!(Instant::now() < limit, "{next} requests");
+            for done in left.completions.poll(&mut batch) {
+                assert_eq!((done.status(), lender.lent()), (Status::Success, ROOM));
+                let slice = lender.take(done).expect("each request has a slice");
+                lender
+                    .write(&mut left.queue_pair, next, slice, target, Flags::NONE)
+                    .unwrap();
+                next += 1;
+            }
+            left.queue_pair.ring();
         }
-        left.queue_pair.ring();
-    }
-    assert_eq!(ALLOCATIONS.get() - before, 0);
-    drop(vec![1]);
-    assert_eq!(ALLOCATIONS.get() - before, 1, "allocations are counted");
+    });
+    assert_eq!(counted.count_total, 0);
+    let counted = allocation_counter::measure(|| drop(vec![1]));
+    assert_eq!(counted.count_total, 1, "allocations are counted");
 }

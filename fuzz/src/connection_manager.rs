@@ -84,7 +84,7 @@ impl DrivenManager {
             &Arrived {
                 source: PEER.into(),
                 destination: OWN.into(),
-                vlan: None,
+                vlan: vlan_by(payload.get(15).copied().unwrap_or(0)),
                 traffic_class: 0,
                 partition_key: gsi::PARTITION_KEY,
                 destination_qp: gsi::QUEUE_PAIR,
@@ -127,12 +127,14 @@ impl DrivenManager {
     }
 
     fn ask(&mut self, source: &mut Source) {
+        let source_port = source.half();
+        let vlan = vlan_by(source_port as u8);
         let connect = Connect {
             local: OWN,
-            vlan: None,
+            vlan,
             remote: PEER,
             service: TCP,
-            source_port: source.half(),
+            source_port,
             queue_pair: source.number(),
             shared_receive_queue: source.flag(),
             responder_resources: source.byte(),
@@ -147,10 +149,10 @@ impl DrivenManager {
         };
         let resolve = Resolve {
             local: OWN,
-            vlan: None,
+            vlan,
             remote: PEER,
             service: UDP,
-            source_port: connect.source_port,
+            source_port,
             traffic_class: 0,
             private_data: connect.private_data.clone(),
         };
@@ -209,11 +211,21 @@ impl DrivenManager {
     }
 }
 
+/// A VLAN by a byte of the input: mostly none, else one on which the node has its address, or not.
+const fn vlan_by(byte: u8) -> Option<u16> {
+    match byte % 8 {
+        0..5 => None,
+        5 | 6 => Some(100),
+        _ => Some(101),
+    }
+}
+
 /// Any MADs and calls, in any order.
 pub fn connection_manager(bytes: &[u8]) {
     let mut source = Source::new(bytes);
     let mut manager = Manager::new(Identity::of(0xAAAA, source.word()));
     manager.add_address(OWN, None);
+    manager.add_address(OWN, Some(100));
     manager.listen(TCP, None, 8).expect("a free service");
     manager.listen(UDP, Some(OWN), 8).expect("a free service");
     let mut driven = DrivenManager {

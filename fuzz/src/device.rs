@@ -5,7 +5,8 @@
 //! up, works, finds no breach of the interface, and is left in its initial state. A device that
 //! gives correct answers again can be recovered.
 
-use crate::interposer::{Interposer, Lying};
+use crate::interposer::Interposer;
+use crate::interposer::lying::Lying;
 use crate::source::Source;
 use ringside_bus::{Clock, Function};
 use ringside_model::{Stepped, WorldSettings};

@@ -112,7 +112,7 @@ pub(crate) fn world(scenario: &Scenario) -> Stepped {
     if is_mapped && let Ok(world) = Stepped::with_mapped_doorbells(&settings) {
         return world;
     }
-    // Also on a machine without memory for two pages of doorbells.
+    // A machine without memory for two doorbell pages runs with messages.
     Stepped::new(&settings)
 }
 

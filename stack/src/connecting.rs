@@ -4,6 +4,7 @@ use crate::route::hop;
 use crate::tcp::{SOCKETS, TcpConnection, TcpError, TcpListener, Waker};
 use crate::{ResolveError, Resolver, Stack};
 use ringside_clock::{Clock, Deadline};
+use ringside_config::Within;
 use ringside_lan::QueueState;
 use ringside_pmd::Birth;
 use std::net::SocketAddr;
@@ -127,7 +128,7 @@ impl Resolver {
         let deadline = Deadline::after(&**clock, limit);
         let on_its_thread = Arc::clone(clock);
         loop {
-            let found = self.lookup(peer.ip(), clock);
+            let found = self.lookup(peer.ip(), Within::All, clock);
             match found {
                 Ok(Some(_)) => break,
                 Ok(None) | Err(ResolveError::Busy { .. }) if !deadline.passed(&**clock) => {

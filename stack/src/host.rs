@@ -39,6 +39,9 @@ pub enum HostError {
     /// The port has no VSI or no queues for it.
     #[error("no VSI for the host's interface: {0}")]
     Port(#[from] PortError),
+    /// The VSI came without queues.
+    #[error("the VSI for the host's interface has no queues; report this as a bug")]
+    NoQueues,
     /// The stack that owns the port has ended.
     #[error("no port for the host's interface: {0}")]
     Stack(#[from] StackError),
@@ -120,8 +123,8 @@ impl HostInterface {
     /// Adds a VSI to the port, gives the interface its address and the MTU, brings it up, and
     /// carries frames on a thread of its own from now on. A former attachment ends first.
     ///
-    /// The address is [`host_address`] of the port's. A failure of the device ends the attachment:
-    /// attach the port that was opened again.
+    /// The address is [`host_address`] of the port's, the MTU its own in bytes. A failure of the
+    /// device ends the attachment: attach the port that was opened again.
     ///
     /// Control path. Errors: [`HostError`]; the VSI is removed again.
     pub fn attach(&mut self, port: &Port, mtu: u16) -> Result<(), HostError> {
@@ -139,7 +142,8 @@ impl HostInterface {
         self.tap.configure(mac, mtu)?;
         self.mac = Some(mac);
         self.shared = Arc::default();
-        self.pump = Pump::start(&self.tap, opened, mtu, Arc::clone(&self.shared))?;
+        let pump = Pump::start(&self.tap, opened, mtu, Arc::clone(&self.shared));
+        self.pump = Some(pump?);
         Ok(())
     }
 
@@ -201,16 +205,15 @@ impl Pump {
         opened: OpenVsi,
         mtu: u16,
         shared: Arc<Mutex<Shared>>,
-    ) -> Result<Option<Self>, HostError> {
+    ) -> Result<Self, HostError> {
         let OpenVsi {
             vsi,
             receive,
             transmit,
             ..
         } = opened;
-        let Some(queues) = receive.into_iter().zip(transmit).next() else {
-            return Ok(None);
-        };
+        let queues = receive.into_iter().zip(transmit).next();
+        let queues = queues.ok_or(HostError::NoQueues)?;
         let settings = BridgeSettings { mtu, vlan: None };
         let mut bridge = Bridge::new(Arc::clone(tap), queues, settings, ());
         // Without an interrupt, as on a function with few vectors, it polls.
@@ -225,10 +228,10 @@ impl Pump {
             .name("ringside-host".to_owned())
             .spawn(move || carry(bridge, &vsi, &seen, &shared))
             .map_err(|error| HostError::Thread(error.to_string()))?;
-        Ok(Some(Self {
+        Ok(Self {
             stop,
             thread: Some(thread),
-        }))
+        })
     }
 }
 
@@ -247,7 +250,7 @@ impl Drop for Pump {
 /// Carries frames until `stop` is requested or the interface is gone.
 fn carry(mut bridge: Bridge<()>, vsi: &Vsi, stop: &Stop, shared: &Mutex<Shared>) {
     let mut look = Instant::now();
-    let mut idle = 0;
+    let mut idle = 0u32;
     while !stop.requested.load(Ordering::Acquire) {
         let now = Instant::now();
         if now >= look {
@@ -255,10 +258,12 @@ fn carry(mut bridge: Bridge<()>, vsi: &Vsi, stop: &Stop, shared: &Mutex<Shared>)
             let carries =
                 vsi.state() == QueueState::Running && vsi.port().link().is_ok_and(|link| link.up);
             bridge.set_carrier(carries);
-            lock(shared).is_carrying = carries;
+            let mut shared = lock(shared);
+            shared.is_carrying = carries;
+            shared.counters = *bridge.counters();
         }
         match bridge.round() {
-            Ok(0) => idle += 1,
+            Ok(0) => idle = idle.saturating_add(1),
             Ok(_) => idle = 0,
             Err(error) => {
                 tracing::error!(%error, "the host has no interface until the device is opened again");

@@ -5,6 +5,7 @@ use crate::neighbours::Found;
 use crate::route::{Hop, hop};
 use crate::{LocalAddress, MacAddress, ResolveError, Stack};
 use ringside_clock::{Clock, Instant};
+use ringside_config::Within;
 use ringside_lan::QueueState;
 use ringside_pmd::rdma::Destination;
 use ringside_pmd::rdma::address::multicast_mac;
@@ -15,37 +16,15 @@ use std::time::Duration;
 const STEP: Duration = Duration::from_micros(20);
 
 impl Stack {
-    /// The way to an address, as RDMA needs it; `None` while the answer of a neighbour is waited
-    /// for: then poll, and ask again.
+    /// The way to an address, as RDMA needs it, in these networks as if the stack had no others;
+    /// `None` while the answer of a neighbour is waited for: then poll, and ask again. Another VLAN
+    /// may have another host with the same address.
     ///
     /// Errors: [`ResolveError`].
     pub fn lookup(
         &mut self,
         address: IpAddr,
-        now: Instant,
-    ) -> Result<Option<Destination>, ResolveError> {
-        self.find(&self.addresses.clone(), address, now)
-    }
-
-    /// The same on one VLAN, or on frames without a tag: the way from an own address there, as if
-    /// the stack had no others. Another VLAN may have another host with the same address.
-    ///
-    /// Errors: [`ResolveError`].
-    pub fn lookup_on(
-        &mut self,
-        address: IpAddr,
-        vlan: Option<u16>,
-        now: Instant,
-    ) -> Result<Option<Destination>, ResolveError> {
-        let there = self.addresses.iter().filter(|own| own.vlan == vlan);
-        let there: Vec<LocalAddress> = there.copied().collect();
-        self.find(&there, address, now)
-    }
-
-    fn find(
-        &mut self,
-        from: &[LocalAddress],
-        address: IpAddr,
+        within: Within,
         now: Instant,
     ) -> Result<Option<Destination>, ResolveError> {
         if self.queues.receive.state() != QueueState::Running {
@@ -60,10 +39,12 @@ impl Stack {
         if multicast_mac(address).is_some() {
             return Ok(Destination::group(address));
         }
+        let there = self.addresses.iter().filter(|own| within.holds(own));
+        let from: Vec<LocalAddress> = there.copied().collect();
         if let Some(own) = from.iter().find(|own| own.address == address) {
             return Ok(Some(self.destination(address, self.mac, own)));
         }
-        let Some(Hop { next, own }) = hop(from, &self.gateways, address) else {
+        let Some(Hop { next, own }) = hop(&from, &self.gateways, address) else {
             return Err(ResolveError::NoRoute(address));
         };
         match self.neighbours.find((own.vlan, next), own.address, now) {
@@ -81,27 +62,28 @@ impl Stack {
         }
     }
 
-    fn destination(&self, address: IpAddr, mac: MacAddress, own: &LocalAddress) -> Destination {
-        Destination {
-            local_address: Some(own.address),
-            vlan_tag: own.vlan,
-            ..Destination::new(address, mac)
-        }
-    }
-
-    /// The same, and waits for the answer: as long as the settings' requests take.
+    /// As [`Self::lookup`] in all networks, and waits for the answer: as long as the settings'
+    /// requests take.
     pub fn resolve(
         &mut self,
         address: IpAddr,
         clock: &dyn Clock,
     ) -> Result<Destination, ResolveError> {
         loop {
-            if let Some(found) = self.lookup(address, clock.now())? {
+            if let Some(found) = self.lookup(address, Within::All, clock.now())? {
                 return Ok(found);
             }
             if self.poll(clock.now()) == 0 {
                 clock.pause(STEP);
             }
+        }
+    }
+
+    fn destination(&self, address: IpAddr, mac: MacAddress, own: &LocalAddress) -> Destination {
+        Destination {
+            local_address: Some(own.address),
+            vlan_tag: own.vlan,
+            ..Destination::new(address, mac)
         }
     }
 

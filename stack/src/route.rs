@@ -1,6 +1,7 @@
 //! The next hop to an address.
 
 use crate::LocalAddress;
+use ringside_config::nearest;
 use std::net::IpAddr;
 
 /// The route to a destination: the neighbour to resolve, and the source address of the query.
@@ -18,12 +19,7 @@ pub(crate) fn hop(
     gateways: &[IpAddr],
     destination: IpAddr,
 ) -> Option<Hop> {
-    let near = |next: IpAddr| {
-        let of_network = addresses.iter().filter(|own| own.is_neighbour(next));
-        // The last of the largest, so the first in the order of the addresses.
-        let own = of_network.rev().max_by_key(|own| own.prefix_bits)?;
-        Some(Hop { next, own: *own })
-    };
+    let near = |next: IpAddr| nearest(addresses, next).map(|own| Hop { next, own });
     near(destination).or_else(|| {
         let mut gateways = gateways.iter();
         let same = gateways.find(|gateway| gateway.is_ipv4() == destination.is_ipv4());

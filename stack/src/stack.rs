@@ -87,6 +87,7 @@ pub struct StackCounters {
 /// [`Stack::resolve`].
 pub struct Stack {
     pub(crate) mac: MacAddress,
+    mtu: u16,
     pub(crate) queues: Queues,
     pub(crate) links: Vec<Link>,
     pub(crate) tcp: Table,
@@ -147,6 +148,7 @@ impl Stack {
         }
         let mut stack = Self {
             mac: port.mac(),
+            mtu: settings.mtu,
             queues: Queues::new(receive, transmit, settings.mtu),
             links: Vec::new(),
             tcp: Table::new(settings.seed),
@@ -198,6 +200,12 @@ impl Stack {
     #[must_use]
     pub const fn port(&self) -> &Port {
         self.filters.port()
+    }
+
+    /// The port's MTU, bytes.
+    #[must_use]
+    pub const fn mtu(&self) -> u16 {
+        self.mtu
     }
 
     /// Its addresses, with the one that a DHCP server granted.

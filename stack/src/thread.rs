@@ -2,6 +2,7 @@
 
 use crate::{ResolveError, Stack, StackError};
 use ringside_clock::Clock;
+use ringside_config::Within;
 use ringside_pmd::Birth;
 use ringside_pmd::rdma::Destination;
 use std::net::IpAddr;
@@ -194,40 +195,29 @@ impl Resolver {
     pub fn resolve(
         &self,
         address: IpAddr,
+        within: Within,
         clock: &Arc<dyn Clock>,
     ) -> Result<Destination, ResolveError> {
         loop {
-            if let Some(found) = self.lookup(address, clock)? {
+            if let Some(found) = self.lookup(address, within, clock)? {
                 return Ok(found);
             }
             std::thread::sleep(IDLE);
         }
     }
 
-    /// The route to an address; `None` while the neighbour is being asked: look again later.
+    /// The route to an address; `None` while the neighbour is being asked: look again later. See
+    /// [`Stack::lookup`].
     ///
     /// Control path. Errors: [`ResolveError`].
     pub fn lookup(
         &self,
         address: IpAddr,
+        within: Within,
         clock: &Arc<dyn Clock>,
     ) -> Result<Option<Destination>, ResolveError> {
         let on_its_thread = Arc::clone(clock);
-        let found = self.with(move |stack| stack.lookup(address, on_its_thread.now()));
-        found.map_err(|_| ResolveError::Ended)?
-    }
-
-    /// The same on one VLAN: see [`Stack::lookup_on`].
-    ///
-    /// Control path. Errors: [`ResolveError`].
-    pub fn lookup_on(
-        &self,
-        address: IpAddr,
-        vlan: Option<u16>,
-        clock: &Arc<dyn Clock>,
-    ) -> Result<Option<Destination>, ResolveError> {
-        let on_its_thread = Arc::clone(clock);
-        let found = self.with(move |stack| stack.lookup_on(address, vlan, on_its_thread.now()));
+        let found = self.with(move |stack| stack.lookup(address, within, on_its_thread.now()));
         found.map_err(|_| ResolveError::Ended)?
     }
 
@@ -239,7 +229,7 @@ impl Resolver {
     pub fn has_ended(&self, clock: &Arc<dyn Clock>) -> bool {
         let unspecified = IpAddr::from([0, 0, 0, 0]);
         matches!(
-            self.lookup(unspecified, clock),
+            self.lookup(unspecified, Within::All, clock),
             Err(ResolveError::OutOfService | ResolveError::Ended)
         )
     }

@@ -1,6 +1,6 @@
 //! The two functions of a test, and their model if it is in this process.
 
-use super::placement::{Placement, name};
+use super::placement::{Placement, core_text};
 use crate::cli::Bench;
 use crate::failure::Failure;
 use crate::open::{Cores, model_function, model_index, open, start_model};
@@ -98,7 +98,7 @@ impl Bed {
             };
             return format!(
                 "Driven: {device} (driver on {}{}).{}",
-                name(placement.driver_core),
+                core_text(placement.driver_core),
                 placement.of_server(),
                 placement.hand_off()
             );
@@ -106,8 +106,8 @@ impl Bed {
         format!(
             "Driven: the software model of the E810 (driver on {}, model on {}), not hardware; its \
              wire has no speed limit{capture}.{}",
-            name(placement.driver_core),
-            name(placement.model_core),
+            core_text(placement.driver_core),
+            core_text(placement.model_core),
             placement.hand_off()
         )
     }

@@ -71,7 +71,7 @@ impl Placement {
             ),
             None if self.model_core.is_some() => {
                 "\nThe time of a cache line between these cores was \
-                not measured: they are one, or were busy."
+                not measured: they are one, were busy, or are not both open to this process."
                     .into()
             }
             None => String::new(),
@@ -80,7 +80,7 @@ impl Placement {
 }
 
 /// A core in a sentence.
-pub(crate) fn name(core: Option<usize>) -> String {
+pub(crate) fn core_text(core: Option<usize>) -> String {
     core.map_or("any core".into(), |core| format!("core {core}"))
 }
 

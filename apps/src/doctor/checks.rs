@@ -1,7 +1,7 @@
 //! Judgements, from facts alone.
 
 use super::facts::{Card, Facts, Link};
-use super::finding::{Finding, Weight, finding, fine, text_list};
+use super::finding::{Finding, Weight, core_list, finding, fine};
 use ringside_bus::vfio::Memlock;
 use ringside_config::{Config, HugePages};
 
@@ -416,9 +416,9 @@ fn isolation(facts: &Facts, config: &Config) -> Finding {
         false => format!("the scheduler gives the cores {shared:?} to others too"),
     };
     let cores = match (wanted.is_empty(), facts.isolated.as_slice()) {
-        (true, []) => text_list(&last_two(&facts.allowed)),
-        (true, isolated) => text_list(isolated),
-        (false, _) => text_list(&wanted),
+        (true, []) => core_list(&last_two(&facts.allowed)),
+        (true, isolated) => core_list(isolated),
+        (false, _) => core_list(&wanted),
     };
     let boot = format!(
         "add isolcpus=managed_irq,domain,{cores} nohz_full={cores} rcu_nocbs={cores} to the kernel's \
@@ -490,7 +490,7 @@ fn governor(facts: &Facts, config: &Config) -> Option<Finding> {
         format!("{names} on the cores {cores:?}"),
         [format!(
             "for c in {}; do echo performance > /sys/devices/system/cpu/cpu$c/cpufreq/scaling_governor; done",
-            text_list(&cores).replace(',', " ")
+            core_list(&cores).replace(',', " ")
         )],
     ))
 }

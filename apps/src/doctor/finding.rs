@@ -44,7 +44,8 @@ pub(super) fn finding<const N: usize>(
     }
 }
 
-pub(super) fn text_list(cores: &[usize]) -> String {
+/// Cores, separated by commas.
+pub(super) fn core_list(cores: &[usize]) -> String {
     let list: Vec<_> = cores.iter().map(ToString::to_string).collect();
     list.join(",")
 }

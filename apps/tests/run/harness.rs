@@ -44,8 +44,8 @@ pub(crate) fn is_installed(program: &str) -> bool {
     is_there
 }
 
-/// False where the system gives no network of one's own, which only a machine that is not CI's may
-/// do; then says that the test is not run.
+/// True if this user may make a network namespace. Otherwise prints that the test is not run, and
+/// fails in the CI.
 pub(crate) fn has_namespaces() -> bool {
     let made = own_network("true").status();
     let is_allowed = made.is_ok_and(|status| status.success());

@@ -1,6 +1,7 @@
 //! Memory of the application that a pool maps.
 
-use super::source::{Brought, Source};
+use super::record::Brought;
+use super::source::Source;
 use super::{DmaBuffer, DmaPool, PAGE, keep_forever};
 use crate::Iova;
 use crate::function::DmaAccess;
@@ -35,11 +36,10 @@ impl DmaPool {
         }
         let mut state = self.state();
         let alignment = memory.page_size().bytes() as u64;
-        let place = match state.closed {
-            true => None,
-            false => state.places.take(bytes, alignment, PAGE),
-        };
-        let Some(at) = place else {
+        if state.closed {
+            return Err((MemoryError::Closed, memory));
+        }
+        let Some(at) = state.places.take(bytes, alignment, PAGE) else {
             return Err((MemoryError::NoAddressSpace { length }, memory));
         };
         let iova = Iova(at + within);
@@ -56,7 +56,8 @@ impl DmaPool {
         let Some(record) = state.brought.get_mut(&iova.0) else {
             // The pool was closed meanwhile.
             drop(state);
-            return Err((self.undo_late(iova, &memory), memory));
+            self.undo_late(iova, &memory);
+            return Err((MemoryError::Closed, memory));
         };
         *record = Brought::Mapped(memory.clone());
         drop(state);
@@ -73,14 +74,13 @@ impl DmaPool {
 
     /// Unmaps memory that was mapped into a pool that had been closed meanwhile. Memory that cannot
     /// be unmapped stays until the process ends.
-    fn undo_late(&self, iova: Iova, memory: &Memory) -> MemoryError {
+    fn undo_late(&self, iova: Iova, memory: &Memory) {
         let length = memory.length();
         if let Err(error) = self.function.unmap_dma(iova, length as u64) {
             tracing::error!(%error, %iova, length, "unmapping failed: memory leaked");
             self.state().leaked_bytes += length;
             keep_forever(memory.clone());
         }
-        MemoryError::NoAddressSpace { length }
     }
 
     /// Unmaps memory of the application, unless the pool was closed before. Memory that cannot be

@@ -405,7 +405,7 @@ fn memory_of_the_application_is_mapped_at_its_place_in_a_page_until_it_is_droppe
     assert_eq!(mapped(), 0);
     drop(held);
     let (refused, memory) = pool.map(vec![1u8].into()).unwrap_err();
-    assert!(matches!(refused, MemoryError::NoAddressSpace { length: 1 }));
+    assert!(matches!(refused, MemoryError::Closed));
     assert_eq!(&memory.into_boxed().unwrap()[..], [1]);
 }
 
@@ -423,17 +423,17 @@ fn memory_of_the_application_that_cannot_be_unmapped_stays_in_the_pool() {
 }
 
 #[test]
-fn a_pool_that_is_closed_while_memory_is_mapped_leaves_no_mapping() {
+fn memory_mapped_into_a_closing_pool_is_unmapped_or_kept() {
     let iommu = Iommu::new();
     for refuses in [false, true] {
         let pool = pool(&iommu);
         *iommu.closes.lock().unwrap() = Some(Arc::clone(&pool));
         iommu.refuse_unmap.store(refuses, Ordering::Relaxed);
         let (error, memory) = pool.map(vec![7u8; 64].into()).unwrap_err();
-        assert!(matches!(error, MemoryError::NoAddressSpace { length: 64 }));
+        assert!(matches!(error, MemoryError::Closed));
         let mapped = iommu.space.lock().unwrap().mappings().count();
         assert_eq!(mapped, usize::from(refuses));
-        // What the device may still reach is not given back.
+        // Memory that the device may still reach is not given back.
         assert_eq!(pool.usage().leaked_bytes, 64 * mapped);
         assert_eq!(memory.into_boxed().is_ok(), !refuses);
     }

@@ -77,6 +77,9 @@ pub enum MemoryError {
         /// Bytes asked for.
         length: usize,
     },
+    /// The pool is closed: its device was shut down, or is being recovered.
+    #[error("the DMA pool is closed: open the device again, or wait for its recovery")]
+    Closed,
     /// The memory was allocated but could not be mapped for the device.
     #[error(transparent)]
     Function(#[from] crate::error::FunctionError),

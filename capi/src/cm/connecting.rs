@@ -163,8 +163,7 @@ unsafe fn connect(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result
     let service = ServiceId::of(object.space().ok_or(libc::EINVAL)?, remote.port());
     // SAFETY: the caller's promise.
     let private_data = unsafe { bytes(wanted.private_data, wanted.private_data_len) };
-    let own = node.port().own_towards(local.ip(), remote.ip());
-    let vlan = own.and_then(|own| own.vlan);
+    let vlan = node.port().vlan_towards(local.ip(), remote.ip());
     if object.public.qp_type == kind::UD {
         let question = Resolve {
             local: local.ip(),

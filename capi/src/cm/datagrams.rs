@@ -20,7 +20,6 @@ use ringside_cm::{
     Event, EventKind, ListenAt, ListenerId, PortSpace, RequestError, Resolve, ServiceAnswer,
     ServiceId, ServiceStatus,
 };
-use ringside_connect::Within;
 use ringside_pmd::rdma::address::MacAddress;
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
@@ -66,9 +65,10 @@ pub(crate) fn meant(address: SocketAddr) -> Result<SocketAddr, c_int> {
     }
 }
 
-/// The MAC address of a peer; nothing while it is being asked for, or is not known.
-pub(crate) fn present_mac(remote: IpAddr) -> Option<MacAddress> {
-    let found = node().ok()?.port().find(remote, Within::All);
+/// The MAC address of a peer, seen from an own address; nothing while it is being asked for, or is
+/// not known.
+pub(crate) fn present_mac(local: IpAddr, remote: IpAddr) -> Option<MacAddress> {
+    let found = node().ok()?.port().find_towards(local, remote);
     found.ok().flatten()
 }
 
@@ -80,10 +80,10 @@ pub(crate) fn handle_to(
 ) -> Result<Option<(MacAddress, *mut ibv_ah)>, c_int> {
     let node = node()?;
     let port = node.port();
-    let own = port.own_towards(local, remote).ok_or(libc::EADDRNOTAVAIL)?;
-    let mac = match port.find_from(&own, remote) {
+    let mac = match port.find_towards(local, remote) {
         Ok(Some(mac)) => mac,
         Ok(None) => return Ok(None),
+        Err(libc::EADDRNOTAVAIL) => return Err(libc::EADDRNOTAVAIL),
         Err(_) => return Err(libc::EHOSTUNREACH),
     };
     let way = route::towards(&port, local, remote, 0);
@@ -157,10 +157,9 @@ impl Place {
         tell: Box<dyn FnOnce(Answer) + Send>,
     ) -> Result<(), c_int> {
         let node = node()?;
-        let own = node.port().own_towards(local, remote.ip());
         let question = Resolve {
             local,
-            vlan: own.and_then(|own| own.vlan),
+            vlan: node.port().vlan_towards(local, remote.ip()),
             remote: remote.ip(),
             service: ServiceId::of(PortSpace::Udp, remote.port()),
             source_port: self.local.port(),

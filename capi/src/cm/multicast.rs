@@ -44,7 +44,7 @@ unsafe fn join(
     let local = private.local.ok_or(libc::EINVAL)?;
     let class = private.traffic_class;
     let port = node()?.port();
-    let vlan = port.own_towards(local.ip(), group).and_then(|own| own.vlan);
+    let vlan = port.vlan_towards(local.ip(), group);
     let vector = route::towards(&port, local.ip(), group, class);
     let vector = vector.ok_or(libc::EADDRNOTAVAIL)?;
     // SAFETY: the id's own queue pair.

@@ -10,26 +10,14 @@ use super::route;
 use super::socket_address;
 use crate::cancel::Uncancelled;
 use crate::errno;
-use ringside_connect::Within;
+use ringside_config::towards;
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// The address of this device that a peer is reached from: of the peer's network, or of its family.
 pub(super) fn local_for(node: &Node, remote: IpAddr) -> Option<IpAddr> {
-    let port = node.port();
-    let own = port.addresses();
-    let near = own.iter().filter(|own| own.is_neighbour(remote));
-    // Of those with equal prefixes the first.
-    if let Some(own) = near.rev().max_by_key(|own| own.prefix_bits) {
-        return Some(own.address);
-    }
-    let narrow =
-        |address: &IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
-    let all = own.into_iter().map(|own| own.address);
-    let mut same = all.filter(|own| own.is_ipv4() == remote.is_ipv4());
-    let fitting = same.clone().find(|own| narrow(own) == narrow(&remote));
-    fitting.or_else(|| same.next())
+    Some(towards(&node.port().addresses(), remote)?.address)
 }
 
 /// The unspecified address names this device itself, as for the kernel.
@@ -130,7 +118,10 @@ unsafe fn is_resolved(
 ) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
-        match node.port().find(wanted.remote.ip(), Within::All) {
+        match node
+            .port()
+            .find_towards(wanted.local.ip(), wanted.remote.ip())
+        {
             Ok(Some(_)) => succeed(node, id, wanted),
             Ok(None) if now < wanted.until => return false,
             Ok(None) => fail(id, libc::ETIMEDOUT),

@@ -214,10 +214,10 @@ impl Manager {
             return;
         };
         match one.state {
+            // No message leaves from an address that is not this node's any more.
+            _ if !self.addresses.contains(&one.path.own()) => {}
             // Repeated until the peer confirms it, as long as the connection is there.
-            State::Established { .. } if self.addresses.contains(&one.path.own()) => {
-                self.send_disconnect(now, id.0);
-            }
+            State::Established { .. } => self.send_disconnect(now, id.0),
             State::ServiceReceived => self.send_service_reply(
                 id.0,
                 &super::ServiceAnswer {
@@ -228,13 +228,11 @@ impl Manager {
                 },
                 [0; 136],
             ),
-            // No message leaves from an address that is not this node's any more.
-            _ if self.addresses.contains(&one.path.own()) => {
+            _ => {
                 if let Some(farewell) = self.farewell(id) {
                     self.actions.push_back(Action::Send(farewell));
                 }
             }
-            _ => {}
         }
         self.remove(id.0);
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::farewell::{self, Farewell};
 use ringside_bus::{Direction, Iova, Refusal};
 use ringside_model::Fault;
 use ringside_testkit::{bring_up_all, config, threaded};
@@ -131,7 +132,7 @@ fn messages_beyond_the_sends_of_queue_pair_1_leave_in_their_order_as_others_have
     let mac = ends.mac;
     // Sends complete only in a poll.
     for number in 0..ALL {
-        assert_eq!(ends.near.is_full(), usize::from(number) >= SENDS);
+        assert_eq!(ends.near.idle.is_empty(), usize::from(number) >= SENDS);
         ends.send(number, found);
     }
     assert!(!ends.near.has_room());
@@ -147,9 +148,36 @@ fn messages_beyond_the_sends_of_queue_pair_1_leave_in_their_order_as_others_have
     ends.sent();
     numbers.extend(ends.arrived(usize::from(ALL) - numbers.len()));
     assert_eq!(numbers, (0..ALL).collect::<Vec<u16>>());
-    assert!(ends.near.has_room() && !ends.near.is_full());
+    assert!(ends.near.has_room() && !ends.near.idle.is_empty());
     ends.send(200, found);
     assert_eq!(ends.arrived(1), [200]);
+}
+
+/// A process that was killed may have had hundreds of connections.
+#[test]
+fn farewells_beyond_the_sends_of_queue_pair_1_leave_as_others_have_left() {
+    const ALL: u16 = 3 * SENDS as u16;
+    let ends = Ends::new();
+    let farewells: Vec<_> = (0..ALL)
+        .map(|number| Farewell {
+            message: ends.numbered(number),
+            mac: ends.mac,
+        })
+        .collect();
+    let Ends {
+        near,
+        mut far,
+        devices,
+        _model,
+        ..
+    } = ends;
+    drop(near);
+    assert_eq!(farewell::say(&devices[0], &farewells).unwrap(), 0);
+    let (mut arrived, limit) = (0, Instant::now() + WAIT);
+    while arrived < ALL {
+        assert!(Instant::now() < limit, "{arrived} of {ALL}");
+        far.poll(|_| arrived += 1);
+    }
 }
 
 #[test]

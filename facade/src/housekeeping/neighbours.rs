@@ -1,4 +1,4 @@
-//! The IP stack of a device: who wants it, and whether it runs; and the host's interface beside it.
+//! The IP stack of a device, the demand for it, and the host's interface beside it.
 
 use crate::network::{Network, NetworkError};
 use ringside_stack::StackError;
@@ -67,6 +67,11 @@ impl Neighbours {
         self.host = Some(host);
     }
 
+    /// True if the configuration names an interface of the host.
+    pub(super) const fn has_host(&self) -> bool {
+        self.host.is_some()
+    }
+
     /// State and counts of the host's interface; `None` without one.
     pub(crate) fn host(&self) -> Option<HostReport> {
         self.host.as_ref().map(HostInterface::report)
@@ -79,13 +84,25 @@ impl Neighbours {
         &mut self,
         device: &ringside_pmd::Device,
     ) -> Result<&Network, NetworkError> {
-        match self.start(device, Demand::Required) {
-            Err(NetworkError::Host(error)) => {
-                tracing::warn!(%error, "the stack runs without the host's interface");
-            }
-            started => started?,
-        }
+        self.start_anyway(device, Demand::Required)?;
         Ok(self.running().ok_or(StackError::Ended)?)
+    }
+
+    /// As [`Self::start`], also if the host's interface carries no frames then.
+    ///
+    /// Errors: [`NetworkError`]; the demand is then as before.
+    pub(super) fn start_anyway(
+        &mut self,
+        device: &ringside_pmd::Device,
+        demand: Demand,
+    ) -> Result<(), NetworkError> {
+        match self.start(device, demand) {
+            Err(NetworkError::Host(error)) => {
+                tracing::warn!(%error, "the stack runs, and the host's interface carries no frames");
+                Ok(())
+            }
+            started => started,
+        }
     }
 
     /// Starts the stack, unless one of this period of service runs. A stack can end earlier than
@@ -111,9 +128,7 @@ impl Neighbours {
         let Some(host) = &mut self.host else {
             return Ok(());
         };
-        let mtu = device.config().link.mtu;
-        // The stack has opened its port with that MTU.
-        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-        Ok(host.attach(&port.map_err(HostError::from)?, mtu)?)
+        let (port, mtu) = port.map_err(HostError::from)?;
+        Ok(host.attach(&port, mtu)?)
     }
 }

@@ -24,7 +24,7 @@ impl Served {
         let Err(error) = neighbours.start(&self.driver(), Demand::Offered) else {
             return Ok(());
         };
-        if neighbours.host().is_some() {
+        if neighbours.has_host() {
             return Err(error);
         }
         tracing::warn!(%error, "the port answers no ARP: network.serve has no effect");
@@ -38,15 +38,11 @@ impl Served {
         if demand == Demand::Nothing {
             return;
         }
-        match neighbours.start(&self.driver(), demand) {
-            Ok(()) => {}
-            Err(NetworkError::Host(error)) => {
-                tracing::warn!(%error, "the host's interface carries no frames after the recovery");
-            }
-            Err(error) => tracing::warn!(
+        if let Err(error) = neighbours.start_anyway(&self.driver(), demand) {
+            tracing::warn!(
                 %error,
                 "the port answers no ARP after the recovery; call serve_network once the cause is gone"
-            ),
+            );
         }
     }
 
@@ -86,7 +82,7 @@ impl Driver<'_> {
         }
         neighbours.end();
         device.open_port(settings).inspect_err(|_| {
-            if let Err(error) = neighbours.start(device, Demand::Offered) {
+            if let Err(error) = neighbours.start_anyway(device, Demand::Offered) {
                 tracing::warn!(%error, "the port answers no ARP any more");
             }
         })

@@ -107,9 +107,7 @@ impl PacketPath {
     fn usual() -> Self {
         Self::Avx2.check().unwrap_or(Self::Scalar)
     }
-}
 
-impl PacketPath {
     /// Packets that a queue handles one by one before it tries the path again.
     #[inline(always)]
     pub(crate) const fn stride(self) -> usize {

@@ -250,8 +250,8 @@ impl MemoryRegion {
     /// peers write as well. A word that a peer writes last, such as a counter, tells when the bytes
     /// before it are there: read it with [`Words::load_acquire`].
     ///
-    /// They are not to be used once the region is deregistered: its memory may then be another
-    /// one's.
+    /// Do not use them after the region is deregistered: another region may have the memory by
+    /// then.
     ///
     /// `None` if the range is empty, outside or in more than one buffer, or if its address in this
     /// process or its length is no multiple of 8.

@@ -1,6 +1,6 @@
 //! Frames between a TAP interface and a receive and a transmit queue.
 
-use ringside_bus::tap::{Tap, Unsent};
+use ringside_bus::tap::{SendError, Tap};
 use ringside_lan::{Arming, Burst, Packet, ReceiveQueue, TransmitQueue};
 use ringside_pmd::lan::port::ReceiveInterrupt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -171,16 +171,16 @@ impl<O: PacketObserver> Bridge<O> {
     pub fn sleep(&mut self, limit: Duration, wake: Option<BorrowedFd<'_>>) {
         let of_host = self.tap.as_fd();
         let Some(interrupt) = &self.interrupt else {
-            wait_for([Some(of_host), wake, None], IDLE.min(limit));
+            wait_for(of_host, [wake, None], IDLE.min(limit));
             return;
         };
         match self.receive.arm() {
             Ok(Arming::Armed) => {}
             Ok(Arming::PollAgain) => return,
             // The device is being recovered: only the host has frames.
-            Err(_) => return wait_for([Some(of_host), wake, None], limit),
+            Err(_) => return wait_for(of_host, [wake, None], limit),
         }
-        wait_for([Some(of_host), wake, Some(interrupt.as_fd())], limit);
+        wait_for(of_host, [wake, Some(interrupt.as_fd())], limit);
         // An error is one of the device, which supervision sees.
         let _ = interrupt.take();
         if self.receive.has_packets() {
@@ -227,7 +227,9 @@ impl<O: PacketObserver> Bridge<O> {
                     way.packets += 1;
                     way.bytes += length as u64;
                 }
-                Err(Unsent::NoRoom | Unsent::Down | Unsent::Refused(_)) => way.dropped += 1,
+                Err(SendError::NoRoom | SendError::Down | SendError::Refused(_)) => {
+                    way.dropped += 1
+                }
             }
         }
         self.burst.clear();
@@ -289,16 +291,14 @@ impl<O: PacketObserver> Bridge<O> {
 }
 
 /// Sleeps until one of the descriptors is readable, or a signal came.
-fn wait_for(descriptors: [Option<BorrowedFd<'_>>; 3], limit: Duration) {
+fn wait_for(first: BorrowedFd<'_>, others: [Option<BorrowedFd<'_>>; 2], limit: Duration) {
     let limit = Timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: limit.subsec_nanos().into(),
     };
-    let mut waited: Vec<_> = descriptors
-        .iter()
-        .flatten()
-        .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
-        .collect();
+    // In the place of a missing one, the first stands twice.
+    let [second, third] = others.map(|other| other.unwrap_or(first));
+    let mut waited = [first, second, third].map(|one| PollFd::from_borrowed_fd(one, PollFlags::IN));
     let _ = poll(&mut waited, Some(&limit));
 }
 

@@ -33,11 +33,11 @@ pub(super) struct Entry {
     pub(super) peer: SocketAddr,
     pub(super) pipe: Arc<Shared<Pipe>>,
     /// smoltcp was told that this side has finished
-    pub(super) has_finished: bool,
+    has_finished: bool,
     /// the peer has finished; its last bytes may still be in the socket
-    pub(super) has_end: bool,
+    has_end: bool,
     /// the end of a connection whose handle is gone
-    pub(super) ends: Option<Instant>,
+    ends: Option<Instant>,
     /// it is a user of the rule that brings its segments to the stack's queue
     pub(super) is_steered: bool,
 }

@@ -6,6 +6,7 @@ import subprocess
 import overlay
 from machine import PATIENCE, Failed, Guest
 from qemu import PORTS
+from .lan import iperf
 from .stage import address, load, rdma_active
 from .vfio import FIRST, bound, free_huge_pages, own_guest
 
@@ -267,14 +268,12 @@ def shown(stage, rows, mtu):
 def beside_programs(ours, theirs, mtu):
     """While a program has the device, the kernel of its guest talks over the interface beside RDMA, and the port answers for its own address."""
     ours.guest.start("serving", f"echo $$ > /run/serving.pid; exec timeout 60 {ours.before} ibv_asyncwatch")
-    ours.guest.run("for i in $(seq 300); do ip link show dev ring0 2>/dev/null | grep -q LOWER_UP && break; sleep 0.1; done; "
-                   f"ip addr add {OF_KERNEL}/24 dev ring0", 60)
+    ours.guest.run("for i in $(seq 300); do ip link show dev ring0 2>/dev/null | grep -q LOWER_UP && "
+                   f"ip addr add {OF_KERNEL}/24 dev ring0 && exit 0; sleep 0.1; done; echo 'ring0 has no carrier'; exit 1", 60)
     large = mtu - 28
     theirs.guest.run(f"for peer in {OF_KERNEL} {WIRE[0]}; do ping -q -c 3 -i 0.1 -W 5 $peer && ping -q -M do -s {large} -c 2 -W 5 $peer || exit 1; done", 60)
     ours.guest.run(f"for peer in {WIRE[1]} {WIRE[0]}; do ping -q -c 3 -i 0.1 -W 5 -I ring0 $peer || exit 1; done", 60)
-    theirs.guest.start("listening", "exec timeout 60 iperf3 -s -1")
-    ours.guest.run(f"sleep 1; iperf3 -c {WIRE[1]} -B {OF_KERNEL} -t 1", 60)
-    theirs.guest.finish("listening", 30)
+    iperf(theirs.guest, ours.guest, WIRE[1], f"-B {OF_KERNEL}", 1)
     ours.guest.ask("kill $(cat /run/serving.pid)")
     ours.guest.finish("serving", 30)
     if ours.guest.ask("ip link show dev ring0")[0] == 0:

@@ -8,7 +8,7 @@ from .clocks import LATE
 from .lan import count, counters, iperf, megabits, stations
 from .stage import carrier, load
 
-# What ethtool asks of a device, with a part of the answer.
+# Queries of ethtool, each with a part of the answer.
 QUERIES = (
     ("ethtool eth0", "Speed: 100000Mb/s"), ("ethtool -a eth0", "TX:\t\toff"), ("ethtool -c eth0", "rx-usecs:\t50"), ("ethtool -g eth0", "RX:\t\t\t8160"),
     ("ethtool -i eth0", "driver: ice"), ("ethtool -k eth0", "receive-hashing: on"), ("ethtool -l eth0", "Combined:"), ("ethtool -n eth0", "Total 0 rules"),
@@ -46,7 +46,7 @@ SETTINGS = (
     ("ip link set eth0 allmulticast off", "ip link show dev eth0", "UP"), ("ip link set eth0 mtu 9702", "ip link show dev eth0", "mtu 9702"), ("ip link set eth0 mtu 1500", "ip link show dev eth0", "mtu 1500"),
 )
 
-# What ice itself refuses, or the card: the error that both give.
+# Commands that ice or the card refuses: the error that both give.
 REFUSED = (
     "ethtool -A eth0 autoneg on", "ethtool -C eth0 rx-usecs 8164", "ethtool -C eth0 rx-usecs-high 300", "ethtool -L eth0 rx 1 tx 1 combined 0", "ethtool -X eth0 hfunc xor",
     "ethtool -s eth0 autoneg on", "ethtool --set-fec eth0 encoding llrs", "ethtool --show-eee eth0", "ethtool --cable-test eth0", "ip link set eth0 mtu 9703",

@@ -2,6 +2,7 @@
 
 use crate::bed::{Bed, Raw, config, settings};
 use crate::frames::{ANSWER, is_arp, question, sent};
+use ringside_config::Within;
 use ringside_model::Fault;
 use ringside_pmd::lan::PortSettings;
 use ringside_pmd::lan::port::{FlowKind, FlowMatch, FlowRule, FlowTarget, RuleKind};
@@ -35,7 +36,7 @@ fn resolve(
 ) -> Result<[u8; 6], ResolveError> {
     for _ in 0..5000 {
         let now = bed.world.clock().now();
-        if let Some(found) = a.lookup(address, now)? {
+        if let Some(found) = a.lookup(address, Within::All, now)? {
             return Ok(found.mac);
         }
         a.poll(now);
@@ -70,7 +71,10 @@ fn neighbours_are_resolved_by_arp_and_by_discovery_also_on_a_vlan() {
     }
     let now = bed.world.clock().now();
     for (address, vlan_tag) in known.into_iter().zip([None, None, Some(100), Some(100)]) {
-        let found = a.lookup(address, now).unwrap().expect("it is known");
+        let found = a
+            .lookup(address, Within::All, now)
+            .unwrap()
+            .expect("it is known");
         assert_eq!(found.vlan_tag, vlan_tag, "{address}");
     }
     // One question for each, no more; and each end has learnt the other.
@@ -203,7 +207,7 @@ fn a_new_address_is_announced_to_all_stations() {
         let added: ringside_config::LocalAddress = text.parse().unwrap();
         let before = a.counters().questions;
         let limit = clock.now().plus(Duration::from_micros(1500));
-        assert_eq!(a.lookup(added.address, clock.now()), Ok(None));
+        assert_eq!(a.lookup(added.address, Within::All, clock.now()), Ok(None));
         let found = loop {
             assert!(clock.now() < limit, "{text}: no announcement");
             a.poll(clock.now());
@@ -212,7 +216,7 @@ fn a_new_address_is_announced_to_all_stations() {
             if a.counters().questions > before && !b.addresses().contains(&added) {
                 b.add_address(added, clock.now()).unwrap();
             }
-            if let Some(found) = a.lookup(added.address, clock.now()).unwrap() {
+            if let Some(found) = a.lookup(added.address, Within::All, clock.now()).unwrap() {
                 break found;
             }
         };
@@ -556,9 +560,12 @@ fn a_stack_whose_device_has_failed_says_so() {
     let (near, mut stack) = bed.stack(0, &config(&["192.0.2.1/24"]));
     let peer = IpAddr::from([192, 0, 2, 7]);
     let now = bed.world.clock().now();
-    assert_eq!(stack.lookup(peer, now), Ok(None));
+    assert_eq!(stack.lookup(peer, Within::All, now), Ok(None));
     near.give_up().expect("in service");
-    assert_eq!(stack.lookup(peer, now), Err(ResolveError::OutOfService));
+    assert_eq!(
+        stack.lookup(peer, Within::All, now),
+        Err(ResolveError::OutOfService)
+    );
     drop(stack);
     bed.finish([near]);
 }
@@ -581,13 +588,15 @@ fn a_stack_on_a_thread_of_its_own_resolves_for_other_threads() {
                 // seconds pass before it can answer.
                 let begin = std::time::Instant::now();
                 let found = loop {
-                    match resolver.resolve(ip(address), clock) {
+                    match resolver.resolve(ip(address), Within::All, clock) {
                         Ok(found) => break found,
                         Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
                     }
                 };
                 assert_eq!(found.mac, expected);
-                let none = resolver.resolve(ip("192.0.2.99"), clock).unwrap_err();
+                let none = resolver
+                    .resolve(ip("192.0.2.99"), Within::All, clock)
+                    .unwrap_err();
                 assert!(
                     matches!(none, ResolveError::NoAnswer { probes: 3, .. }),
                     "{none}"
@@ -599,7 +608,7 @@ fn a_stack_on_a_thread_of_its_own_resolves_for_other_threads() {
     assert_eq!(known, 2, "the configured one and the link-local one");
     let stack = a.stop().expect("the stack");
     assert_eq!(
-        resolvers[0].resolve(ip("192.0.2.2"), &clock),
+        resolvers[0].resolve(ip("192.0.2.2"), Within::All, &clock),
         Err(ResolveError::Ended)
     );
     drop((stack, b));

@@ -2,6 +2,7 @@
 
 use crate::bed::{Bed, MTU, Raw, config, open, settings, stack_settings};
 use crate::frames::{echo, ipv4, question, sent};
+use ringside_config::Within;
 use ringside_lan::Burst;
 use ringside_pmd::lan::PortSettings;
 use ringside_stack::{QueueDevice, ResolveError, Stack, StackSettings};
@@ -136,7 +137,7 @@ fn a_ping_from_an_address_that_no_station_has_is_dropped() {
     assert_eq!(stack.counters().received, 6);
     for loopback in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
         let address = loopback.parse().unwrap();
-        let refused = stack.lookup(address, bed.world.clock().now());
+        let refused = stack.lookup(address, Within::All, bed.world.clock().now());
         assert_eq!(refused, Err(ResolveError::Loopback(address)));
     }
     drop(stack);

@@ -1,6 +1,7 @@
 //! RDMA to a peer of which only the IP address is known.
 
 use crate::bed::{Bed, config};
+use ringside_config::Within;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::{
     Access, Completion, CompletionQueue, Endpoint, Flags, MemoryRegion, ProtectionDomain,
@@ -38,7 +39,7 @@ impl End {
 fn resolve(bed: &Bed, from: &mut Stack, peer: &mut Stack, address: IpAddr) -> [u8; 6] {
     for _ in 0..1000 {
         let now = bed.world.clock().now();
-        if let Some(found) = from.lookup(address, now).unwrap() {
+        if let Some(found) = from.lookup(address, Within::All, now).unwrap() {
             return found.mac;
         }
         from.poll(now);

@@ -6,7 +6,7 @@ use ringside_bus::Clock;
 use ringside_model::Fault;
 use ringside_pmd::Device;
 use ringside_pmd::recovery::Supervision;
-use ringside_stack::{Stack, TcpConnection, TcpError};
+use ringside_stack::{Stack, TcpConnection, TcpError, TcpListener};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpAddress, IpProtocol,
@@ -536,6 +536,15 @@ impl ByHand {
         (Self { bed, station }, device, stack)
     }
 
+    /// The same with a listener, which takes `backlog` requests.
+    fn listening(backlog: usize) -> (Self, Device, Stack, TcpListener) {
+        let (mut by_hand, device, mut stack) = Self::new();
+        let clock = by_hand.bed.world.clock();
+        let listener = stack.listen_tcp(at("192.0.2.2", PORT), backlog, &clock);
+        by_hand.exchange(&mut stack);
+        (by_hand, device, stack, listener.unwrap())
+    }
+
     /// Lets the stack work, and returns its segments.
     fn exchange(&mut self, stack: &mut Stack) -> Vec<(u16, bool, bool, TcpSeqNumber)> {
         for _ in 0..20 {
@@ -554,10 +563,7 @@ impl ByHand {
 /// of the stack waits for the next one.
 #[test]
 fn a_repeated_request_makes_no_second_connection() {
-    let (mut by_hand, device, mut stack) = ByHand::new();
-    let clock = by_hand.bed.world.clock();
-    let listener = stack.listen_tcp(at("192.0.2.2", PORT), 8, &clock).unwrap();
-    by_hand.exchange(&mut stack);
+    let (mut by_hand, device, mut stack, listener) = ByHand::listening(8);
     let mut accepted = Vec::new();
     // The sockets of earlier connections are free again, in front of those that are in use.
     for port in [1, 2, 3] {
@@ -595,10 +601,7 @@ fn a_repeated_request_makes_no_second_connection() {
 /// Requests that are reset before they are established, as a scan of ports makes them.
 #[test]
 fn requests_that_are_reset_leave_no_sockets_behind() {
-    let (mut by_hand, device, mut stack) = ByHand::new();
-    let clock = by_hand.bed.world.clock();
-    let listener = stack.listen_tcp(at("192.0.2.2", PORT), 64, &clock).unwrap();
-    by_hand.exchange(&mut stack);
+    let (mut by_hand, device, mut stack, listener) = ByHand::listening(64);
     for port in 1..=100 {
         by_hand.station.send(port, TcpControl::Syn, (100, None));
         let answers = by_hand.exchange(&mut stack);
@@ -607,6 +610,7 @@ fn requests_that_are_reset_leave_no_sockets_behind() {
         by_hand.exchange(&mut stack);
     }
     // As many as a stack has, but for the one that waits.
+    let clock = by_hand.bed.world.clock();
     let asked: Vec<_> = (0..63)
         .map(|_| stack.connect_tcp(at("192.0.2.9", PORT), &clock))
         .collect();
@@ -618,10 +622,7 @@ fn requests_that_are_reset_leave_no_sockets_behind() {
 /// The peer has finished, and resets the connection instead of confirming the last bytes.
 #[test]
 fn bytes_that_the_peer_has_not_confirmed_are_not_delivered() {
-    let (mut by_hand, device, mut stack) = ByHand::new();
-    let clock = by_hand.bed.world.clock();
-    let listener = stack.listen_tcp(at("192.0.2.2", PORT), 8, &clock).unwrap();
-    by_hand.exchange(&mut stack);
+    let (mut by_hand, device, mut stack, listener) = ByHand::listening(8);
     by_hand.station.send(1, TcpControl::Syn, (100, None));
     let seq = by_hand.exchange(&mut stack)[0].3;
     by_hand

@@ -11,6 +11,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 /// The addresses of the other process, and the time for all attempts.
 pub(super) struct Attempts<'a> {
+    /// at least one
     pub(super) peers: &'a [SocketAddr],
     pub(super) wait: Duration,
     /// The most time for one attempt: a host that is down now may be up at the next.
@@ -36,8 +37,9 @@ impl Attempts<'_> {
                 let left = end.saturating_duration_since(Instant::now());
                 match connect(*peer, left.clamp(SHORTEST, self.longest)) {
                     Ok(connection) => return Ok(connection),
-                    Err(error) if failed.is_none() || may_pass(&error) => failed = Some(error),
-                    Err(error) => failed = failed.filter(&may_pass).or(Some(error)),
+                    // One that may pass counts more.
+                    Err(error) if failed.as_ref().is_some_and(&may_pass) && !may_pass(&error) => {}
+                    Err(error) => failed = Some(error),
                 }
             }
             let is_over = Instant::now() + PAUSE >= end;

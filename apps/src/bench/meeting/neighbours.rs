@@ -4,6 +4,7 @@
 use crate::failure::Failure;
 use anyhow::anyhow;
 use ringside_bus::Clock;
+use ringside_config::Within;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::address::MacAddress;
 use ringside_stack::{Resolver, Stack, StackThread};
@@ -73,7 +74,7 @@ impl Neighbours {
     pub(crate) fn mac_of(&self, address: IpAddr) -> Result<MacAddress, Failure> {
         match &self.0 {
             Ok((thread, clock)) => {
-                let found = thread.resolver().resolve(address, clock);
+                let found = thread.resolver().resolve(address, Within::All, clock);
                 found.map(|found| found.mac).map_err(Failure::operation)
             }
             Err(trouble) => Err(Failure::operation(anyhow!("{trouble}"))),

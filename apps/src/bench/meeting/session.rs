@@ -5,7 +5,7 @@ use super::attempts::Attempts;
 use super::end::{End, Link, Role, Watch};
 use super::neighbours::{Neighbours, Starter};
 use super::over_nic;
-use crate::bench::placement::{Placement, name};
+use crate::bench::placement::{Placement, core_text};
 use crate::bench::plan::Plan;
 use crate::bench::run::{Run, judge};
 use crate::cli::{Idle, MEETING_PORT, Measure, Over};
@@ -141,7 +141,7 @@ pub(crate) fn driven(run: &Run<'_>, address: &DeviceAddress, link: &Link) -> Str
     };
     format!(
         "Driven: {address}, {what} (this driver on {}, {idle} while idle{}), against what the process at {} drives.{}",
-        name(placement.driver_core),
+        core_text(placement.driver_core),
         placement.of_server(),
         link.session.peer(),
         placement.hand_off()

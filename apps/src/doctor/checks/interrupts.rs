@@ -1,7 +1,7 @@
 //! The cores that serve the interrupts of workers that sleep.
 
 use crate::doctor::facts::Facts;
-use crate::doctor::finding::{Finding, Weight, finding, fine, text_list};
+use crate::doctor::finding::{Finding, Weight, core_list, finding, fine};
 use ringside_config::{Config, Polling};
 
 pub(super) fn affinity(facts: &Facts, config: &Config) -> Option<Finding> {
@@ -41,7 +41,7 @@ pub(super) fn affinity(facts: &Facts, config: &Config) -> Option<Finding> {
                 "systemctl stop irqbalance".into(),
                 format!(
                     "or IRQBALANCE_BANNED_CPULIST={} in /etc/default/irqbalance",
-                    text_list(&cores)
+                    core_list(&cores)
                 ),
             ],
         ));

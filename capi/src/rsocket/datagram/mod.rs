@@ -75,10 +75,10 @@ pub(super) struct Datagram {
 
 impl worker::Served for Datagram {
     fn answered(&self, from: SocketAddr, answer: Answer) {
-        let mac = datagrams::present_mac(from.ip());
         let mut core = self.core();
         if let Some(open) = &mut core.open {
-            if let Some(mac) = mac {
+            let local = open.local_for(from).ok();
+            if let Some(mac) = local.and_then(|own| datagrams::present_mac(own, from.ip())) {
                 open.pair.follow(from.ip(), mac);
             }
             open.peers.answered(from, answer, Instant::now());

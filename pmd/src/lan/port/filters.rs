@@ -1,6 +1,6 @@
 //! Filters of received packets: addresses, VLANs, promiscuous mode.
 
-use super::shared::Everything::{self, Groups, Unicast};
+use super::shared::FrameKind;
 use super::shared::{Configured, Held, Modes, PortShared};
 use super::station::{check_not_zero, text};
 use super::tags::{MAX_VLAN, VlanStripping};
@@ -232,11 +232,11 @@ impl PortShared {
             promiscuous,
             all_multicast,
         } = modes;
-        let stations = configured.promiscuous.contains_key(&Unicast);
-        self.set_all(admin, &mut configured, Unicast, promiscuous)?;
+        let stations = configured.promiscuous.contains_key(&FrameKind::Unicast);
+        self.set_all(admin, &mut configured, FrameKind::Unicast, promiscuous)?;
         let groups = promiscuous || all_multicast;
-        if let Err(refusal) = self.set_all(admin, &mut configured, Groups, groups) {
-            if let Err(error) = self.set_all(admin, &mut configured, Unicast, stations) {
+        if let Err(refusal) = self.set_all(admin, &mut configured, FrameKind::Group, groups) {
+            if let Err(error) = self.set_all(admin, &mut configured, FrameKind::Unicast, stations) {
                 tracing::warn!(%error, "packets to single stations come in as in the refused mode");
             }
             return Err(refusal);
@@ -250,15 +250,15 @@ impl PortShared {
         &self,
         admin: &AdminQueue,
         configured: &mut Configured,
-        frames: Everything,
+        frames: FrameKind,
         wanted: bool,
     ) -> Result<(), PortError> {
         match (configured.promiscuous.get(&frames).copied(), wanted) {
             (None, true) => {
                 let port = self.port;
                 let packets = match frames {
-                    Everything::Unicast => RulePackets::AllUnicast { port },
-                    Everything::Groups => RulePackets::AllGroups { port },
+                    FrameKind::Unicast => RulePackets::AllUnicast { port },
+                    FrameKind::Group => RulePackets::AllGroups { port },
                 };
                 let rule = admin.add_rule(packets, self.vsi, self.loopback())?;
                 configured.promiscuous.insert(frames, rule);

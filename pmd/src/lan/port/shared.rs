@@ -88,13 +88,13 @@ pub(super) struct OwnAddress {
     pub(super) is_added: bool,
 }
 
-/// Frames that one rule lets in, whatever their address.
+/// A kind of frames, all of which one rule lets in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Everything {
-    /// All frames to single stations.
+pub(super) enum FrameKind {
+    /// Frames to single stations.
     Unicast,
-    /// All frames to groups.
-    Groups,
+    /// Frames to groups.
+    Group,
 }
 
 /// The packets that a VSI lets in beside those to its addresses, as the program requested.
@@ -118,7 +118,7 @@ pub(super) struct Configured {
     /// requests that the next two rules follow from
     pub(super) modes: Modes,
     /// rules that let all frames of a kind in
-    pub(super) promiscuous: BTreeMap<Everything, u16>,
+    pub(super) promiscuous: BTreeMap<FrameKind, u16>,
     /// rules for further addresses
     pub(super) addresses: BTreeMap<[u8; 6], u16>,
     /// groups among them that parts of the program hold

@@ -159,12 +159,9 @@ impl Plan<'_> {
             Number::Again(number) => Making::begin_again(state, number)?,
         };
         let number = making.number();
-        let attributes = Attributes {
-            completion_context: CompletionContext::new(number, generation),
-            start_psn: making.state().random_24_bits(),
-            queue_set_handle,
-            ..self.attributes()
-        };
+        let context = CompletionContext::new(number, generation);
+        let start_psn = making.state().random_24_bits();
+        let attributes = self.attributes(context, start_psn, queue_set_handle);
         let Self { domain, config, .. } = self;
         let Prepared { sizes, memory, .. } = self.prepared;
         let doorbell = domain.engine().send_doorbell.clone();
@@ -186,8 +183,13 @@ impl Plan<'_> {
         })
     }
 
-    /// The attributes that follow from the plan; the others are 0.
-    fn attributes(&self) -> Attributes {
+    /// The attributes of the device's context.
+    fn attributes(
+        &self,
+        completion_context: CompletionContext,
+        start_psn: u32,
+        queue_set_handle: u16,
+    ) -> Attributes {
         let config = &self.config;
         let Prepared {
             wanted,
@@ -198,7 +200,7 @@ impl Plan<'_> {
             kind: self.kind,
             queue_key: 0,
             protection_domain: self.domain.number(),
-            completion_context: CompletionContext::new(0, 0),
+            completion_context,
             send_address: memory.send.iova().0,
             receive_address: memory.receive.iova().0,
             send_size_code: queue_size_code(sizes.send_quanta).unwrap_or(0),
@@ -211,7 +213,7 @@ impl Plan<'_> {
             mac: self.domain.engine().facts.mac,
             path_mtu: wanted.path_mtu,
             vlan_tag: wanted.vlan_tag,
-            start_psn: 0,
+            start_psn,
             retries: config.retries,
             receiver_not_ready_retries: config.receiver_not_ready_retries,
             retransmission_timeout: config.retransmission_timeout,
@@ -221,7 +223,7 @@ impl Plan<'_> {
             hop_limit: config.hop_limit,
             traffic_class: config.traffic_class,
             flow_label: config.flow_label,
-            queue_set_handle: 0,
+            queue_set_handle,
         }
     }
 }
