@@ -73,6 +73,7 @@ ALL = {
     "vfio-irdma": peers.vfio_irdma,
     "vfio-memory": peers.vfio_memory,
     "vfio-facade": peers.vfio_facade,
+    "vfio-soft-roce": peers.vfio_soft_roce,
     "vfio-examples": examples.over_vfio,
     "vfio-forward": forwarding.forward,
     "vfio-programs": programs.few,
@@ -90,7 +91,7 @@ LONGEST = ("dpdk-24", "dpdk-25", "vfio-programs-all", "perftest-sizes", "vfio-bo
 
 # Scenarios of the nightly run only: their judge moves, or they take long and others come close to what they show.
 NIGHTLY = ("dpdk-24", "dpdk-25", "ours-dpdk", "iser", "srp", "classes", "perftest-sizes", "perftest-both-ways", "perftest-atomics", "perftest-others", "refused-keys-load", "vfio-programs-all", "sizes",
-           "counters", "ptp", "ethtool", "stacked", "tunnelled", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-forward", "vfio-memory", "vfio-removed", "vfio-tools", "vfio-vanished", *together.RDMA)
+           "counters", "ptp", "ethtool", "stacked", "tunnelled", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-forward", "vfio-memory", "vfio-removed", "vfio-soft-roce", "vfio-tools", "vfio-vanished", *together.RDMA)
 # The judge of a scenario that has one besides the rig's.
 DPDK = {"dpdk-24": "dpdk-24", "dpdk-25": "dpdk-25", "ours-dpdk": "dpdk-24"}
 # Scenarios that compare with recordings of one kernel, the first of the table of judges.

@@ -22,14 +22,14 @@ WAKES = 1000
 KILLS = int(os.environ.get("RINGSIDE_KILLS", "5"))
 
 
-def guest_with_command(stage, sockets, files=(), folders=(), programs=(), lifetime=600, **settings):
+def guest_with_command(stage, sockets, files=(), folders=(), programs=(), lifetime=600, gigantic=0, **settings):
     """A guest with an IOMMU, the functions of these sockets each in an IOMMU group of its own, and our command inside; see `own_guest`."""
     program = os.path.join(stage.folder, "ringside")
     subprocess.run(["strip", "-o", program, stage.ringside], check=True)
     image = overlay.image(stage.rig, "guest-with-package.cpio", os.path.join(stage.folder, "own.cpio"),
                           {"usr/bin/ringside": program, **dict(files)}, programs, folders)
-    guest = Guest(stage.rig, stage.folder, "guest0", sockets=sockets, image=image, memory="3G",
-                  append=f"intel_iommu=on hugepages={HUGE_PAGES}", iommu=True, lifetime=lifetime, **settings)
+    guest = Guest(stage.rig, stage.folder, "guest0", sockets=sockets, image=image, memory=f"{3 + gigantic}G",
+                  append=f"intel_iommu=on hugepages={HUGE_PAGES} hugepagesz=1G hugepages={gigantic}", iommu=True, lifetime=lifetime, **settings)
     stage.guests.append(guest)
     guest.booted()
     os.remove(image)
@@ -41,7 +41,7 @@ def own_guest(stage, functions=2, files=(), folders=(), programs=(), spare=False
 
     `files`, `folders` and `programs` are added to its file system, see `overlay.image`; `used` of the functions are in this guest, all by
     default; `spare` adds a function of another server, which is
-    `stage.spare`; `serving` are further options of the server.
+    `stage.spare`; `serving` are further options of the server; `gigantic` is the number of huge pages of 1 GiB.
     """
     stage.serve(functions, ("--doorbell-page", *serving), lifetime=lifetime)
     sockets = stage.server.sockets[:used]

@@ -40,9 +40,9 @@ void sleep_ms(unsigned ms)
 static void usage(void)
 {
 	fputs("verbs_peer [-d DEVICE] [-n NETDEV] [-g GID] [-m MTU] [-p PORT] [-t TIMEOUT] [-r RETRIES] [-R RNR_RETRIES]\n"
-	      "           [-s SECONDS] [-b BYTES] [-a] (-l | -c HOST) SCENE...\n"
+	      "           [-s SECONDS] [-b BYTES] [-a] [-e] (-l | -c HOST) SCENE...\n"
 	      "-l listens and answers, -c connects and requests. -b: largest message that `exchange` asks for. -a: the kernel asks the network\n"
-	      "for the peer's MAC address. Scenes:\n", stderr);
+	      "for the peer's MAC address. -e: the device has no event for a request that it refuses. Scenes:\n", stderr);
 	for (const struct scene *scene = scenes; scene->name; scene++)
 		fprintf(stderr, "  %-22s %s\n", scene->name, scene->what);
 	exit(2);
@@ -65,7 +65,7 @@ int main(int count, char **words)
 	struct station station;
 	int option, peer;
 
-	while ((option = getopt(count, words, "d:n:g:m:p:t:r:R:s:b:alc:")) != -1)
+	while ((option = getopt(count, words, "d:n:g:m:p:t:r:R:s:b:aelc:")) != -1)
 		switch (option) {
 		case 'd': options.device = optarg; break;
 		case 'n': options.netdev = optarg; break;
@@ -78,6 +78,7 @@ int main(int count, char **words)
 		case 's': options.seconds = atoi(optarg); break;
 		case 'b': options.largest = atoi(optarg); break;
 		case 'a': options.asks = true; break;
+		case 'e': options.eventless = true; break;
 		case 'l': listens = true; break;
 		case 'c': options.host = optarg; break;
 		default: usage();

@@ -59,6 +59,7 @@ struct options {
 	unsigned timeout, retries, rnr_retries;
 	unsigned seconds;
 	bool asks; /* the kernel asks the network for the peer's MAC address; otherwise it is entered */
+	bool eventless; /* a refused request gives no event here: rdma_rxe */
 	uint32_t largest; /* message that `exchange` requests */
 	const char *host; /* null: listens */
 	unsigned port;
