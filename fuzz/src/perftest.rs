@@ -4,11 +4,7 @@
 
 use crate::source::Source;
 
-#[allow(dead_code)] // the command uses the rest
-#[path = "../../apps/src/bench/perftest/records.rs"]
-mod records;
-
-use records::{
+use ringside_rendezvous::perftest::{
     BandwidthReport, KEYS_BYTES, Keys, MTU_BYTES, VERSION_BYTES, decode_length, decode_mtu,
     decode_version, encode_mtu, mac_of_link_local,
 };

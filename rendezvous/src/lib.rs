@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod greeting;
+pub mod perftest;
 mod session;
 mod stream;
 

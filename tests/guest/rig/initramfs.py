@@ -22,8 +22,8 @@ MODULES = """ice irdma ib_uverbs rdma_ucm rdma_rxe virtio_net af_packet veth bri
     nvme-rdma nvmet-rdma null_blk vfio-pci vfio_iommu_type1
     nfsd nfsv4 rpcrdma ib_iser ib_isert ib_srp ib_srpt target_core_iblock sd_mod rds_rdma bonding
     macvlan vxlan geneve sch_mqprio sch_ingress cls_flower act_gact act_mirred""".split()
-# Modules of Linux 6.12 that are built into later kernels or gone from them.
-OLD_MODULES = "crc32_generic crc32c_intel".split()
+# Modules of one kernel that are built into others or gone from them.
+OLD_MODULES = "crc32_generic crc32c_intel virtio_pci".split()
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = "usr/lib64/ld-linux-x86-64.so.2"
 PACKAGE = "usr/lib/firmware/intel/ice/ddp/ice.pkg"

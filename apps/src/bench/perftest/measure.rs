@@ -1,7 +1,6 @@
 //! The measurements of perftest's programs, from either side.
 
 use super::mismatch::{Arrived, check_repeated, check_report, mismatch, other_length};
-use super::records::BandwidthReport;
 use super::talk::{self, Common, Step};
 use super::wanted::Wanted;
 use crate::bench::bandwidth::Run as Flows;
@@ -18,6 +17,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use anyhow::anyhow;
 use ringside_bus::clock::ticks;
+use ringside_rendezvous::perftest::BandwidthReport;
 use std::io::Write;
 
 /// A connected test.

@@ -5,7 +5,6 @@
 //! the device's count of its requests, and the peer's report. Every other failure is reported with
 //! the flags that may cause it.
 
-use super::records::{BandwidthReport, Keys};
 use super::wanted::Wanted;
 use crate::bench::meeting::end::Role;
 use crate::bench::pair::CompletionError;
@@ -15,6 +14,7 @@ use anyhow::{Context, anyhow};
 use ringside_pmd::Device;
 use ringside_pmd::rdma::{Event, Status};
 use ringside_rendezvous::SessionError;
+use ringside_rendezvous::perftest::{BandwidthReport, Keys};
 
 /// Flags of perftest with which its peer behaves or communicates differently.
 const NOT_THERE: &str = "-b, -D, -R, -c with another transport than RC, --write_with_imm";

@@ -7,7 +7,6 @@
 
 mod measure;
 mod mismatch;
-mod records;
 mod talk;
 mod wanted;
 
@@ -20,11 +19,11 @@ use crate::failure::Failure;
 use crate::interrupt;
 use anyhow::anyhow;
 use mismatch::{Arrived, check_keys, check_repeated, explained};
-use records::{Keys, gid, mac_of_link_local};
 use ringside_bus::DeviceAddress;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::address::MacAddress;
 use ringside_pmd::rdma::{Endpoint, Gid, QueuePairConfig, RemoteRegion};
+use ringside_rendezvous::perftest::{Keys, gid, mac_of_link_local};
 use std::io::Write;
 use std::net::IpAddr;
 use std::time::Instant;

@@ -1,15 +1,15 @@
 //! The order of perftest's messages: the client's first, then the server's, in each step.
 
 use super::mismatch::check_events;
-use super::records::{
-    BandwidthReport, KEYS_BYTES, Keys, MTU_BYTES, decode_length, decode_mtu, decode_version,
-    encode_mtu, encode_version,
-};
 use super::wanted::Wanted;
 use crate::bench::meeting::end::{Link, Role};
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use ringside_pmd::Device;
+use ringside_rendezvous::perftest::{
+    BandwidthReport, KEYS_BYTES, Keys, MTU_BYTES, decode_length, decode_mtu, decode_version,
+    encode_mtu, encode_version,
+};
 use std::time::{Duration, Instant};
 
 /// A program that is setting up answers within so many times `deadlines.connect_ms`.

@@ -1,4 +1,5 @@
-//! The messages of perftest's programs over TCP, as bytes. Does no input or output.
+//! The messages of perftest's programs over TCP, as bytes: of those that exchange queue pairs with
+//! `ringside bench --perftest`. Does no input or output.
 //!
 //! Source: perftest 25.01.0 (Debian 13), `perftest_communication.c`, `exchange_versions`,
 //! `check_sys_data`, `check_mtu`, `ethernet_write_keys`, `xchg_bw_reports`.
@@ -6,31 +7,41 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Bytes of a version (`MAX_VERSION`).
-pub(crate) const VERSION_BYTES: usize = 16;
+pub const VERSION_BYTES: usize = 16;
 
 /// The version of the exchange, in the form that perftest 25.01.0 sends.
-pub(crate) const VERSION: &str = "6.24";
+pub const VERSION: &str = "6.24";
 
 /// Oldest version with this exchange: older ones are refused by perftest too.
 const OLDEST_VERSION: f64 = 5.70;
 
 /// Bytes of a record of keys with a GID (`KEY_MSG_SIZE_GID`).
-pub(crate) const KEYS_BYTES: usize = 108;
+pub const KEYS_BYTES: usize = 108;
 
 /// Bytes of a path MTU: a digit and an end.
-pub(crate) const MTU_BYTES: usize = 2;
+pub const MTU_BYTES: usize = 2;
 
 /// The reason why a peer's record is refused.
 #[derive(Debug, PartialEq, thiserror::Error)]
-pub(crate) enum RecordError {
+pub enum RecordError {
+    /// The peer's version has another exchange, or is none.
     #[error(
         "the peer's version is {found:?}, this side uses that of perftest {VERSION}; run perftest {OLDEST_VERSION:.2} or newer, and the same test, on the other side"
     )]
-    Version { found: String },
+    Version {
+        /// as the peer sent it
+        found: String,
+    },
+    /// A record that no test of this exchange sends.
     #[error(
         "the peer's {what} is {found:?}, which makes no sense; run the same test of perftest, with the same flags, on the other side, and no -R"
     )]
-    Nonsense { what: &'static str, found: String },
+    Nonsense {
+        /// name of the field
+        what: &'static str,
+        /// its value
+        found: String,
+    },
 }
 
 fn nonsense(what: &'static str, found: impl std::fmt::Display) -> RecordError {
@@ -44,11 +55,12 @@ fn nonsense(what: &'static str, found: impl std::fmt::Display) -> RecordError {
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0);
     let bytes = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or(bytes);
-    ringside_rendezvous::printable(&String::from_utf8_lossy(bytes))
+    crate::printable(&String::from_utf8_lossy(bytes))
 }
 
 /// This side's version.
-pub(crate) fn encode_version() -> [u8; VERSION_BYTES] {
+#[must_use]
+pub fn encode_version() -> [u8; VERSION_BYTES] {
     let mut bytes = [0; VERSION_BYTES];
     for (place, byte) in bytes.iter_mut().zip(VERSION.bytes()) {
         *place = byte;
@@ -57,7 +69,10 @@ pub(crate) fn encode_version() -> [u8; VERSION_BYTES] {
 }
 
 /// The peer's version, if its exchange is this one.
-pub(crate) fn decode_version(bytes: &[u8; VERSION_BYTES]) -> Result<String, RecordError> {
+///
+/// # Errors
+/// [`RecordError::Version`].
+pub fn decode_version(bytes: &[u8; VERSION_BYTES]) -> Result<String, RecordError> {
     let found = text(bytes);
     match found.parse::<f64>() {
         Ok(number) if (OLDEST_VERSION..100.0).contains(&number) => Ok(found),
@@ -66,12 +81,16 @@ pub(crate) fn decode_version(bytes: &[u8; VERSION_BYTES]) -> Result<String, Reco
 }
 
 /// A path MTU in bytes as the digit that verbs give it, 1 to 5.
-pub(crate) fn encode_mtu(bytes: u32) -> [u8; MTU_BYTES] {
+#[must_use]
+pub fn encode_mtu(bytes: u32) -> [u8; MTU_BYTES] {
     [b'1' + (bytes.clamp(256, 4096) / 256).ilog2() as u8, 0]
 }
 
 /// The peer's path MTU in bytes.
-pub(crate) fn decode_mtu(bytes: &[u8; MTU_BYTES]) -> Result<u32, RecordError> {
+///
+/// # Errors
+/// [`RecordError::Nonsense`], as of all further records.
+pub fn decode_mtu(bytes: &[u8; MTU_BYTES]) -> Result<u32, RecordError> {
     match bytes {
         [digit @ b'1'..=b'5', 0] => Ok(256 << (digit - b'1')),
         other => Err(nonsense("path MTU", format!("{other:02x?}"))),
@@ -79,7 +98,10 @@ pub(crate) fn decode_mtu(bytes: &[u8; MTU_BYTES]) -> Result<u32, RecordError> {
 }
 
 /// The length of the buffer in which small messages go round, or of a cache line: at most 1 MiB.
-pub(crate) fn decode_length(bytes: [u8; 4]) -> Result<u32, RecordError> {
+///
+/// # Errors
+/// [`RecordError::Nonsense`].
+pub fn decode_length(bytes: [u8; 4]) -> Result<u32, RecordError> {
     match u32::from_be_bytes(bytes) {
         length @ 1..=0x10_0000 => Ok(length),
         other => Err(nonsense("length of a cycle buffer or cache line", other)),
@@ -88,24 +110,26 @@ pub(crate) fn decode_length(bytes: [u8; 4]) -> Result<u32, RecordError> {
 
 /// One end of a connection (`struct pingpong_dest`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Keys {
+pub struct Keys {
     /// reads that it lets its peer have under way
-    pub(crate) reads: u32,
+    pub reads: u32,
     /// number of the queue pair, 24 bits
-    pub(crate) queue_pair: u32,
+    pub queue_pair: u32,
     /// packet sequence number of its first packet, 24 bits
-    pub(crate) start_psn: u32,
-    pub(crate) remote_key: u32,
+    pub start_psn: u32,
+    /// key of the memory that its peer may use
+    pub remote_key: u32,
     /// address of the memory that its peer may use
-    pub(crate) address: u64,
+    pub address: u64,
     /// RoCE v2 GID
-    pub(crate) gid: Ipv6Addr,
+    pub gid: Ipv6Addr,
 }
 
 impl Keys {
     /// Numbers in hexadecimal between colons: LID, reads, queue pair, sequence number, key,
     /// address, the sixteen bytes of the GID, number of a shared receive queue; then a zero byte.
-    pub(crate) fn encode(&self) -> [u8; KEYS_BYTES] {
+    #[must_use]
+    pub fn encode(&self) -> [u8; KEYS_BYTES] {
         let mut text = format!(
             "{:04x}:{:04x}:{:06x}:{:06x}:{:08x}:{:016x}:",
             0,
@@ -126,7 +150,11 @@ impl Keys {
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8; KEYS_BYTES]) -> Result<Self, RecordError> {
+    /// The record of a peer.
+    ///
+    /// # Errors
+    /// [`RecordError::Nonsense`].
+    pub fn decode(bytes: &[u8; KEYS_BYTES]) -> Result<Self, RecordError> {
         let text = text(bytes);
         let wrong = || nonsense("record of keys", &text);
         let mut numbers = text
@@ -162,7 +190,8 @@ impl Keys {
     }
 
     /// The IP address behind the GID.
-    pub(crate) fn ip_address(&self) -> IpAddr {
+    #[must_use]
+    pub fn ip_address(&self) -> IpAddr {
         self.gid
             .to_ipv4_mapped()
             .map_or(IpAddr::V6(self.gid), IpAddr::V4)
@@ -170,7 +199,8 @@ impl Keys {
 }
 
 /// A GID for an IP address.
-pub(crate) fn gid(address: IpAddr) -> Ipv6Addr {
+#[must_use]
+pub fn gid(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
@@ -178,7 +208,8 @@ pub(crate) fn gid(address: IpAddr) -> Ipv6Addr {
 }
 
 /// The MAC address in a link-local address that was made of one (RFC 4291, appendix A).
-pub(crate) fn mac_of_link_local(address: Ipv6Addr) -> Option<[u8; 6]> {
+#[must_use]
+pub fn mac_of_link_local(address: Ipv6Addr) -> Option<[u8; 6]> {
     let [0xFE, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xFF, 0xFE, d, e, f] = address.octets() else {
         return None;
     };
@@ -187,20 +218,23 @@ pub(crate) fn mac_of_link_local(address: Ipv6Addr) -> Option<[u8; 6]> {
 
 /// The result of a bandwidth test (`struct bw_report_data`): each number is sent alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct BandwidthReport {
-    pub(crate) bytes: u64,
-    pub(crate) iterations: u64,
-    /// MiB/s
-    pub(crate) peak: f64,
-    /// MiB/s
-    pub(crate) average: f64,
+pub struct BandwidthReport {
+    /// bytes of a message
+    pub bytes: u64,
+    /// messages
+    pub iterations: u64,
+    /// highest rate, in MiB/s
+    pub peak: f64,
+    /// average rate, in MiB/s
+    pub average: f64,
     /// millions of messages a second
-    pub(crate) rate: f64,
+    pub rate: f64,
 }
 
 impl BandwidthReport {
     /// The five fields in the order of the exchange.
-    pub(crate) fn encode(&self) -> [[u8; 8]; 5] {
+    #[must_use]
+    pub fn encode(&self) -> [[u8; 8]; 5] {
         [
             self.bytes.to_be_bytes(),
             self.iterations.to_be_bytes(),
@@ -210,7 +244,11 @@ impl BandwidthReport {
         ]
     }
 
-    pub(crate) fn decode(numbers: [[u8; 8]; 5]) -> Result<Self, RecordError> {
+    /// The report of a peer.
+    ///
+    /// # Errors
+    /// [`RecordError::Nonsense`].
+    pub fn decode(numbers: [[u8; 8]; 5]) -> Result<Self, RecordError> {
         let [bytes, iterations, peak, average, rate] = numbers;
         let sensible = |what, number: f64| match number.is_finite() && number >= 0.0 {
             true => Ok(number),
@@ -227,5 +265,4 @@ impl BandwidthReport {
 }
 
 #[cfg(test)]
-#[path = "records/tests.rs"] // also where the fuzz targets read this file
 mod tests;
