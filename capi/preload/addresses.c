@@ -35,6 +35,8 @@ static const uint32_t loopback_net = 0x7FE80000, low_half = 0xFFFF;
 static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
 /* The most ports that RINGSIDE_LOOPBACK names: each has a bit in a word. */
 enum { MOST_PORTS = 32 };
+/* The kernel takes no more messages in one call (UIO_MAXIOV). */
+enum { MOST_MESSAGES = 1024 };
 /* States of RINGSIDE_LOOPBACK. */
 enum { NOT_READ, NOTHING_TO_DO, IN_USE };
 
@@ -385,6 +387,32 @@ EXPORT ssize_t sendmsg(int descriptor, const struct msghdr *given, int flags)
 	return NEXT(sendmsg)(descriptor, &message, flags);
 }
 
+/* One message after the other, if one of them names an address of a port: as in the kernel, an error after the first
+ * message is that of the next call. */
+EXPORT int sendmmsg(int descriptor, struct mmsghdr *messages, unsigned int count, int flags)
+{
+	struct sockaddr_storage place;
+	const struct msghdr *one;
+	unsigned int i;
+	ssize_t done;
+
+	for (i = 0; i < count; i++) {
+		one = &messages[i].msg_hdr;
+		if (one->msg_name != NULL &&
+		    to_kernel(descriptor, one->msg_name, one->msg_namelen, 0, &place) != one->msg_name)
+			break;
+	}
+	if (i == count)
+		return NEXT(sendmmsg)(descriptor, messages, count, flags);
+	for (i = 0; i < count && i < MOST_MESSAGES; i++) {
+		done = sendmsg(descriptor, &messages[i].msg_hdr, flags);
+		if (done < 0)
+			break;
+		messages[i].msg_len = done;
+	}
+	return i > 0 ? (int)i : -1;
+}
+
 EXPORT ssize_t sendto(int descriptor, const void *bytes, size_t count, int flags, __CONST_SOCKADDR_ARG given,
 		      socklen_t length)
 {
@@ -436,5 +464,21 @@ EXPORT ssize_t recvmsg(int descriptor, struct msghdr *message, int flags)
 
 	if (done >= 0 && room > 0)
 		to_program(message->msg_name, room, message->msg_namelen);
+	return done;
+}
+
+EXPORT int recvmmsg(int descriptor, struct mmsghdr *messages, unsigned int count, int flags, struct timespec *timeout)
+{
+	socklen_t rooms[MOST_MESSAGES];
+	int done;
+
+	if (count > MOST_MESSAGES)
+		count = MOST_MESSAGES;
+	for (unsigned int i = 0; i < count; i++)
+		rooms[i] = messages[i].msg_hdr.msg_name == NULL ? 0 : messages[i].msg_hdr.msg_namelen;
+	done = NEXT(recvmmsg)(descriptor, messages, count, flags, timeout);
+	for (int i = 0; i < done; i++)
+		if (rooms[i] > 0)
+			to_program(messages[i].msg_hdr.msg_name, rooms[i], messages[i].msg_hdr.msg_namelen);
 	return done;
 }

@@ -161,7 +161,7 @@ static void serve_datagrams(int port)
 }
 
 /* The socket of the server may come later: a datagram is repeated until it is answered. */
-static void asked(int fd, const struct sockaddr *to, socklen_t length, char octet)
+static void asked_by(int fd, const struct sockaddr *to, socklen_t length, char octet, int by_many)
 {
     struct pollfd watched = { .fd = fd, .events = POLLIN };
     char heard = 0;
@@ -170,11 +170,23 @@ static void asked(int fd, const struct sockaddr *to, socklen_t length, char octe
     struct msghdr sent = { .msg_name = (void *)to, .msg_namelen = length, .msg_iov = &out, .msg_iovlen = 1 };
     struct msghdr got = { .msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &in, .msg_iovlen = 1 };
     for (int turn = 0; turn < WAIT_MS / 100; turn++) {
-        if (sendmsg(fd, &sent, 0) == 1 && poll(&watched, 1, 100) == 1 && recv(fd, &heard, 1, MSG_PEEK) == 1)
+        struct mmsghdr many[1] = { { .msg_hdr = sent } };
+        int is_sent = by_many ? sendmmsg(fd, many, 1, 0) == 1 && many[0].msg_len == 1 : sendmsg(fd, &sent, 0) == 1;
+        if (is_sent && poll(&watched, 1, 100) == 1 && recv(fd, &heard, 1, MSG_PEEK) == 1)
             break;
     }
-    CHECK(recvmsg(fd, &got, MSG_DONTWAIT) == 1 && heard == octet);
+    if (by_many) {
+        struct mmsghdr many[2] = { { .msg_hdr = got }, { .msg_hdr = got } };
+        CHECK(recvmmsg(fd, many, 2, MSG_DONTWAIT, NULL) >= 1 && many[0].msg_len == 1 && heard == octet);
+    } else {
+        CHECK(recvmsg(fd, &got, MSG_DONTWAIT) == 1 && heard == octet);
+    }
     is_at(&from, SERVER, 0);
+}
+
+static void asked(int fd, const struct sockaddr *to, socklen_t length, char octet)
+{
+    asked_by(fd, to, length, octet, 0);
 }
 
 static void ask_datagrams(int port)
@@ -182,12 +194,14 @@ static void ask_datagrams(int port)
     struct sockaddr_in to = four(SERVER, port);
     struct sockaddr_in6 mapped = six(SERVER, port);
     int first = socket(AF_INET, SOCK_DGRAM, 0), second = socket(AF_INET6, SOCK_DGRAM, 0), third = socket(AF_INET, SOCK_DGRAM, 0);
+    int fourth = socket(AF_INET, SOCK_DGRAM, 0);
     asked(first, (void *)&to, sizeof(to), 'd');
     asked(second, (void *)&mapped, sizeof(mapped), 'e');
+    asked_by(fourth, (void *)&to, sizeof(to), 'g', 1);
     CHECK(!connect(third, (void *)&to, sizeof(to)));
     ends_are(third, CLIENT, SERVER, port);
     asked(third, NULL, 0, 'f');
-    CHECK(!close(first) && !close(second) && !close(third));
+    CHECK(!close(first) && !close(second) && !close(third) && !close(fourth));
 }
 
 /* The own address, as this library tells it and as the kernel does. */
