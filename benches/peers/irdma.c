@@ -18,6 +18,9 @@ static uint32_t doorbell[1024] __attribute__((aligned(4096)));
 static uint64_t shadows[2][64] __attribute__((aligned(4096)));
 static struct irdma_sq_uk_wr_trk_info tracked[RING];
 static uint64_t data;
+static struct ibv_sge piece = {0, 8, 0x100};
+static struct ibv_send_wr chain[CHAIN];
+static struct irdma_uah handle;
 
 /* Calls into libibverbs of paths that need a kernel: a resize, and the end after an error. Not reached
  * here; a run that came to one would end. */
@@ -57,7 +60,7 @@ static void *ring(void)
 	return memory;
 }
 
-struct card *peer_set_up(void)
+struct card *peer_set_up(enum kind kind)
 {
 	struct irdma_qp_uk_init_info qp = {0};
 	struct irdma_cq_uk_init_info cq = {0};
@@ -98,7 +101,7 @@ struct card *peer_set_up(void)
 	qp.max_sq_frag_cnt = 1;
 	qp.max_rq_frag_cnt = 1;
 	qp.max_inline_data = 8;
-	qp.type = IRDMA_QP_TYPE_ROCE_RC;
+	qp.type = kind == DATAGRAM ? IRDMA_QP_TYPE_ROCE_UD : IRDMA_QP_TYPE_ROCE_RC;
 	if (irdma_uk_qp_init(&pair.qp, &qp))
 		return NULL;
 	pair.qp.back_qp = &pair;
@@ -106,38 +109,100 @@ struct card *peer_set_up(void)
 	pair.recv_cq = &queue;
 	pair.ibv_qp.context = &context.ibv_ctx.context;
 	pair.ibv_qp.qp_num = 7;
-	pair.ibv_qp.qp_type = IBV_QPT_RC;
+	pair.ibv_qp.qp_type = kind == DATAGRAM ? IBV_QPT_UD : IBV_QPT_RC;
 	pair.ibv_qp.state = IBV_QPS_RTS;
-	pair.qp_type = IBV_QPT_RC;
+	pair.qp_type = pair.ibv_qp.qp_type;
 	pthread_spin_init(&pair.lock, PTHREAD_PROCESS_PRIVATE);
 
 	card.slots = completions;
 	card.context = (uint64_t)(uintptr_t)&pair.qp;
 	card.queue_pair = 7;
+	handle.ah_id = 5;
+	piece.addr = (uintptr_t)&data;
+	for (unsigned i = 0; i < CHAIN; i++) {
+		chain[i].wr_id = i;
+		chain[i].sg_list = &piece;
+		chain[i].num_sge = 1;
+		chain[i].opcode = IBV_WR_RDMA_WRITE;
+		chain[i].send_flags = IBV_SEND_SIGNALED;
+		chain[i].wr.rdma.remote_addr = 0x80000000;
+		chain[i].wr.rdma.rkey = 0x200;
+		chain[i].next = i + 1 < CHAIN ? &chain[i + 1] : NULL;
+	}
+	for (unsigned i = 0; kind == RECEIVE && i < RECEIVES; i++)
+		if (peer_receive(i))
+			return NULL;
 	return &card;
 }
 
-int peer_post(uint64_t id, int data_inline)
+static inline __attribute__((always_inline)) int post(uint64_t id, enum ibv_wr_opcode opcode, unsigned flags)
 {
-	struct ibv_sge piece = {(uintptr_t)&data, 8, 0x100};
 	struct ibv_send_wr request = {0}, *refused;
 
 	request.wr_id = id;
 	request.sg_list = &piece;
 	request.num_sge = 1;
-	request.opcode = IBV_WR_RDMA_WRITE;
-	request.send_flags = IBV_SEND_SIGNALED | (data_inline ? IBV_SEND_INLINE : 0);
+	request.opcode = opcode;
+	request.send_flags = IBV_SEND_SIGNALED | flags;
 	request.wr.rdma.remote_addr = 0x80000000;
 	request.wr.rdma.rkey = 0x200;
 	return irdma_upost_send(&pair.ibv_qp, &request, &refused);
 }
 
+static int post_datagram(uint64_t id)
+{
+	struct ibv_send_wr request = {0}, *refused;
+
+	request.wr_id = id;
+	request.sg_list = &piece;
+	request.num_sge = 1;
+	request.opcode = IBV_WR_SEND;
+	request.send_flags = IBV_SEND_SIGNALED;
+	request.wr.ud.ah = &handle.ibv_ah;
+	request.wr.ud.remote_qpn = 0x200;
+	request.wr.ud.remote_qkey = 0x1234;
+	return irdma_upost_send(&pair.ibv_qp, &request, &refused);
+}
+
+int peer_post(uint64_t id, enum kind kind)
+{
+	if (kind == WRITE)
+		return post(id, IBV_WR_RDMA_WRITE, 0);
+	if (kind == INLINE_WRITE)
+		return post(id, IBV_WR_RDMA_WRITE, IBV_SEND_INLINE);
+	if (kind == SEND)
+		return post(id, IBV_WR_SEND, 0);
+	if (kind == READ)
+		return post(id, IBV_WR_RDMA_READ, 0);
+	return post_datagram(id);
+}
+
+int peer_post_chain(void)
+{
+	struct ibv_send_wr *refused;
+
+	return irdma_upost_send(&pair.ibv_qp, chain, &refused);
+}
+
+int peer_receive(uint64_t id)
+{
+	struct ibv_recv_wr request = {0}, *refused;
+
+	request.wr_id = id;
+	request.sg_list = &piece;
+	request.num_sge = 1;
+	return irdma_upost_recv(&pair.ibv_qp, &request, &refused);
+}
+
 int peer_poll(void)
 {
-	struct ibv_wc batch[32];
-	int count = irdma_upoll_cq(&queue.verbs_cq.cq, 32, batch);
+	struct ibv_wc batch[CHAIN];
+	int count = irdma_upoll_cq(&queue.verbs_cq.cq, CHAIN, batch);
 
-	return count == 1 && batch[0].status == IBV_WC_SUCCESS;
+	for (int i = 0; i < count; i++)
+		if (batch[i].status != IBV_WC_SUCCESS)
+			return -1;
+	return count;
 }
 
 const char *peer_name(void)

@@ -61,25 +61,37 @@ count() { # function, command
     echo "$total $rounds" | awk '{ printf "%.1f", $1 / $2 }'
 }
 
+# counted NAME OURS THEIRS OUR_FUNCTION THEIR_FUNCTION   a row; OURS and THEIRS are words behind the programs
+counted() {
+    # shellcheck disable=SC2086
+    one=$(count "$4" "$ours" $2)
+    # shellcheck disable=SC2086
+    other=$(count "$5" "$program" $3)
+    row "$1" "$one" "$other"
+}
+
 peer_compare() { # peer
     rounds=10240
     ours --no-default-features instructions
-    printf '%-52s %9s %9s %7s\n' "8-byte RDMA write, one in flight" ringside "$1" ratio
-    own=$(count measured_harness "$ours" harness "$rounds")
-    its=$(count measured_harness "$program" harness "$rounds")
-    one=$(count measured_round_trips "$ours" round-trips "$rounds")
-    other=$(count measured_round_trips "$program" instructions "$rounds")
-    row "instructions, with the harness" "$one" "$other"
-    row "the harness by itself" "$own" "$its"
-    row "instructions, without it" "$(less "$one" "$own")" "$(less "$other" "$its")"
-    one=$(count measured_inline_round_trips "$ours" inline-round-trips "$rounds")
-    other=$(count measured_round_trips "$program" instructions "$rounds" inline)
-    row "data in the element, with the harness" "$one" "$other"
+    printf '%-52s %9s %9s %7s\n' "instructions" ringside "$1" ratio
+    counted "8-byte RDMA write, one in flight" "round-trips $rounds" "instructions $rounds" measured_round_trips measured_round_trips
+    whole=$one its_whole=$other
+    counted "the harness by itself" "harness $rounds" "harness $rounds" measured_harness measured_harness
+    row "the write without it" "$(less "$whole" "$one")" "$(less "$its_whole" "$other")"
+    counted "the write, data in the element" "inline-round-trips $rounds" "instructions $rounds inline" \
+        measured_inline_round_trips measured_round_trips
+    counted "8-byte send" "sends $rounds" "instructions $rounds send" measured_sends measured_round_trips
+    counted "8-byte read" "reads $rounds" "instructions $rounds read" measured_reads measured_round_trips
+    counted "8-byte datagram" "datagrams $rounds" "instructions $rounds datagram" measured_datagrams measured_round_trips
+    counted "receive: completion written, polled, posted again" "own-receives $rounds" "instructions $rounds receive" \
+        measured_own_receives measured_receives
+    counted "a post, in chains of 32" "chains $rounds" "chains $rounds" measured_chain_of_posts measured_chain_of_posts
+    counted "a poll, in chains of 32" "chains $rounds" "chains $rounds" measured_chain_of_polls measured_chain_of_polls
     : > "$scratch/ours"
     : > "$scratch/theirs"
     for _ in 1 2 3 4 5 6 7; do
         "$ours" time-round-trips 400000 >> "$scratch/ours"
         "$program" time 400000 >> "$scratch/theirs"
     done
-    row "time, ns: median of 7 runs in turn, with the harness" "$(median "$scratch/ours")" "$(median "$scratch/theirs")"
+    row "time of the write, ns: median of 7 runs in turn" "$(median "$scratch/ours")" "$(median "$scratch/theirs")"
 }
