@@ -331,6 +331,29 @@ impl DmaSpace {
                 .is_ok_and(|(region, offset)| region.memory.write(offset, from))
     }
 
+    /// Copies a few bytes that lie in one mapping of `from` to one of `to`, all read before the
+    /// first is written. False where a check of [`DmaSpace::read`] or [`DmaSpace::write`] might
+    /// fail or leave a trace, or where the bytes do not move within this process or are more than
+    /// 128; nothing has happened then.
+    #[inline]
+    #[must_use]
+    pub fn copy_plainly(from: &Self, at: Iova, to: &Self, to_at: Iova, length: usize) -> bool {
+        if !from.open || !to.open {
+            return false;
+        }
+        let (Ok(source), Ok(target)) = (from.locate(at, length), to.locate_writable(to_at, length))
+        else {
+            return false;
+        };
+        Memory::copy_whole(
+            &source.0.memory,
+            source.1,
+            &target.0.memory,
+            target.1,
+            length,
+        )
+    }
+
     /// DMA write.
     pub fn write(&self, iova: Iova, from: &[u8]) -> Result<(), DmaFault> {
         let fault = DmaFault::NotMapped {

@@ -366,6 +366,24 @@ impl Memory {
         fits
     }
 
+    /// Copies a few bytes, all of which are read before the first is written. False, and nothing is
+    /// copied, if either range is outside or in another process, or has more than 128 bytes.
+    #[inline]
+    pub(crate) fn copy_whole(
+        from: &Self,
+        at: usize,
+        to: &Self,
+        to_at: usize,
+        length: usize,
+    ) -> bool {
+        let fits = from.holds(at, length) && to.holds(to_at, length);
+        if !fits || from.is_peer() || to.is_peer() {
+            return false;
+        }
+        // SAFETY: both ranges are in bounds by the check and mapped while both values live.
+        unsafe { copy::copy_whole(to.0.base.add(to_at), from.0.base.add(at), length) }
+    }
+
     /// Fills a range with one byte; false if the range is outside, or in another process.
     #[must_use]
     pub fn fill(&self, offset: usize, length: usize, byte: u8) -> bool {

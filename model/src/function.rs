@@ -9,6 +9,7 @@ mod faults;
 mod interrupts;
 mod lan;
 mod malicious;
+mod pending;
 mod profiles;
 mod register_file;
 mod registers;
@@ -83,6 +84,8 @@ pub struct FunctionModel {
     lan: LanEngine,
     statistics: Statistics,
     filter: ReceiveFilter,
+    /// Grows with every change of the filter or the link.
+    changes: u64,
     /// Frames travel between port and wire.
     link_up: bool,
     /// The MAC returns the frames of the port to it: none travels.
@@ -90,6 +93,8 @@ pub struct FunctionModel {
     resets: Resets,
     ledger: Ledger,
     faults: Vec<Fault>,
+    /// A reset or the firmware may have something to do.
+    pending: bool,
     /// the function does not respond on the bus
     dead: bool,
     /// another owner resets it, in the next step
@@ -133,11 +138,13 @@ impl FunctionModel {
             lan: LanEngine::default(),
             statistics: Statistics::default(),
             filter: ReceiveFilter::default(),
+            changes: 0,
             link_up: true,
             looped: false,
             resets: Resets::default(),
             ledger: Ledger::default(),
             faults: Vec::new(),
+            pending: true,
             dead: false,
             foreign_reset: None,
             causes: Causes::default(),
@@ -162,7 +169,7 @@ impl FunctionModel {
 
     /// Performs one request.
     pub fn handle(&mut self, request: Request, space: &mut DmaSpace, now: Instant) -> Reply {
-        debug_assert!(!self.lan.holds(), "received frames were not written back");
+        self.begin_request();
         let request = match self.answer_of_the_dead(request) {
             Ok(reply) => return reply,
             Err(request) => request,
@@ -296,6 +303,7 @@ impl FunctionModel {
 
     /// Recomputes all values that depend on the firmware's tables and on faults.
     fn refresh(&mut self) {
+        self.changes += 1;
         self.filter = self.firmware.receive_filter();
         // A function that came back takes nothing before it was reset.
         let away = self.dead || self.foreign_reset.is_some();
@@ -330,14 +338,7 @@ impl FunctionModel {
         if self.dead {
             return false;
         }
-        let mut worked = self.reset_by_another(now) | self.end_resets(now);
-        if self.firmware.has_work() {
-            let mut context = lend!(self, memory, now);
-            worked |= self.firmware.step(&mut context);
-            if self.firmware.take_changed() {
-                self.refresh();
-            }
-        }
+        let mut worked = self.pending && self.step_rarely(memory, now);
         if !self.rdma.rests(memory, now) {
             let mut context = lend!(self, memory, now);
             worked |= self.rdma.step(&mut context);

@@ -21,9 +21,11 @@ mod schedule;
 mod snapshot;
 mod stall;
 mod translation;
+mod way;
 
 pub(crate) use direct::deliver;
 pub use snapshot::RdmaSnapshot;
+pub(crate) use way::Way;
 
 use crate::chip::{Context, FunctionSettings};
 use crate::frame::Frame;
@@ -118,6 +120,8 @@ impl RdmaEngine {
         let former = std::mem::replace(&mut self.objects, fresh);
         self.objects.hmc = former.hmc;
         self.objects.counters = former.counters;
+        self.objects.arp = former.arp;
+        self.objects.arp.clear(0);
         self.scheduler_nodes.clear();
         self.multicast_groups.clear();
     }

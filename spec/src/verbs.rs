@@ -16,7 +16,7 @@ pub mod sizes;
 pub mod status;
 
 pub use completion::{CompletionElement, CompletionExtension, QueueSide};
-pub use element::{ElementBreach, SendElement};
+pub use element::{ElementBreach, PlainElement, SendElement};
 pub use receive::ReceiveElement;
 pub use route::Route;
 pub use send::{Fragment, FragmentKey, SendHeader, SendOpcode};

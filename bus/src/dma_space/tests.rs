@@ -29,6 +29,72 @@ fn accesses_reach_the_mapped_memory_and_nothing_else() {
     }
 }
 
+/// A pattern without two equal bytes side by side.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+#[test]
+fn a_few_bytes_move_at_once_as_a_read_and_a_write_of_them_would() {
+    let lengths = [0, 1, 7, 8, 9, 16, 64, 65, 127, 128];
+    let places = [
+        0x10100, 0x10101, 0x10104, 0x10108, 0x10140, 0x10FF8, 0x11008,
+    ];
+    for length in lengths {
+        for (from, to) in places
+            .into_iter()
+            .flat_map(|from| places.map(|to| (from, to)))
+        {
+            let (once, memory) = space();
+            let (twice, other) = space();
+            assert!(memory.write(0, &pattern(8192)) && other.write(0, &pattern(8192)));
+            let moved = DmaSpace::copy_plainly(&once, Iova(from), &once, Iova(to), length);
+            assert!(moved, "{length} bytes from {from:#x} to {to:#x}");
+            let mut bytes = vec![0; length];
+            twice.read(Iova(from), &mut bytes).unwrap();
+            twice.write(Iova(to), &bytes).unwrap();
+            let [mut moved, mut expected] = [(); 2].map(|()| vec![0; 8192]);
+            assert!(memory.read(0, &mut moved) && other.read(0, &mut expected));
+            assert!(
+                moved == expected,
+                "{length} bytes from {from:#x} to {to:#x}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_few_bytes_do_not_move_at_once_where_a_check_might_fail() {
+    let (mut space, _memory) = space();
+    let moves = |space: &DmaSpace, from, to, length| {
+        DmaSpace::copy_plainly(space, Iova(from), space, Iova(to), length)
+    };
+    assert!(moves(&space, 0x10000, 0x10100, 8) && moves(&space, 0x12000, 0x10100, 8));
+    let refused = [
+        (0x10000, 0x12000, 8),
+        (0x11FFC, 0x10000, 8),
+        (0x10000, 0x11FFC, 8),
+        (0x13000, 0x10000, 8),
+        (0x10000, 0xFFF8, 8),
+        (u64::MAX, 0x10000, 8),
+        (0x10000, 0x10800, 129),
+    ];
+    for (from, to, length) in refused {
+        assert!(!moves(&space, from, to, length), "{from:#x} to {to:#x}");
+    }
+    assert_eq!(space.take_refused(), []);
+    space.set_bus_master(false);
+    assert!(!moves(&space, 0x10000, 0x10100, 8));
+    space.set_bus_master(true);
+    space.set_refusal(Some(Refusal {
+        direction: Some(Direction::Write),
+        accesses: Some(1),
+        first: Iova(0x10100),
+        bytes: 8,
+    }));
+    assert!(!moves(&space, 0x10000, 0x10100, 8) && space.refusals() == 0);
+}
+
 #[test]
 fn read_only_mappings_refuse_writes_and_copies_into_them() {
     let (space, _memory) = space();

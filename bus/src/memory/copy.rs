@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 /// Up to this many bytes, copy by words: the string instruction takes about 30 cycles to start.
 const SHORT: usize = 64;
 
+/// The most bytes that [`copy_whole`] copies.
+pub(super) const MAX_WHOLE: usize = 128;
+
 /// The source or destination of bytes.
 ///
 /// # Safety
@@ -122,6 +125,43 @@ pub(super) unsafe fn copy_to_shared(to: NonNull<u8>, from: &[u8]) {
 pub(super) unsafe fn copy_shared(to: NonNull<u8>, from: NonNull<u8>, length: usize) {
     // SAFETY: the caller vouches for both.
     unsafe { copy_bytes(Shared(to), Shared(from), length) }
+}
+
+/// Copies `length` bytes, [`MAX_WHOLE`] at most; all are read before the first is written, so the
+/// ranges may overlap. False, and nothing is copied, if there are more.
+///
+/// # Safety
+/// `to` must be valid for writes and `from` for reads of `length` bytes.
+#[inline]
+pub(super) unsafe fn copy_whole(to: NonNull<u8>, from: NonNull<u8>, length: usize) -> bool {
+    let (to, from) = (Shared(to), Shared(from));
+    if length == 8 && (to.address() | from.address()).is_multiple_of(8) {
+        // SAFETY: the caller vouches for 8 bytes at both, whose addresses are multiples of 8.
+        unsafe { to.store_word(0, from.load_word(0)) };
+        return true;
+    }
+    // SAFETY: as for this function.
+    unsafe { copy_through(to, from, length) }
+}
+
+/// The same by way of a buffer.
+///
+/// # Safety
+/// As for [`copy_whole`].
+unsafe fn copy_through(to: Shared, from: Shared, length: usize) -> bool {
+    /// Aligned, so that words move whole.
+    #[repr(align(8))]
+    struct Buffer([u8; MAX_WHOLE]);
+    let mut buffer = Buffer([0; MAX_WHOLE]);
+    let Some(bytes) = buffer.0.get_mut(..length) else {
+        return false;
+    };
+    // SAFETY: `bytes` has `length` bytes, and the caller vouches for as many at both addresses.
+    unsafe {
+        copy_from_shared(bytes, from.0);
+        copy_to_shared(to.0, bytes);
+    }
+    true
 }
 
 /// # Safety

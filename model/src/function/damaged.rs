@@ -21,5 +21,6 @@ impl FunctionModel {
             loopback: false,
         });
         self.rdma.set_receive_enabled(true);
+        self.changes += 1;
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{Context, FunctionModel, lend};
 use crate::chip::Verdict;
-use crate::packet::Path;
-use crate::rdma::deliver;
+use crate::packet::{MacAddress, Path};
+use crate::rdma::{Way, deliver};
 use ringside_bus::{DmaSpace, Instant};
 
 impl FunctionModel {
@@ -26,23 +26,47 @@ impl FunctionModel {
         self.rdma.prefetch_peer(number);
     }
 
-    /// The lower layers of the packet that the RDMA engine sends next, if another function may get
-    /// it by [`FunctionModel::deliver_to`].
+    /// Grows with every change of what [`FunctionModel::direct_path`] and
+    /// [`FunctionModel::takes_directly`] depend on, the queue pair's own settings aside.
     #[inline]
-    pub(crate) fn direct_path(&mut self, spaces: &[DmaSpace]) -> Option<Path> {
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes + self.rdma.address_changes()
+    }
+
+    /// The way of the packet that the RDMA engine sends next as it was last found, if another
+    /// function may get it by [`FunctionModel::deliver_to`].
+    #[inline]
+    pub(crate) fn direct_way(&mut self, spaces: &[DmaSpace]) -> Option<Way> {
+        self.rdma.direct_way(spaces.get(self.index)?)
+    }
+
+    /// The lower layers of the packet that the RDMA engine sends next, if it may leave the function
+    /// without a frame.
+    pub(crate) fn direct_path(&self) -> Option<Path> {
         if !self.link_up {
             return None;
         }
-        let path = self.rdma.direct_path(spaces.get(self.index)?)?;
+        let path = self.rdma.direct_path()?;
         (!self.loops_back(path.destination)).then_some(path)
     }
 
-    /// Delivers the next packets of the RDMA engine, `most` at most, to another function, as if
-    /// unicast frames had gone along `path`. Returns their number; `None` if frames have to go.
+    /// True if RDMA packets to `destination` get in.
+    pub(crate) fn takes_directly(&self, destination: MacAddress) -> bool {
+        let verdict = self.filter.judge(destination);
+        self.link_up && matches!(verdict, Verdict::Accepted { rdma: true })
+    }
+
+    /// Keeps the way of the packet that the RDMA engine sends next.
+    pub(crate) fn keep_way(&mut self, way: Way) {
+        self.rdma.keep_way(way);
+    }
+
+    /// Delivers the next packets of the RDMA engine, `most` at most, to the function at the end of
+    /// their way, as if unicast frames had gone there. Returns their number; `None` if frames have
+    /// to go.
     pub(crate) fn deliver_to(
         &mut self,
         receiver: &mut Self,
-        path: &Path,
         (spaces, now): (&[DmaSpace], Instant),
         most: u32,
     ) -> Option<u32> {
@@ -50,15 +74,11 @@ impl FunctionModel {
         let (Some(near), Some(far)) = memories else {
             return None;
         };
-        let verdict = receiver.filter.judge(path.destination);
-        if !receiver.link_up || !matches!(verdict, Verdict::Accepted { rdma: true }) {
-            return None;
-        }
         let mut sending = lend!(self, near, now);
         let mut receiving = lend!(receiver, far, now);
         let from = (&mut self.rdma, &mut sending);
         let to = (&mut receiver.rdma, &mut receiving);
-        let delivered = deliver(from, to, path, most)?;
+        let delivered = deliver(from, to, most)?;
         let (bytes, packets) = (delivered.wire_bytes, u64::from(delivered.packets));
         self.statistics.sent.count_unicast(bytes, packets);
         let received = &mut receiver.statistics;

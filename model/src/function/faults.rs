@@ -7,13 +7,13 @@ use crate::strict::Breach;
 impl FunctionModel {
     /// Adds a fault.
     pub fn inject(&mut self, fault: Fault) {
+        self.pending = true;
         if self.happens_once(fault) {
             return;
         }
         self.faults.push(fault);
         self.fault_began(fault);
-        self.refresh();
-        self.firmware.link_may_have_changed();
+        self.changed();
     }
 
     /// Ends all faults of the function.
@@ -22,8 +22,7 @@ impl FunctionModel {
             self.fault_ended(fault);
         }
         self.rdma.end_stall();
-        self.refresh();
-        self.firmware.link_may_have_changed();
+        self.changed();
     }
 
     /// Ends one fault of the function.
@@ -35,8 +34,14 @@ impl FunctionModel {
         if fault == Fault::ProtocolEngineStall {
             self.rdma.end_stall();
         }
+        self.changed();
+    }
+
+    /// The faults are others than before.
+    fn changed(&mut self) {
         self.refresh();
         self.firmware.link_may_have_changed();
+        self.pending = true;
     }
 
     /// The faults that the function has.

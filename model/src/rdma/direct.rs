@@ -6,14 +6,15 @@
 //! way of all packets finds the reason again and deals with it.
 
 use super::objects::Objects;
-use super::objects::queue_pair::QueuePair;
+use super::objects::queue_pair::{QueuePair, Work};
 use super::queues::ActiveQueuePair;
 use super::queues::{LOCAL_READ, REMOTE_WRITE};
 use super::stall::Stall;
+use super::way::Way;
 use super::{MULTICAST_QP, RdmaEngine};
 use crate::chip::Context;
 use crate::frame::{MAX_INLINE_BYTES, wire_length};
-use crate::packet::{ExtensionKind, Path, QpNumber};
+use crate::packet::{ExtensionKind, Network, Path, QpNumber};
 use crate::roce::{Requester, Responder, ShortWrite};
 use ringside_bus::{DmaSpace, Instant, Iova};
 use ringside_spec::rdma::commands::AccessRights;
@@ -49,21 +50,47 @@ impl End<'_> {
         Some(Iova(offset.wrapping_add(at)))
     }
 
-    /// Copies the payload of a write to `into`; false if that is not simple.
+    /// Moves the payload of a write to `target` of another function's memory; false, and nothing
+    /// has happened, if that is not simple.
     #[inline]
-    fn gather(&self, write: &ShortWrite, into: &mut [u8]) -> bool {
+    fn move_payload(&self, write: &ShortWrite, to: &DmaSpace, target: Iova) -> bool {
         let work = self.qp.work_at(write.token);
-        if let Some(piece) = &work.single {
-            let bytes = (piece.address, piece.length_bytes);
-            let at = self.granted(piece.steering_tag, bytes, LOCAL_READ);
-            return at.is_some_and(|at| self.memory.read_plainly(at, into));
-        }
+        let Some(piece) = &work.single else {
+            return self.move_gathered(work, write, to, target);
+        };
+        let bytes = (piece.address, piece.length_bytes);
+        let Some(at) = self.granted(piece.steering_tag, bytes, LOCAL_READ) else {
+            return false;
+        };
+        let length = write.length_bytes as usize;
+        DmaSpace::copy_plainly(self.memory, at, to, target, length)
+            || self.move_through(write, at, to, target)
+    }
+
+    /// The same by way of a buffer, for memory of another process.
+    #[cold]
+    fn move_through(&self, write: &ShortWrite, at: Iova, to: &DmaSpace, target: Iova) -> bool {
+        let mut buffer = Buffer([0; MAX_INLINE_BYTES]);
+        let bytes = buffer.0.get_mut(..write.length_bytes as usize);
+        bytes.is_some_and(|bytes| {
+            self.memory.read_plainly(at, bytes) && to.write_plainly(target, bytes)
+        })
+    }
+
+    /// The same for data that are in the element itself.
+    #[inline(never)]
+    fn move_gathered(&self, work: &Work, write: &ShortWrite, to: &DmaSpace, target: Iova) -> bool {
+        let mut buffer = Buffer([0; MAX_INLINE_BYTES]);
+        let Some(bytes) = buffer.0.get_mut(..write.length_bytes as usize) else {
+            return false;
+        };
         let words = self.qp.send.read(work.index.into(), work.quanta.into());
-        SendElement::new(words.as_slice()).is_ok_and(|element| {
+        let is_inline = SendElement::new(words.as_slice()).is_ok_and(|element| {
             element.header().inline()
                 && element.header().inline_length_bytes() == u64::from(write.length_bytes)
-                && element.copy_inline(into) == into.len()
-        })
+                && element.copy_inline(bytes) == bytes.len()
+        });
+        is_inline && to.write_plainly(target, bytes)
     }
 }
 
@@ -74,10 +101,10 @@ fn moves(engine: &RdmaEngine, memory: &DmaSpace) -> bool {
 }
 
 impl RdmaEngine {
-    /// The lower layers of the packet that leaves next, if it may be delivered directly; see
-    /// [`deliver`].
+    /// The way of the packet that leaves next as it was last found, if it may be delivered
+    /// directly; see [`deliver`].
     #[inline]
-    pub(crate) fn direct_path(&mut self, memory: &DmaSpace) -> Option<Path> {
+    pub(crate) fn direct_way(&mut self, memory: &DmaSpace) -> Option<Way> {
         if !moves(self, memory) || !self.objects.notifications.is_empty() {
             return None;
         }
@@ -85,27 +112,50 @@ impl RdmaEngine {
         if self.schedule.has_several() {
             self.pass_quiet(stamp);
         }
-        let number = self.schedule.front()?;
-        let qp = self.queue_pairs.get(number as usize)?.as_deref()?;
+        let qp = self.front()?;
         let leaves = match &qp.responder {
             Some(responder) if responder.has_packet() => responder.acknowledges(),
-            _ => qp.requester.as_ref()?.short_write().is_some(),
+            _ => qp.requester.as_ref()?.is_at_short_write(),
         };
-        if !leaves || !qp.is_resolved(stamp) {
-            return None;
-        }
-        let arp = self.objects.arp.get(usize::from(qp.context.arp_index));
-        let path = qp.path(arp.copied().flatten()?);
+        (leaves && qp.is_resolved(stamp)).then_some(qp.way)
+    }
+
+    /// The lower layers of the packet that leaves next, if they are known and unmarked.
+    pub(crate) fn direct_path(&self) -> Option<Path> {
+        let qp = self.front()?;
+        let path = qp.path(self.objects.arp.get(qp.context.arp_index)?);
         (!path.network.is_marked()).then_some(path)
+    }
+
+    /// Keeps the way of the packet that leaves next.
+    pub(crate) fn keep_way(&mut self, way: Way) {
+        let front = self.schedule.front();
+        let found = front.and_then(|number| self.queue_pairs.get_mut(number as usize));
+        if let Some(Some(qp)) = found {
+            qp.way = way;
+        }
+    }
+
+    /// Grows with every change of an address that packets are sent to, the settings of queue pairs
+    /// aside: those make it forget its way.
+    #[inline]
+    pub(crate) fn address_changes(&self) -> u64 {
+        self.objects.arp.changes()
+    }
+
+    /// The queue pair whose packet leaves next.
+    #[inline]
+    fn front(&self) -> Option<&QueuePair> {
+        let number = self.schedule.front()?;
+        self.queue_pairs.get(number as usize)?.as_deref()
     }
 }
 
-/// Delivers the next packets of `sender`, `most` at most, which go along `path`: short writes of
-/// one length, or an acknowledgement. `None` if nothing was delivered.
+/// Delivers the next packets of `sender`, `most` at most, to the engine at the end of their way:
+/// short writes of one length, or an acknowledgement. `None` if nothing was delivered.
 pub(crate) fn deliver(
     (sender, sending): (&mut RdmaEngine, &mut Context<'_>),
     (receiver, receiving): (&mut RdmaEngine, &mut Context<'_>),
-    path: &Path,
     most: u32,
 ) -> Option<Delivered> {
     if !moves(receiver, receiving.memory) || !receiver.receive_enabled {
@@ -121,14 +171,16 @@ pub(crate) fn deliver(
         Some(responder) if answers => responder.peer(),
         _ => qp.requester.as_ref()?.peer().0,
     };
+    // Of several queue pairs each has its turn.
+    let several = sender.schedule.has_several();
     let stamp = (
         receiving.memory.generation(),
         receiver.objects.hmc.generation(),
     );
-    let peer = connected(&mut receiver.queue_pairs, target, path, stamp)?;
+    let peer = connected(&mut receiver.queue_pairs, target, qp.network(), stamp)?;
     let (packets, kind, payload_bytes) = if answers {
         let mut active = ActiveQueuePair {
-            qp: peer,
+            qp: &mut *peer,
             objects: &mut receiver.objects,
             context: receiving,
         };
@@ -137,51 +189,48 @@ pub(crate) fn deliver(
     } else {
         let from = End {
             stamp: (sending.memory.generation(), sender.objects.hmc.generation()),
-            qp,
+            qp: &mut *qp,
             objects: &mut sender.objects,
             memory: sending.memory,
         };
         let to = End {
             stamp,
-            qp: peer,
+            qp: &mut *peer,
             objects: &mut receiver.objects,
             memory: receiving.memory,
         };
-        // Of several queue pairs each has its turn.
-        let in_turn = if sender.schedule.has_several() {
-            1
-        } else {
-            most
-        };
+        let in_turn = if several { 1 } else { most };
         let (packets, length) = write(from, to, sending.now, in_turn)?;
         (packets, ExtensionKind::Remote, length)
     };
-    let wire_bytes = wire_length(path, kind, payload_bytes as usize);
+    let wire_bytes = wire_length(qp.lower_layers(), kind, payload_bytes as usize);
     let bytes = u64::from(packets) * wire_bytes as u64;
     let (sent, received) = (&mut sender.objects.counters, &mut receiver.objects.counters);
-    sent.count_sent_many(&path.network, packets.into(), bytes);
-    received.count_received_many(&path.network, packets.into(), bytes);
-    if packets < most {
-        sender.rest_if_quiet();
+    sent.count_sent_many(qp.network(), packets.into(), bytes);
+    received.count_received_many(qp.network(), packets.into(), bytes);
+    if several {
+        sender.schedule.end_turn();
+    } else if packets < most {
+        sender.schedule.rest_if_quiet(qp, sender.page.is_some());
     }
-    sender.schedule.end_turn();
-    receiver.wake(target.value());
+    receiver.schedule.wake(peer);
     Some(Delivered {
         packets,
         wire_bytes,
     })
 }
 
-/// The queue pair `number`, if it is connected to the sender of `path` and its memory is known.
+/// The queue pair `number`, if it is connected to the sender of packets with the header `network`
+/// and its memory is known.
 fn connected<'a>(
     queue_pairs: &'a mut [Option<Box<QueuePair>>],
     number: QpNumber,
-    path: &Path,
+    network: &Network,
     stamp: (u64, u64),
 ) -> Option<&'a mut QueuePair> {
     let number = number.value();
     let qp = queue_pairs.get_mut(number as usize)?.as_deref_mut()?;
-    let usable = number != MULTICAST_QP && qp.is_resolved(stamp) && qp.is_from_peer(&path.network);
+    let usable = number != MULTICAST_QP && qp.is_resolved(stamp) && qp.is_from_peer(network);
     usable.then_some(qp)
 }
 
@@ -191,15 +240,14 @@ fn write(from: End<'_>, to: End<'_>, now: Instant, most: u32) -> Option<(u32, u3
         return None;
     }
     let (_, partition_key) = from.qp.requester.as_ref().map(Requester::peer)?;
-    let mut buffer = Buffer([0; MAX_INLINE_BYTES]);
     let (mut packets, mut length) = (0, 0);
     while packets < most {
         let Some(write) = from.qp.requester.as_ref().and_then(Requester::short_write) else {
             break;
         };
-        let Some(bytes) = buffer.0.get_mut(..write.length_bytes as usize) else {
+        if write.length_bytes as usize > MAX_INLINE_BYTES {
             break;
-        };
+        }
         let is_taken = to.qp.responder.as_ref().is_some_and(|responder| {
             responder.takes_short_write(partition_key, write.psn, write.length_bytes)
         });
@@ -209,7 +257,7 @@ fn write(from: End<'_>, to: End<'_>, now: Instant, most: u32) -> Option<(u32, u3
             break;
         };
         let same = packets == 0 || write.length_bytes == length;
-        if !same || !from.gather(&write, bytes) || !to.memory.write_plainly(target, bytes) {
+        if !same || !from.move_payload(&write, to.memory, target) {
             break;
         }
         if let Some(requester) = &mut from.qp.requester {
@@ -230,8 +278,7 @@ fn acknowledge(qp: &mut QueuePair, peer: &mut ActiveQueuePair<'_, '_>) -> Option
     if peer.qp.stopped || peer.qp.requester.is_none() {
         return None;
     }
-    let responder = qp.responder.as_mut().filter(|one| one.acknowledges())?;
-    let packet = responder.next_packet()?;
-    peer.acknowledged(&packet.headers);
+    let (psn, partition_key) = qp.responder.as_mut()?.take_acknowledgement()?;
+    peer.acknowledged(psn, partition_key);
     Some(())
 }

@@ -1,5 +1,6 @@
 //! The objects that commands create, and their state for the data path.
 
+pub(super) mod arp;
 pub(super) mod completion_queue;
 pub(super) mod event_queues;
 pub(super) mod multicast;
@@ -12,6 +13,7 @@ use super::translation::Tables;
 use crate::chip::Context;
 use crate::frame::Frame;
 use crate::rdma::regions::RegionTable;
+use arp::ArpTable;
 pub(super) use completion_queue::Element;
 use completion_queue::{CompletionQueue, LateAcknowledgements, LateArms, Written};
 use event_queues::{Event, EventQueue};
@@ -33,8 +35,7 @@ pub(super) struct Objects {
     pub(super) former_queue_pairs: BTreeSet<u32>,
     pub(super) completion_event_queues: Vec<Option<EventQueue>>,
     pub(super) asynchronous_events: Option<EventQueue>,
-    /// Destination MAC addresses by index.
-    pub(super) arp: Vec<Option<[u8; 6]>>,
+    pub(super) arp: ArpTable,
     pub(super) address_handles: BTreeMap<u32, CreateAddressHandle>,
     /// Datagrams to groups that return to this function.
     pub(super) looped_back: VecDeque<Frame>,
@@ -57,7 +58,7 @@ impl Objects {
             former_queue_pairs: BTreeSet::new(),
             completion_event_queues: Vec::new(),
             asynchronous_events: None,
-            arp: Vec::new(),
+            arp: ArpTable::default(),
             address_handles: BTreeMap::new(),
             looped_back: VecDeque::new(),
             notifications: VecDeque::new(),

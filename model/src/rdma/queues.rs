@@ -13,7 +13,7 @@ use super::objects::event_queues::{Event, report};
 use super::objects::queue_pair::{QueuePair, Work};
 use super::objects::{Element, Objects};
 use crate::chip::Context;
-use crate::packet::TransportHeaders;
+use crate::packet::Psn;
 use crate::roce::ResponseOutcome;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, AeSource};
@@ -77,12 +77,12 @@ impl ActiveQueuePair<'_, '_> {
 
     /// Takes an acknowledgement that comes without a packet.
     #[inline]
-    pub(super) fn acknowledged(&mut self, headers: &TransportHeaders) {
+    pub(super) fn acknowledged(&mut self, psn: Psn, partition_key: u16) {
         let now = self.context.now;
         let Some(requester) = &mut self.qp.requester else {
             return;
         };
-        match requester.on_response(now, headers, 0) {
+        match requester.on_acknowledgement(now, psn, partition_key) {
             ResponseOutcome::Ignored(_) => return,
             ResponseOutcome::Fault(fault) => self.requester_failed(fault),
             // An acknowledgement has no bytes to place.

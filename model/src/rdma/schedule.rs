@@ -77,6 +77,53 @@ impl Schedule {
             self.ready.rotate_left(1);
         }
     }
+
+    /// A queue pair may have something to do.
+    #[inline]
+    pub(super) fn wake(&mut self, qp: &mut QueuePair) {
+        // It stays in the list until its ring has been read, also if it is listed already and
+        // about to leave.
+        qp.more = true;
+        if !qp.listed {
+            qp.listed = true;
+            self.ready.push_back(qp.number);
+        }
+    }
+
+    /// The queue pair in front has nothing to do for now. `polls`: doorbells are polled.
+    #[inline]
+    fn rest(&mut self, qp: &mut QueuePair, polls: bool) {
+        self.ready.pop_front();
+        qp.listed = false;
+        if polls {
+            self.heads.rest(qp);
+        }
+        if std::mem::take(&mut qp.told) {
+            self.told.push(qp.number);
+        }
+    }
+
+    /// Puts the queue pair in front, the only one with work, to rest if it has none either.
+    #[inline]
+    pub(super) fn rest_if_quiet(&mut self, qp: &mut QueuePair, polls: bool) {
+        if qp.is_quiet() && !qp.more {
+            self.watch(qp);
+            self.rest(qp, polls);
+        }
+    }
+
+    /// Notes the deadline of a queue pair's timer.
+    #[inline]
+    fn watch(&mut self, qp: &mut QueuePair) {
+        let Some(deadline) = qp.deadline() else {
+            return;
+        };
+        self.next_timer = self.next_timer.min(deadline);
+        if !qp.timed {
+            qp.timed = true;
+            self.timed.push(qp.number);
+        }
+    }
 }
 
 impl RdmaEngine {
@@ -89,15 +136,8 @@ impl RdmaEngine {
     #[inline]
     pub(super) fn wake(&mut self, number: u32) {
         let found = self.queue_pairs.get_mut(number as usize);
-        let Some(qp) = found.and_then(Option::as_deref_mut) else {
-            return;
-        };
-        // It stays in the list until its ring has been read, also if it is listed already and
-        // about to leave.
-        qp.more = true;
-        if !qp.listed {
-            qp.listed = true;
-            self.schedule.ready.push_back(number);
+        if let Some(Some(qp)) = found {
+            self.schedule.wake(qp);
         }
     }
 
@@ -310,12 +350,12 @@ impl RdmaEngine {
     /// seen.
     #[inline]
     fn look_before(&mut self, number: u32, context: &mut Context<'_>) {
-        let stamp = (context.memory.generation(), self.objects.hmc.generation());
-        self.schedule.heads.check(stamp);
         // With so few, all are read in each step.
         if self.schedule.heads.count() <= LOOKS {
             return;
         }
+        let stamp = (context.memory.generation(), self.objects.hmc.generation());
+        self.schedule.heads.check(stamp);
         let Some(place) = self.schedule.heads.place(number) else {
             return;
         };
@@ -428,54 +468,20 @@ impl RdmaEngine {
                 objects: &mut self.objects,
                 context,
             };
-            let sends = active.next_frame(run_bytes, frame);
-            let (deadline, more) = (active.qp.deadline(), active.qp.more);
-            if sends {
+            if active.next_frame(run_bytes, frame) {
                 // One frame of each in turn.
                 self.schedule.end_turn();
                 return true;
             }
-            self.watch(number, deadline);
-            if more {
+            let qp = active.qp;
+            self.schedule.watch(qp);
+            if qp.more {
                 self.schedule.ready.rotate_left(1);
             } else {
-                self.rest(number);
+                self.schedule.rest(qp, self.page.is_some());
             }
         }
         false
-    }
-
-    /// A queue pair has nothing to do for now.
-    #[inline]
-    fn rest(&mut self, number: u32) {
-        self.schedule.ready.pop_front();
-        let found = self.queue_pairs.get_mut(number as usize);
-        let Some(qp) = found.and_then(Option::as_deref_mut) else {
-            return;
-        };
-        qp.listed = false;
-        if self.page.is_some() {
-            self.schedule.heads.rest(qp);
-        }
-        if std::mem::take(&mut qp.told) {
-            self.schedule.told.push(number);
-        }
-    }
-
-    /// Puts the queue pair in front to rest, if no other has work and it has none either.
-    #[inline]
-    pub(super) fn rest_if_quiet(&mut self) {
-        let (Some(number), false) = (self.schedule.front(), self.schedule.has_several()) else {
-            return;
-        };
-        let Some(qp) = self.queue_pair(number) else {
-            return;
-        };
-        let deadline = qp.deadline();
-        if qp.is_quiet() && !qp.more {
-            self.watch(number, deadline);
-            self.rest(number);
-        }
     }
 
     /// Passes over queue pairs in front that have nothing to send, as [`Self::fill_next`] does.
@@ -484,18 +490,18 @@ impl RdmaEngine {
             let Some(number) = self.schedule.front() else {
                 return;
             };
-            let Some(qp) = self.queue_pair(number) else {
+            let found = self.queue_pairs.get_mut(number as usize);
+            let Some(qp) = found.and_then(Option::as_deref_mut) else {
                 return;
             };
             if !qp.is_quiet() || !qp.is_resolved(stamp) {
                 return;
             }
-            let (deadline, more) = (qp.deadline(), qp.more);
-            self.watch(number, deadline);
-            if more {
+            self.schedule.watch(qp);
+            if qp.more {
                 self.schedule.ready.rotate_left(1);
             } else {
-                self.rest(number);
+                self.schedule.rest(qp, self.page.is_some());
             }
         }
     }
@@ -517,21 +523,6 @@ impl RdmaEngine {
             qp.more = false;
         }
         only
-    }
-
-    /// Notes the deadline of a queue pair's timer.
-    #[inline]
-    fn watch(&mut self, number: u32, deadline: Option<Instant>) {
-        let Some(deadline) = deadline else {
-            return;
-        };
-        self.schedule.next_timer = self.schedule.next_timer.min(deadline);
-        if let Some(qp) = self.queue_pair(number)
-            && !qp.timed
-        {
-            qp.timed = true;
-            self.schedule.timed.push(number);
-        }
     }
 
     #[cold]

@@ -53,7 +53,7 @@ impl RdmaEngine {
             asynchronous_event_queue: objects.asynchronous_events.is_some(),
             steering_tags: objects.regions.in_use().collect(),
             segments: objects.hmc.backed().collect(),
-            arp_entries: taken(&objects.arp),
+            arp_entries: taken(objects.arp.entries()),
             scheduler_nodes: self.scheduler_nodes.keys().copied().collect(),
             address_handles: objects.address_handles.keys().copied().collect(),
             multicast_groups: self.multicast_groups.keys().copied().collect(),

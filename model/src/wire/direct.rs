@@ -5,6 +5,7 @@ use super::{BURST, Stations, Switch};
 use crate::frame::is_group;
 use crate::function::FunctionModel;
 use crate::lan::SentFrame;
+use crate::rdma::Way;
 use ringside_bus::{DmaSpace, Instant};
 
 impl Switch {
@@ -39,19 +40,46 @@ impl Switch {
         world: (&[DmaSpace], Instant),
         most: u32,
     ) -> Option<(u32, usize)> {
-        let path = functions.get_mut(from)?.direct_path(world.0)?;
-        // A frame makes the sender's address known, which may push out another one.
-        let port = self.table.find(path.destination)?;
-        if port == from || self.table.find(path.source) != Some(from) {
-            return None;
-        }
+        let way = functions.get_mut(from)?.direct_way(world.0)?;
+        let port = match way.changes == self.changes(from, way.port, functions) {
+            true => way.port,
+            false => self.find_way(from, functions)?,
+        };
         let [sender, receiver] = functions.get_disjoint_mut([from, port]).ok()?;
-        let packets = sender.deliver_to(receiver, &path, world, most)?;
+        let packets = sender.deliver_to(receiver, world, most)?;
         self.counters.delivered += u64::from(packets);
         if let Some(last) = self.last_ports.get_mut(from) {
             *last = Some(port);
         }
         Some((packets, port))
+    }
+
+    /// Changes so far of everything that the way from a function to another depends on. None of
+    /// the counts ever falls, so an equal sum means that each of them is equal.
+    #[inline]
+    fn changes(&self, from: usize, port: usize, functions: &[FunctionModel]) -> u64 {
+        let ends = [from, port]
+            .into_iter()
+            .filter_map(|end| functions.get(end));
+        self.table.changes() + ends.map(FunctionModel::changes).sum::<u64>()
+    }
+
+    /// Finds the function that the next packets of a function go to, if the way there has nothing
+    /// to do but to hand them over. The queue pair keeps it until something changes.
+    #[inline(never)]
+    fn find_way(&self, from: usize, functions: &mut [FunctionModel]) -> Option<usize> {
+        let path = functions.get(from)?.direct_path()?;
+        // A frame makes the sender's address known, which may push out another one.
+        let port = self.table.find(path.destination)?;
+        if port == from || self.table.find(path.source) != Some(from) {
+            return None;
+        }
+        if !functions.get(port)?.takes_directly(path.destination) {
+            return None;
+        }
+        let changes = self.changes(from, port, functions);
+        functions.get_mut(from)?.keep_way(Way { port, changes });
+        Some(port)
     }
 
     /// The function that got the last packets of function `from` without a frame.

@@ -10,9 +10,16 @@ const MAX_ADDRESSES: usize = 256;
 pub(super) struct MacTable {
     entries: Vec<(MacAddress, usize)>,
     next: usize,
+    changes: u64,
 }
 
 impl MacTable {
+    /// Grows whenever an address becomes known, changes its port or is forgotten.
+    #[inline]
+    pub(super) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
     #[inline]
     pub(super) fn find(&self, address: MacAddress) -> Option<usize> {
         let found = self.entries.iter().find(|(known, _)| *known == address);
@@ -23,7 +30,10 @@ impl MacTable {
     #[inline]
     pub(super) fn learn(&mut self, address: MacAddress, port: usize) {
         if let Some((_, known)) = self.entries.iter_mut().find(|(known, _)| *known == address) {
-            *known = port;
+            if *known != port {
+                *known = port;
+                self.changes += 1;
+            }
         } else if !crate::frame::is_group(address) {
             self.add(address, port);
         }
@@ -31,6 +41,7 @@ impl MacTable {
 
     #[cold]
     fn add(&mut self, address: MacAddress, port: usize) {
+        self.changes += 1;
         if self.entries.len() < MAX_ADDRESSES {
             self.entries.push((address, port));
         } else if let Some(oldest) = self.entries.get_mut(self.next) {

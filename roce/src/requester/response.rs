@@ -5,7 +5,7 @@ use ringside_clock::Instant;
 use super::{MAX_SPAN, Phase, Recovery, Requester};
 use crate::config::{RETRY_FOREVER, receiver_not_ready_wait};
 use crate::fault::{RequesterFault, RequesterFaultReason};
-use crate::packet::{Extension, NegativeCode, Opcode, Syndrome, TransportHeaders};
+use crate::packet::{Extension, NegativeCode, Opcode, Psn, Syndrome, TransportHeaders};
 use crate::partition_keys_match;
 use crate::work::MessageBytes;
 
@@ -58,10 +58,32 @@ impl Requester {
         payload_bytes: u32,
     ) -> ResponseOutcome {
         let outcome = self.take_response(now, headers, payload_bytes);
+        self.count_ignored(outcome)
+    }
+
+    /// Counts a response that had no effect.
+    #[inline]
+    fn count_ignored(&mut self, outcome: ResponseOutcome) -> ResponseOutcome {
         if matches!(outcome, ResponseOutcome::Ignored(_)) {
             self.statistics.responses_ignored += 1;
         }
         outcome
+    }
+
+    /// Takes an acknowledgement that comes without a packet, as [`Requester::on_response`] takes
+    /// that of a packet.
+    #[inline]
+    pub fn on_acknowledgement(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        partition_key: u16,
+    ) -> ResponseOutcome {
+        let outcome = match self.position_of(psn, partition_key) {
+            Ok(position) => self.on_acknowledge(now, position),
+            Err(ignored) => ResponseOutcome::Ignored(ignored),
+        };
+        self.count_ignored(outcome)
     }
 
     /// Takes `packets` read responses that come as one, each with a payload of `packet_bytes`.
@@ -108,15 +130,9 @@ impl Requester {
         headers: &TransportHeaders,
         payload_bytes: u32,
     ) -> ResponseOutcome {
-        if self.is_stopped() {
-            return ResponseOutcome::Ignored(IgnoredResponse::Stopped);
-        }
-        if !partition_keys_match(headers.partition_key, self.settings.template.partition_key) {
-            return ResponseOutcome::Ignored(IgnoredResponse::PartitionKey);
-        }
-        let position = match headers.psn.position_near(self.unanswered) {
-            Some(position) if (self.unanswered..self.sent_end).contains(&position) => position,
-            _ => return ResponseOutcome::Ignored(IgnoredResponse::OutOfWindow),
+        let position = match self.position_of(headers.psn, headers.partition_key) {
+            Ok(position) => position,
+            Err(ignored) => return ResponseOutcome::Ignored(ignored),
         };
         match (headers.opcode, headers.extension) {
             (Opcode::ACKNOWLEDGE, Extension::Acknowledge(answer)) => match answer.syndrome {
@@ -134,6 +150,21 @@ impl Requester {
                 Extension::Acknowledge(_),
             ) => self.on_read_response(now, position, payload_bytes, true),
             _ => ResponseOutcome::Ignored(IgnoredResponse::Unexpected),
+        }
+    }
+
+    /// The position of the packet that a response is for, if it may be one that waits for it.
+    #[inline]
+    fn position_of(&self, psn: Psn, partition_key: u16) -> Result<u64, IgnoredResponse> {
+        if self.is_stopped() {
+            return Err(IgnoredResponse::Stopped);
+        }
+        if !partition_keys_match(partition_key, self.settings.template.partition_key) {
+            return Err(IgnoredResponse::PartitionKey);
+        }
+        match psn.position_near(self.unanswered) {
+            Some(position) if (self.unanswered..self.sent_end).contains(&position) => Ok(position),
+            _ => Err(IgnoredResponse::OutOfWindow),
         }
     }
 

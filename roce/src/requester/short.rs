@@ -22,6 +22,16 @@ pub struct ShortWrite {
 }
 
 impl Requester {
+    /// True if the next packet is a whole write, perhaps one that [`Requester::short_write`] does
+    /// not give.
+    #[inline]
+    #[must_use]
+    pub fn is_at_short_write(&self) -> bool {
+        let slot = self.slot(self.cursor);
+        let is_write = matches!(slot.request.operation, Operation::Write { .. });
+        self.cursor != self.tail && slot.packets == 1 && is_write
+    }
+
     /// The next packet, if it is a whole write that was never sent before and may leave now. It has
     /// not left yet: [`Requester::sent_short_write`] records that. Any other packet is left to
     /// [`Requester::next_packet`].

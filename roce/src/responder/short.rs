@@ -35,6 +35,19 @@ impl<G: Copy> Responder<G> {
         self.pending == Pending::Acknowledge && self.reads.is_empty()
     }
 
+    /// Takes the acknowledgement that leaves next, if one does ([`Responder::acknowledges`]):
+    /// everything up to the packet of this number arrived. Returns also the partition key.
+    #[inline]
+    pub fn take_acknowledgement(&mut self) -> Option<(Psn, u16)> {
+        if !self.acknowledges() {
+            return None;
+        }
+        self.pending = Pending::None;
+        self.statistics.acknowledgements_sent += 1;
+        let psn = self.expected.plus(Psn::MODULUS - 1);
+        Some((psn, self.template.partition_key))
+    }
+
     /// The peer's queue pair.
     #[inline]
     #[must_use]

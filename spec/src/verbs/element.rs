@@ -6,7 +6,7 @@ use super::send::{
     FastRegisterLength, FastRegisterPage, FragmentKey, ImmediateWord, InlineTail,
     LocalInvalidateTag,
 };
-use super::{Fragment, MAX_QUANTA, QUANTUM_WORDS, SendHeader, SendOpcode, sizes};
+use super::{Fragment, MAX_QUANTA, QUANTUM_WORDS, Quantum, SendHeader, SendOpcode, sizes};
 
 /// A rule of the layout that an element breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -76,6 +76,19 @@ impl SendHeader {
         }
     }
 
+    /// True for a write or read of one fragment in one quantum, as far as this word tells; see
+    /// [`PlainElement`].
+    #[inline]
+    #[must_use]
+    pub const fn is_plain(self) -> bool {
+        const OTHER: u64 = SendHeader::RESERVED
+            | SendHeader::INLINE_MASK
+            | SendHeader::IMMEDIATE_MASK
+            | SendHeader::FURTHER_FRAGMENTS_MASK;
+        let opcode = SendOpcode::from_code(self.opcode() as u8);
+        matches!(opcode, SendOpcode::Write | SendOpcode::Read) && self.0 & OTHER == 0
+    }
+
     const fn wanted_quanta(self) -> usize {
         match SendOpcode::from_code(self.opcode() as u8) {
             SendOpcode::FastRegister
@@ -86,6 +99,41 @@ impl SendHeader {
             _ if self.inline() => sizes::inline_quanta(self.inline_length_bytes() as usize),
             _ => 1 + (self.further_fragments() as usize).div_ceil(2),
         }
+    }
+}
+
+/// A write or read of one fragment in one quantum without a breach of the layout: what most
+/// elements are. Its header has the key of the remote memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlainElement {
+    /// It reads; else it writes.
+    pub reads: bool,
+    /// Local memory.
+    pub fragment: Fragment,
+    /// First byte of the remote memory.
+    pub remote_address: u64,
+}
+
+impl PlainElement {
+    /// Decodes the element with this header and these words, the last of which is the header
+    /// again; `None` if it is another one, or has a breach. `polarity` is the ring's valid value
+    /// there.
+    #[inline]
+    #[must_use]
+    pub const fn new(header: SendHeader, words: &Quantum, polarity: bool) -> Option<Self> {
+        let [address, key, remote_address, _] = *words;
+        let key = FragmentKey(key);
+        if !header.is_plain() || key.valid() != polarity {
+            return None;
+        }
+        Some(Self {
+            reads: matches!(
+                SendOpcode::from_code(header.opcode() as u8),
+                SendOpcode::Read
+            ),
+            fragment: Fragment::decode(address, key),
+            remote_address,
+        })
     }
 }
 
@@ -274,15 +322,7 @@ impl<'a> SendElement<'a> {
     /// elements are.
     #[inline]
     pub(super) fn is_plain(&self, polarity: bool) -> bool {
-        const OTHER: u64 = SendHeader::RESERVED
-            | SendHeader::INLINE_MASK
-            | SendHeader::IMMEDIATE_MASK
-            | SendHeader::FURTHER_FRAGMENTS_MASK;
-        let header = self.header();
-        let one = matches!(self.opcode(), SendOpcode::Write | SendOpcode::Read);
-        one && self.quanta() == 1
-            && header.0 & OTHER == 0
-            && FragmentKey(self.word(1)).valid() == polarity
+        self.header().is_plain() && FragmentKey(self.word(1)).valid() == polarity
     }
 
     pub(super) fn find_breach(

@@ -296,12 +296,21 @@ fn an_element_that_is_plain_at_a_glance_has_no_breach_on_a_closer_look() {
             _ => {}
         }
         let words = [bits(), key.0, bits(), header.0];
+        let decoded = PlainElement::new(header, &words, polarity);
         let Ok(element) = SendElement::new(&words) else {
+            assert_eq!(decoded, None, "{words:x?}");
             continue;
         };
+        let expected = element.is_plain(polarity).then(|| PlainElement {
+            reads: element.opcode() == SendOpcode::Read,
+            fragment: element.fragments().next().unwrap(),
+            remote_address: element.remote_address(),
+        });
+        assert_eq!(decoded, expected, "{words:x?}");
         for datagram in [false, true] {
             if element.is_plain(polarity) {
                 plain += 1;
+                assert_eq!((element.quanta(), element.fragments().count()), (1, 1));
                 let found = element.find_breach(round % 512, polarity, datagram);
                 assert_eq!(found, None, "{words:x?}");
             }

@@ -1,6 +1,6 @@
 //! The effects of a link that goes down during a transfer, of congestion, and of a stalled engine.
 
-use ringside_model::{Fault, Stepped, WorldSettings};
+use ringside_model::{Fault, FunctionSettings, Stepped, World, WorldSettings};
 use ringside_pmd::rdma::{Completion, Event, Flags, Status};
 use ringside_testkit::{Pair, bring_up, config};
 use std::time::Duration;
@@ -50,6 +50,51 @@ fn a_link_that_is_back_in_time_costs_time_and_nothing_else() {
         drop((qp, peer, from, to));
         pair.finish();
     }
+}
+
+/// A broadcast of the other end's address from `port`: the switch then knows the address there.
+fn speak_for_the_peer(pair: &Pair, port: usize) {
+    let peer = FunctionSettings::numbered(1).mac;
+    let mut frame = [0; 60];
+    frame[..6].fill(0xFF);
+    frame[6..12].copy_from_slice(&peer);
+    // Kind of a packet for experiments.
+    frame[12..14].copy_from_slice(&[0x88, 0xB5]);
+    let spoken = |world: &mut World| world.switch().inject_frame(port, &frame);
+    pair.world.with(spoken).unwrap();
+    pair.pass();
+}
+
+#[test]
+fn short_messages_follow_the_address_of_their_peer() {
+    let mut pair = Pair::new();
+    let (from, to) = (pair.a.region(4096), pair.b.region(4096));
+    assert!(from.write(0, &pattern()[..4096]));
+    let (mut qp, peer) = pair.connect(|config| config.retries(7));
+    let there = to.remote().at(0);
+    for id in 0..4 {
+        let here = from.slice(8 * id..8 * id + 8).unwrap();
+        // Nothing gets to an address that the switch knows at the sender's own port.
+        let has_moved = id >= 2;
+        if has_moved {
+            speak_for_the_peer(&pair, 0);
+        }
+        qp.write(id as u64, &[here], there, Flags::SIGNALLED)
+            .unwrap();
+        qp.ring();
+        if has_moved {
+            pair.world.clock().pause(SHORT);
+            let mut batch = [Completion::EMPTY; 4];
+            assert!(pair.a.completions.poll(&mut batch).is_empty());
+            speak_for_the_peer(&pair, 1);
+        }
+        assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+        let mut arrived = [0; 8];
+        assert!(to.read(0, &mut arrived));
+        assert_eq!(arrived, pattern()[8 * id..8 * id + 8]);
+    }
+    drop((qp, peer, from, to));
+    pair.finish();
 }
 
 #[test]

@@ -111,7 +111,7 @@ impl RdmaEngine {
         self.objects.completion_event_queues = empty(capacity().max_ceqs.into());
         self.objects.regions = RegionTable::new(hmc.count(ObjectType::MemoryRegion));
         let addresses = hmc.count(ObjectType::Arp).min(1 << 16);
-        self.objects.arp = vec![None; addresses as usize];
+        self.objects.arp.clear(addresses);
     }
 
     pub(super) fn update_segments(

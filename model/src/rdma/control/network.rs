@@ -20,26 +20,28 @@ impl RdmaEngine {
         context: &mut Context<'_>,
     ) -> Executed {
         let index = command.arp_index;
-        let Some(slot) = self.objects.arp.get_mut(usize::from(index)) else {
+        if !self.objects.arp.holds(index) {
             return Self::refuse(
                 context,
                 "an object beyond those that were committed",
                 NO_SUCH_OBJECT,
                 || format!("ARP entry {index}"),
             );
-        };
+        }
+        let is_set = self.objects.arp.get(index).is_some();
         if command.query {
-            let value = u32::from(slot.is_some());
+            let value = u32::from(is_set);
             return Ok(Outcome { value, minor: 0 });
         }
-        if !command.entry_valid && slot.is_none() {
+        if !command.entry_valid && !is_set {
             context
                 .ledger
                 .breach("a command for an object that does not exist", || {
                     format!("ARP entry {index} is deleted twice")
                 });
         }
-        *slot = command.entry_valid.then_some(command.mac_address);
+        let address = command.entry_valid.then_some(command.mac_address);
+        self.objects.arp.set(index, address);
         DONE
     }
 

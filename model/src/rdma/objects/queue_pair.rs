@@ -4,6 +4,7 @@ use super::work_queue::{ElementWords, WorkQueue};
 use crate::packet::{Ipv4, Ipv6, MacAddress, Network, Path, Psn, QpNumber, UdpChecksum};
 use crate::rdma::hmc::{Hmc, HmcFault};
 use crate::rdma::ring::{Place, Ring};
+use crate::rdma::way::Way;
 use crate::roce::{PathMtu, Requester, RequesterConfig, Responder, ResponderConfig, WorkRequest};
 use ringside_bus::{Direction, DmaSpace, Instant, Iova, prefetch};
 use ringside_spec::rdma::ae_codes::AeCode;
@@ -87,6 +88,8 @@ pub(in crate::rdma) struct QueuePair {
     pub(in crate::rdma) send_cq: u32,
     next_token: u32,
     stamp: (u64, u64),
+    /// The function that its packets go to without a frame, once it was found.
+    pub(in crate::rdma) way: Way,
     /// The lower layers of its packets by its context, without the peer's MAC address.
     path: Path,
     works: Box<[Work]>,
@@ -177,6 +180,7 @@ impl QueuePair {
             more: false,
             told_tail: u32::MAX,
             stamp: (u64::MAX, u64::MAX),
+            way: Way::UNKNOWN,
             context,
             path,
         })
@@ -449,6 +453,19 @@ impl QueuePair {
     /// Takes the addresses of a changed context over.
     pub(in crate::rdma) fn take_path(&mut self) {
         self.path = path_of(&self.context);
+        self.way = Way::UNKNOWN;
+    }
+
+    /// The lower layers of its packets, without the peer's MAC address.
+    #[inline]
+    pub(in crate::rdma) fn lower_layers(&self) -> &Path {
+        &self.path
+    }
+
+    /// The IP header of its packets.
+    #[inline]
+    pub(in crate::rdma) fn network(&self) -> &Network {
+        &self.path.network
     }
 
     /// True if a packet comes from the peer that it is connected to.

@@ -16,8 +16,7 @@ impl ActiveQueuePair<'_, '_> {
     /// InfiniBand Architecture Specification, annex A17.9.3.
     #[cold]
     pub(super) fn notify_peer(&mut self) {
-        let entry = self.objects.arp.get(usize::from(self.qp.context.arp_index));
-        let Some(destination) = entry.copied().flatten() else {
+        let Some(destination) = self.objects.arp.get(self.qp.context.arp_index) else {
             return;
         };
         if self.context.now < self.qp.next_notification {

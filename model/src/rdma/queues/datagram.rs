@@ -192,8 +192,7 @@ impl ActiveQueuePair<'_, '_> {
         if handle.protection_domain != self.qp.context.protection_domain {
             return Err(AeCode::DatagramBadProtectionDomain);
         }
-        let entry = self.objects.arp.get(usize::from(handle.arp_index));
-        let Some(destination) = entry.copied().flatten() else {
+        let Some(destination) = self.objects.arp.get(handle.arp_index) else {
             self.objects.counters.count_no_route(handle.ipv4);
             return Ok(None);
         };

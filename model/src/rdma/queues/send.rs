@@ -10,7 +10,9 @@ use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, QueuePairType};
 use ringside_spec::rdma::events::{QP_SHADOW_TAIL_WORD, QpShadowTail};
 use ringside_spec::rdma::limits::MAX_MESSAGE_BYTES;
-use ringside_spec::verbs::{ElementBreach, Fragment, SendElement, SendHeader, SendOpcode};
+use ringside_spec::verbs::{
+    ElementBreach, Fragment, PlainElement, SendElement, SendHeader, SendOpcode,
+};
 
 /// Elements taken from one queue before others have their turn.
 const BURST: u32 = 32;
@@ -81,6 +83,12 @@ impl ActiveQueuePair<'_, '_> {
     #[inline]
     fn take(&mut self, header: SendHeader) -> Result<(), NotTaken> {
         let index = self.qp.send.next();
+        if header.is_plain() {
+            let words = self.qp.send.read_one(index);
+            if let Some(plain) = PlainElement::new(header, &words, self.qp.send.polarity()) {
+                return self.take_plain(header, &plain);
+            }
+        }
         let opcode = SendOpcode::from_code(header.opcode() as u8);
         let quanta = header.quanta() as u32;
         if quanta > 1 && index % 8 + quanta > 8 {
@@ -114,7 +122,7 @@ impl ActiveQueuePair<'_, '_> {
             }
             .into());
         }
-        self.check_fences(&element)?;
+        self.check_fences(element.header())?;
         let work = Work {
             index: index as u16,
             quanta: quanta as u8,
@@ -125,6 +133,42 @@ impl ActiveQueuePair<'_, '_> {
         };
         self.start(opcode, &element, work)?;
         self.qp.send.advance(quanta);
+        Ok(())
+    }
+
+    /// The same for an element that breaks no rule of the layout and has one fragment.
+    #[inline]
+    fn take_plain(&mut self, header: SendHeader, plain: &PlainElement) -> Result<(), NotTaken> {
+        self.check_fences(header)?;
+        let piece = plain.fragment;
+        let (address, key) = (plain.remote_address, header.steering_tag() as u32);
+        let (rights, operation) = match plain.reads {
+            true => (LOCAL_WRITE, Operation::Read { address, key }),
+            false => (LOCAL_READ, Operation::Write { address, key }),
+        };
+        // The field of its length has 31 bits: no message is too long.
+        self.check_fragment(&piece, rights)?;
+        let counters = &mut self.objects.counters;
+        match plain.reads {
+            true => counters.reads_sent += 1,
+            false => counters.writes_sent += 1,
+        }
+        let work = Work {
+            index: self.qp.send.next() as u16,
+            quanta: 1,
+            operation: header.opcode() as u8,
+            signalled: header.signalled(),
+            invalidates: 0,
+            single: Some(piece),
+        };
+        let request = WorkRequest {
+            token: self.qp.remember(work),
+            operation,
+            length_bytes: piece.length_bytes,
+            solicited: false,
+        };
+        self.post(request)?;
+        self.qp.send.advance(1);
         Ok(())
     }
 
@@ -153,8 +197,7 @@ impl ActiveQueuePair<'_, '_> {
     }
 
     #[inline]
-    fn check_fences(&self, element: &SendElement<'_>) -> Result<(), NotTaken> {
-        let header = element.header();
+    fn check_fences(&self, header: SendHeader) -> Result<(), NotTaken> {
         let waits = self.qp.requester.as_ref().is_some_and(|requester| {
             header.read_fence() && requester.open_reads() > 0
                 || header.local_fence() && !requester.is_idle()

@@ -111,8 +111,7 @@ impl ActiveQueuePair<'_, '_> {
     /// failed, if they are not known.
     #[inline]
     fn address(&mut self, frame: &mut Frame) -> bool {
-        let arp = self.objects.arp.get(usize::from(self.qp.context.arp_index));
-        let Some(destination) = arp.copied().flatten() else {
+        let Some(destination) = self.objects.arp.get(self.qp.context.arp_index) else {
             let ipv4 = self.qp.context.ipv4;
             self.objects.counters.count_no_route(ipv4);
             self.fail(AeCode::InvalidArpEntry, AeSource::SendQueue, 0);

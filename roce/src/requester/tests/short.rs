@@ -60,7 +60,31 @@ impl Twins {
         };
         let (_, oldest) = self.framed.requester.sequence_numbers();
         let offset = oldest.distance_from(Psn::new(START)) as u32 + random.random_range(0..5);
-        let outcome = self.short.answer(offset, syndrome);
+        let outcome = match syndrome {
+            Syndrome::Acknowledge { .. } => {
+                let key = match random.random_range(0..16) {
+                    0 => 0x1234,
+                    _ => self.short.requester.peer().1,
+                };
+                let psn = Psn::new(START.wrapping_add(offset));
+                let now = self.short.now;
+                let headers = TransportHeaders {
+                    opcode: Opcode::ACKNOWLEDGE,
+                    partition_key: key,
+                    psn,
+                    extension: Extension::Acknowledge(Acknowledgement {
+                        syndrome,
+                        message_sequence_number: 0,
+                    }),
+                    ..self.framed.requester.settings.template
+                };
+                let outcome = self.short.requester.on_acknowledgement(now, psn, key);
+                let framed = self.framed.requester.on_response(now, &headers, 0);
+                assert_eq!(outcome, framed);
+                return;
+            }
+            _ => self.short.answer(offset, syndrome),
+        };
         assert_eq!(outcome, self.framed.answer(offset, syndrome));
     }
 
