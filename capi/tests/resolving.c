@@ -80,6 +80,28 @@ static void of_one_id(void)
     rdma_destroy_event_channel(channel);
 }
 
+/* Localhost is any address, for peers as for bindings. An id that is bound to it has no device yet, but may listen. */
+static void of_localhost(void)
+{
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct sockaddr_in here = address("127.0.0.1");
+    struct rdma_cm_id *id, *listener;
+    CHECK(channel && !rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP));
+    CHECK(!rdma_bind_addr(listener, (struct sockaddr *)&here) && !listener->verbs);
+    CHECK(((struct sockaddr_in *)rdma_get_local_addr(listener))->sin_addr.s_addr == here.sin_addr.s_addr);
+    CHECK(rdma_get_src_port(listener) == here.sin_port && !rdma_listen(listener, 1));
+    CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+    CHECK(rdma_bind_addr(id, (struct sockaddr *)&own) == -1 && errno == EADDRNOTAVAIL);
+    CHECK(!resolve(id, &here, LONG_MS));
+    expect(channel, id, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+    struct sockaddr_in *peer = (struct sockaddr_in *)rdma_get_peer_addr(id);
+    CHECK(id->verbs && peer->sin_addr.s_addr == own.sin_addr.s_addr && peer->sin_port == own.sin_port);
+    CHECK(!rdma_resolve_route(id, SHORT_MS));
+    expect(channel, id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+    CHECK(!rdma_destroy_id(id) && !rdma_destroy_id(listener));
+    rdma_destroy_event_channel(channel);
+}
+
 /* Several at a time, of which some are destroyed while they wait. */
 static void of_many(void)
 {
@@ -146,6 +168,7 @@ int main(int count, char **words)
     silent = address(words[2]);
     nowhere = address(words[3]);
     of_one_id();
+    of_localhost();
     of_many();
     without_a_channel();
     of_sockets();

@@ -12,7 +12,7 @@ use crate::abi::{ibv_context, kind};
 use crate::cancel::Uncancelled;
 use crate::errno::{self, answer};
 use std::ffi::{c_int, c_void};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Makes an event channel. Errors: `ENODEV` without a device.
 #[unsafe(no_mangle)]
@@ -166,8 +166,8 @@ unsafe fn withdraw(node: &Node, id: *mut rdma_cm_id) -> Vec<usize> {
     })
 }
 
-/// The address that is used for localhost: on a model, whose wire does not leave the machine, the
-/// device's own. Libraries bind to localhost where a program names no address (libfabric).
+/// The address that datagram sockets use for localhost: on a model, whose wire does not leave the
+/// machine, the device's own.
 pub(super) fn here(node: &Node, loopback: IpAddr) -> Option<IpAddr> {
     let port = node.port();
     let mut own = port.addresses().into_iter().map(|own| own.address);
@@ -175,7 +175,9 @@ pub(super) fn here(node: &Node, loopback: IpAddr) -> Option<IpAddr> {
     found.filter(|_| port.is_model)
 }
 
-/// Binds an id to an address and a port.
+/// Binds an id to an address and a port. Localhost is any address, as for Linux's connection
+/// manager: the id has no device yet. Libraries bind to it where a program names no address
+/// (libfabric).
 ///
 /// # Safety
 /// `id` is an id of this library.
@@ -185,7 +187,8 @@ pub(super) unsafe fn bind(
     local: SocketAddr,
 ) -> Result<(), c_int> {
     let ip = match local.ip() {
-        ip if ip.is_loopback() => here(node, ip).ok_or(libc::ENODEV)?,
+        IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(ip) if ip.is_loopback() => Ipv6Addr::UNSPECIFIED.into(),
         ip => ip,
     };
     if !ip.is_unspecified() && node.port().own(ip).is_none() {
@@ -208,13 +211,12 @@ pub(super) unsafe fn bind(
         };
         let space = (*id).ps;
         let port = node.with(|state, _| state.ports.take(space, local.port(), owner))?;
-        let local = SocketAddr::new(ip, port);
         let mut private = object.private();
         private.step = Step::Bound;
-        private.local = Some(local);
+        private.local = Some(SocketAddr::new(ip, port));
         private.owns_port = true;
         drop(private);
-        route::show_local(id, local);
+        route::show_local(id, SocketAddr::new(local.ip(), port));
         if !ip.is_unspecified() {
             route::show_device(id, node.shared());
         }

@@ -20,9 +20,11 @@ pub(super) fn local_for(node: &Node, remote: IpAddr) -> Option<IpAddr> {
     Some(towards(&node.port().addresses(), remote)?.address)
 }
 
-/// The unspecified address names this device itself, as for the kernel.
-fn own_for_none(node: &Node, remote: SocketAddr) -> SocketAddr {
-    match local_for(node, remote.ip()).filter(|_| remote.ip().is_unspecified()) {
+/// The unspecified address and localhost name this device itself, as for Linux's connection
+/// manager.
+fn meant(node: &Node, remote: SocketAddr) -> SocketAddr {
+    let ip = remote.ip();
+    match local_for(node, ip).filter(|_| ip.is_unspecified() || ip.is_loopback()) {
         Some(own) => SocketAddr::new(own, remote.port()),
         None => remote,
     }
@@ -49,7 +51,7 @@ unsafe fn resolve(
 ) -> Result<(), c_int> {
     // SAFETY: the caller's promise.
     let object = unsafe { IdObject::of(id) };
-    let found = local_for(node, remote.ip()).filter(|_| !remote.ip().is_loopback());
+    let found = local_for(node, remote.ip());
     if object.private().step == Step::Made {
         // The path decides the address: a failure leaves the id without one.
         let any: IpAddr = match family {
@@ -185,7 +187,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_resolve_addr(
             _ => Family::Six,
         };
         let begun = node_in_service().and_then(|node| {
-            let remote = own_for_none(node, remote);
+            let remote = meant(node, remote);
             resolve(node, id, source, (family, remote), limit)
         });
         match begun {

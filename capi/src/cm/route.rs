@@ -47,7 +47,7 @@ pub(super) unsafe fn show_local(id: *mut rdma_cm_id, local: SocketAddr) {
     // SAFETY: the caller's promise.
     let addresses = unsafe { &mut (*id).route.addr };
     socket_address::write(&mut addresses.src_storage, local);
-    if !local.ip().is_unspecified() {
+    if !local.ip().is_unspecified() && !local.ip().is_loopback() {
         addresses.addr.sgid = gid_of(local.ip());
     }
 }

@@ -45,6 +45,9 @@ class Tree:
         with open(source, "rb") as file:
             self.files[path] = (0o100000 | (mode or os.stat(source).st_mode & 0o777), file.read())
 
+    def text(self, path, content):
+        self.files[path] = (0o100644, content.encode())
+
     def link(self, path, target):
         self.files.setdefault(path, (0o120777, target.encode()))
 
@@ -157,6 +160,8 @@ def guest(tree, version):
     for applet in applets.stdout.split():
         tree.link(f"usr/bin/{applet}", "busybox")
     add_modules(tree, version)
+    # Names without a server for them: libfabric asks for the guest's own.
+    tree.text("etc/hosts", "127.0.0.1 localhost\n127.0.1.1 guest\n")
     tree.add("init", os.path.join(os.path.dirname(os.path.abspath(__file__)), "init"), 0o755)
 
 

@@ -11,7 +11,7 @@ from .stage import address, load, rdma_active
 from .vfio import FIRST, bound, free_huge_pages, own_guest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-PROGRAMS = ("ibv_uc_pingpong", "rstream", "riostream", "cmtime", "fio")
+PROGRAMS = ("ibv_uc_pingpong", "rstream", "riostream", "cmtime", "fio", "fi_pingpong")
 # Addresses on the wire of the model, and on a network card of QEMU, over which programs exchange their numbers by TCP.
 WIRE = ("10.0.0.1", "10.0.0.2")
 BESIDE = ("192.168.77.1", "192.168.77.2")
@@ -118,15 +118,21 @@ def jobs():
         yield Row(f"fio rdma {verb}", f"fio /etc/fio/{verb}-server-{{server}}", f"fio /etc/fio/{verb}-client-{{server}}")
 
 
+def fabrics():
+    for name, options in (("verbs", "-p verbs -e msg"), ("verbs;ofi_rxm", "-p 'verbs;ofi_rxm' -e rdm")):
+        command = f"fi_pingpong {options} -I {MESSAGES} -c"
+        yield Row(f"fi_pingpong {name}", command, f"{command} {{beside}}", ("bytes", "bytes"))
+
+
 def all_rows():
-    return [*ping_pongs(), *perftests(), *managed(), *sockets(), *jobs()]
+    return [*ping_pongs(), *perftests(), *managed(), *sockets(), *jobs(), *fabrics()]
 
 
 # A row of each kind: verbs, datagrams, a shared receive queue, a refused request, the connection manager with each kind of
-# program, a group, sockets, storage.
+# program, a group, sockets, storage, libfabric.
 FEW = ("ibv_rc_pingpong -g 1 -n 50 -c -e", "ibv_ud_pingpong -g 1 -n 50 -s 1000 -c", "ib_send_bw --use-srq -q 4 -s 4096",
        "ib_atomic_bw (refused)", "rping -V", "ucmatose", "udaddy", "mckey", "rdma_server, rdma_client",
-       "riostream -S 4096 -C 10 -I 5 -T v", "fio rdma write")
+       "riostream -S 4096 -C 10 -I 5 -T v", "fio rdma write", "fi_pingpong verbs")
 
 
 def job_files(stage):
