@@ -5,6 +5,7 @@ mod copy;
 mod error;
 mod foreign;
 mod hot_piece;
+mod in_place;
 mod mapping;
 mod page_size;
 mod positional;
@@ -155,7 +156,10 @@ impl Memory {
     /// True for pages of this process alone, which a fork separates from a child's by
     /// copy-on-write. Conservative: memory of the application may also be shared.
     pub(crate) fn may_be_copied_on_write(&self) -> bool {
-        !matches!(self.0.origin, Origin::File { .. } | Origin::Peer { .. })
+        !matches!(
+            self.0.origin,
+            Origin::File { .. } | Origin::Moved { .. } | Origin::Peer { .. }
+        )
     }
 
     fn map(
@@ -280,6 +284,7 @@ impl Memory {
             Origin::File { descriptor, .. } => Some(descriptor.as_fd()),
             Origin::Lent { space, .. } => space.as_ref().map(|space| space.as_fd()),
             Origin::Peer { space, .. } => Some(space.as_fd()),
+            Origin::Moved { descriptor, .. } => Some(descriptor.as_fd()),
             Origin::Owned | Origin::Application => None,
         }
     }
@@ -287,7 +292,7 @@ impl Memory {
     /// Its start in the file of [`Memory::descriptor`], bytes.
     pub(crate) fn offset_in_file(&self) -> u64 {
         match self.0.origin {
-            Origin::File { offset, .. } => offset,
+            Origin::File { offset, .. } | Origin::Moved { offset, .. } => offset,
             Origin::Lent { address, .. } | Origin::Peer { address, .. } => address,
             Origin::Owned | Origin::Application => 0,
         }

@@ -12,6 +12,7 @@ use ringside_pmd::rdma::{
     Access, Base, DeregisterError, MemoryRegion, ProtectionDomain, RdmaError,
 };
 use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A protection domain.
@@ -152,6 +153,13 @@ fn rights(flags: c_int) -> Result<Access, c_int> {
     Ok(given.fold(Access::LOCAL_READ, |sum, (_, right)| sum | *right))
 }
 
+/// True if registered memory is moved into files, which a model in another process maps:
+/// `RINGSIDE_SHARE_MEMORY=1`.
+fn moves_memory() -> bool {
+    static WANTED: OnceLock<bool> = OnceLock::new();
+    *WANTED.get_or_init(|| std::env::var_os("RINGSIDE_SHARE_MEMORY").is_some_and(|it| it == "1"))
+}
+
 /// Memory of the program and its use: the arguments of a registration.
 #[derive(Clone, Copy)]
 struct Wanted {
@@ -193,9 +201,17 @@ impl Wanted {
             length,
             given.contains(Access::LOCAL_WRITE),
         )?;
+        let address = self.address as usize;
         // SAFETY: the caller of `ibv_reg_mr` promises that the memory stays until the region is
-        // deregistered; its content is the program's affair, as with any NIC.
-        let buffer = unsafe { pool.lend(self.address as usize, length, access) };
+        // deregistered; its content is the program's affair, as with any NIC. Memory is moved only
+        // if its user says that no other thread writes to it meanwhile, and a model has no physical
+        // addresses of it.
+        let buffer = unsafe {
+            match port.is_model && moves_memory() {
+                true => pool.lend_in_file(address, length, access),
+                false => pool.lend(address, length, access),
+            }
+        };
         let buffer = buffer.map_err(|error| {
             tracing::warn!(%error, length, "not registered");
             match length {

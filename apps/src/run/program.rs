@@ -174,6 +174,9 @@ pub(super) fn program(
         let config = std::path::absolute(config).map_err(Failure::operation)?;
         command.env("RINGSIDE_CONFIG", config);
     }
+    if options.share_memory {
+        command.env("RINGSIDE_SHARE_MEMORY", "1");
+    }
     // A program that this one was started by may have another port.
     command.env_remove(loopback::VARIABLE);
     if let Some(addresses) = &places.loopback {

@@ -107,6 +107,11 @@ impl Drop for Folder {
 }
 
 pub(crate) fn start(folder: &Path, port: &str, program: &[&str]) -> Child {
+    start_with(folder, &["--port", port], program)
+}
+
+/// The same with options of `ringside run`.
+pub(crate) fn start_with(folder: &Path, options: &[&str], program: &[&str]) -> Child {
     let mut command = Command::new("timeout");
     command
         .args([
@@ -115,12 +120,11 @@ pub(crate) fn start(folder: &Path, port: &str, program: &[&str]) -> Child {
             "50",
             env!("CARGO_BIN_EXE_ringside"),
             "run",
-            "--port",
-            port,
             // The machine of the tests may have a route to 10.0.0.1.
             "--loopback",
             "always",
         ])
+        .args(options)
         .arg("--libraries")
         .arg(libraries())
         .arg("--")

@@ -147,3 +147,31 @@ fn the_address_sanitizer_reports_a_faulty_program_on_the_library() {
     assert!(!output.status.success(), "{errors}");
     assert!(errors.contains("heap-use-after-free"), "{errors}");
 }
+
+/// Runs a program on a model, with these options of `ringside run`.
+fn alone(options: &[&str], program: &[&str]) {
+    let _one_pair = ONE_PAIR.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    let output = start_with(folder.path(), options, program).wait_with_output();
+    assert_eq!(succeeded(&output.expect("the program")), "ok\n");
+}
+
+#[test]
+fn registered_memory_is_moved_into_files_if_its_user_asks_for_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("moved", folder.path()) else {
+        return;
+    };
+    alone(&[], &[&program, "stays"]);
+    alone(&["--share-memory"], &[&program, "moved"]);
+}
+
+#[test]
+fn data_move_to_and_from_shared_memory_of_every_kind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("kinds", folder.path()) else {
+        return;
+    };
+    let place = folder.path().to_str().expect("a path");
+    alone(&["--share-memory"], &[&program, place]);
+}

@@ -22,6 +22,50 @@ impl DmaPool {
         length: usize,
         access: DmaAccess,
     ) -> Result<DmaBuffer, MemoryError> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.lend_by(address, length, access, |first, length| {
+                Memory::lend(first, length)
+            })
+        }
+    }
+
+    /// As [`DmaPool::lend`]; pages that are private to this process are moved into a file before,
+    /// if [`Memory::move_into_file`] takes them, so that a device in another process maps them.
+    ///
+    /// # Safety
+    /// As of [`DmaPool::lend`] and [`Memory::move_into_file`].
+    pub unsafe fn lend_in_file(
+        self: &Arc<Self>,
+        address: usize,
+        length: usize,
+        access: DmaAccess,
+    ) -> Result<DmaBuffer, MemoryError> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.lend_by(
+                address,
+                length,
+                access,
+                |first, length| match Memory::move_into_file(first, length) {
+                    Some(memory) => Ok(memory),
+                    None => Memory::lend(first, length),
+                },
+            )
+        }
+    }
+
+    /// Maps the whole pages of a range, as `lend` gives them.
+    ///
+    /// # Safety
+    /// As of [`DmaPool::lend`].
+    unsafe fn lend_by(
+        self: &Arc<Self>,
+        address: usize,
+        length: usize,
+        access: DmaAccess,
+        lend: impl FnOnce(usize, usize) -> Result<Memory, MemoryError>,
+    ) -> Result<DmaBuffer, MemoryError> {
         let page = PageSize::FourKiB.bytes();
         let bad = MemoryError::BadRequest {
             length,
@@ -33,8 +77,7 @@ impl DmaPool {
         let Some(end) = end.filter(|_| length > 0) else {
             return Err(bad);
         };
-        // SAFETY: whole pages that hold a range which the caller says is mapped.
-        let memory = unsafe { Memory::lend(first, end - first) }?;
+        let memory = lend(first, end - first)?;
         let mut buffer = self.map_with(memory, access).map_err(|(error, _)| error)?;
         let offset = address - first;
         buffer.offset = offset;

@@ -125,10 +125,13 @@ impl Memory {
     /// True if its file is sealed against shrinking, as all files are that this library makes:
     /// another process can map it without a risk.
     pub(crate) fn cannot_shrink(&self) -> bool {
-        let Origin::File { descriptor, .. } = &self.0.origin else {
-            return false;
+        let seals = match &self.0.origin {
+            Origin::File { descriptor, .. } => rustix::fs::fcntl_get_seals(descriptor),
+            Origin::Moved { descriptor, .. } => rustix::fs::fcntl_get_seals(descriptor),
+            Origin::Owned | Origin::Application | Origin::Lent { .. } | Origin::Peer { .. } => {
+                return false;
+            }
         };
-        let seals = rustix::fs::fcntl_get_seals(descriptor);
         seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
     }
 }

@@ -39,6 +39,12 @@ pub(super) enum Origin {
         space: Option<Arc<OwnedFd>>,
         address: u64,
     },
+    /// The application, which frees it: pages of a file that they were moved into.
+    Moved {
+        descriptor: Arc<OwnedFd>,
+        /// its start in the file
+        offset: u64,
+    },
     /// Another process: accessed only by reading and writing its address space; `base` is never
     /// dereferenced.
     Peer { space: Arc<OwnedFd>, address: u64 },
@@ -73,7 +79,10 @@ impl Drop for Mapping {
             Origin::File {
                 hidden, vanishing, ..
             } => drop((hidden.take(), vanishing.take())),
-            Origin::Application | Origin::Lent { .. } | Origin::Peer { .. } => return,
+            Origin::Application
+            | Origin::Lent { .. }
+            | Origin::Moved { .. }
+            | Origin::Peer { .. } => return,
             Origin::Owned => {
                 // SAFETY: the range came from a box, and every view owned a clone of the `Memory`
                 //         whose last clone is being dropped.

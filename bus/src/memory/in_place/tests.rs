@@ -1,0 +1,128 @@
+use super::*;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+const PAGE: usize = 4096;
+
+/// Anonymous private pages, which are unmapped when this is dropped.
+struct Pages {
+    first: NonNull<u8>,
+    length: usize,
+}
+
+impl Pages {
+    fn new(count: usize) -> Self {
+        let length = count * PAGE;
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let first = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, rights, MapFlags::PRIVATE)
+        };
+        let first = NonNull::new(first.unwrap().cast::<u8>()).unwrap();
+        Self { first, length }
+    }
+
+    fn address(&self) -> usize {
+        self.first.as_ptr().expose_provenance()
+    }
+
+    fn byte(&self, at: usize) -> &AtomicU8 {
+        assert!(at < self.length);
+        // SAFETY: mapped until `self` is dropped, and accessed by atomics alone.
+        unsafe { AtomicU8::from_ptr(self.first.as_ptr().add(at)) }
+    }
+
+    fn moved(&self, at: usize, count: usize) -> Option<Memory> {
+        // SAFETY: the pages stay mapped, and no other thread writes to them.
+        unsafe { Memory::move_into_file(self.address() + at * PAGE, count * PAGE) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`; nothing refers to it any more.
+        unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.length) }.unwrap();
+    }
+}
+
+/// The memory as another process sees it.
+fn elsewhere(memory: &Memory) -> Memory {
+    let descriptor = memory.descriptor().unwrap().try_clone_to_owned().unwrap();
+    let offset = usize::try_from(memory.offset_in_file()).unwrap();
+    Memory::map(descriptor, offset, memory.length(), PageSize::FourKiB, None).unwrap()
+}
+
+fn read(memory: &Memory, at: usize) -> u8 {
+    let mut byte = [0];
+    assert!(memory.read(at, &mut byte));
+    byte[0]
+}
+
+#[test]
+fn moved_pages_keep_their_bytes_and_are_shared_both_ways() {
+    let pages = Pages::new(6);
+    pages.byte(PAGE).store(7, Ordering::Relaxed);
+    pages.byte(5 * PAGE - 1).store(8, Ordering::Relaxed);
+    pages.byte(0).store(9, Ordering::Relaxed);
+    let memory = pages.moved(1, 4).unwrap();
+    // So another process maps it, and needs no system call.
+    assert!(!memory.is_positional() && memory.cannot_shrink());
+    let far = elsewhere(&memory);
+    assert_eq!([read(&far, 0), read(&far, 4 * PAGE - 1)], [7, 8]);
+    pages.byte(PAGE).store(10, Ordering::Relaxed);
+    assert!(far.write(1, &[11]));
+    assert_eq!(read(&far, 0), 10);
+    assert_eq!(pages.byte(PAGE + 1).load(Ordering::Relaxed), 11);
+    // Pages beside them are as before.
+    assert_eq!(pages.byte(0).load(Ordering::Relaxed), 9);
+    assert_eq!(pages.byte(5 * PAGE).load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn pages_are_moved_once() {
+    let pages = Pages::new(4);
+    let first = pages.moved(0, 4).unwrap();
+    drop(first);
+    pages.byte(2 * PAGE).store(5, Ordering::Relaxed);
+    let again = pages.moved(2, 1).unwrap();
+    assert_eq!(again.offset_in_file(), 2 * PAGE as u64);
+    assert_eq!(read(&elsewhere(&again), 0), 5);
+    assert!(elsewhere(&again).write(1, &[6]));
+    assert_eq!(pages.byte(2 * PAGE + 1).load(Ordering::Relaxed), 6);
+}
+
+#[test]
+fn other_pages_at_the_address_of_moved_ones_are_moved_anew() {
+    let pages = Pages::new(2);
+    assert!(pages.moved(0, 2).is_some());
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    let place = pages.first.as_ptr().cast();
+    // SAFETY: replaces pages of this test, to which nothing refers.
+    unsafe { rustix::mm::mmap_anonymous(place, pages.length, rights, flags) }.unwrap();
+    pages.byte(0).store(3, Ordering::Relaxed);
+    let memory = pages.moved(0, 2).unwrap();
+    assert_eq!(read(&elsewhere(&memory), 0), 3);
+}
+
+#[test]
+fn memory_that_cannot_be_moved_stays() {
+    let pages = Pages::new(4);
+    assert!(pages.moved(1, 1).is_some());
+    // Partly in a file already.
+    assert!(pages.moved(0, 3).is_none());
+    // Not whole pages, nothing, and pages that are not there.
+    for (address, length) in [
+        (pages.address() + 1, PAGE),
+        (pages.address(), PAGE - 1),
+        (pages.address(), 0),
+        (usize::MAX - PAGE + 1, PAGE),
+        (PAGE, PAGE),
+    ] {
+        // SAFETY: nothing is moved.
+        assert!(unsafe { Memory::move_into_file(address, length) }.is_none());
+    }
+    // The stack of this thread.
+    let here = (&raw const pages).addr() / PAGE * PAGE;
+    // SAFETY: a stack is not moved.
+    assert!(unsafe { Memory::move_into_file(here, PAGE) }.is_none());
+}

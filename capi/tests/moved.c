@@ -1,0 +1,86 @@
+/* Registered memory that is moved into a file, for a model in another process.
+ *
+ * moved WORD   "moved": private memory is in a file after its registration, at its address; "stays": it is not.
+ * A stack stays in any case. Says "ok" and ends with 0. */
+#define _GNU_SOURCE
+#include "check.h"
+#include <infiniband/verbs.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BYTES = 300000, RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
+
+/* True if the pages at an address are those of a file of the library. */
+static int is_in_file(const void *at)
+{
+    char line[512];
+    int found = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    CHECK(maps);
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long start, end;
+        CHECK(sscanf(line, "%lx-%lx", &start, &end) == 2);
+        if (start <= (uintptr_t)at && (uintptr_t)at < end)
+            found = strstr(line, "/memfd:ringside") != NULL;
+    }
+    CHECK(!fclose(maps));
+    return found;
+}
+
+static unsigned char pattern(size_t place)
+{
+    return (unsigned char)(place * 31 + place / 251);
+}
+
+static void check_bytes(const unsigned char *bytes)
+{
+    for (size_t i = 0; i < BYTES; i++)
+        CHECK(bytes[i] == pattern(i));
+}
+
+int main(int count, char **words)
+{
+    CHECK(count == 2);
+    int moves = !strcmp(words[1], "moved"), number;
+    struct ibv_device **list = ibv_get_device_list(&number);
+    CHECK(list && number == 1);
+    struct ibv_context *device = ibv_open_device(list[0]);
+    CHECK(device);
+    struct ibv_pd *domain = ibv_alloc_pd(device);
+    CHECK(domain);
+    /* The range is neither aligned nor alone in its pages. */
+    unsigned char *block = malloc(BYTES + 100), *bytes = block + 77;
+    unsigned char on_the_stack[10000];
+    for (size_t i = 0; i < BYTES; i++)
+        bytes[i] = pattern(i);
+    struct ibv_mr *region = ibv_reg_mr(domain, bytes, BYTES, RIGHTS);
+    struct ibv_mr *inside = ibv_reg_mr(domain, bytes + 5000, 20000, RIGHTS);
+    struct ibv_mr *stack = ibv_reg_mr(domain, on_the_stack, sizeof on_the_stack, RIGHTS);
+    CHECK(region && inside && stack);
+    check_bytes(bytes);
+    CHECK(is_in_file(bytes) == moves && is_in_file(bytes + BYTES - 1) == moves && !is_in_file(on_the_stack));
+    CHECK(!ibv_dereg_mr(region) && !ibv_dereg_mr(inside));
+    check_bytes(bytes);
+    CHECK((region = ibv_reg_mr(domain, bytes, BYTES, RIGHTS)));
+    CHECK(is_in_file(bytes) == moves);
+    /* A child shares what was moved, and has a copy of the rest. */
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        bytes[0] = (unsigned char)~pattern(0);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK((bytes[0] != pattern(0)) == moves);
+    CHECK(!ibv_dereg_mr(region) && !ibv_dereg_mr(stack));
+    block = realloc(block, 4 * BYTES);
+    CHECK(block && block[77 + BYTES - 1] == pattern(BYTES - 1));
+    free(block);
+    CHECK(!ibv_dealloc_pd(domain) && !ibv_close_device(device));
+    ibv_free_device_list(list);
+    puts("ok");
+    return 0;
+}
