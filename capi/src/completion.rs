@@ -22,12 +22,25 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
 /// Completions that are taken from the device at a time.
 const BATCH: usize = 32;
-/// Polls in a row that find nothing, after which the model gets the core.
+/// Polls in a row that find nothing, after which others get the core.
 const EMPTY_POLLS: u32 = 64;
+
+/// The cores that two programs and their model need, to poll each on its own.
+const ENOUGH_CORES: usize = 3;
+
+/// Polls in a row that find nothing, after which others get the core; on fewer cores than pollers,
+/// each: one of those for whom the program waits may have none.
+fn empty_polls() -> u32 {
+    static POLLS: OnceLock<u32> = OnceLock::new();
+    *POLLS.get_or_init(|| match std::thread::available_parallelism() {
+        Ok(cores) if cores.get() < ENOUGH_CORES => 1,
+        _ => EMPTY_POLLS,
+    })
+}
 
 /// Events that a program read and acknowledged.
 #[derive(Default)]
@@ -223,7 +236,7 @@ impl CompletionObject {
             return;
         }
         polled.empty += 1;
-        if polled.empty >= EMPTY_POLLS {
+        if polled.empty >= empty_polls() {
             polled.empty = 0;
             drop(polled);
             std::thread::yield_now();
