@@ -82,8 +82,8 @@ pub(crate) struct Run {
     )]
     pub(crate) loopback: Loopback,
     /// Move memory that the program registers into files, at its addresses, so that the model reads
-    /// and writes it without system calls. Not for a program that writes to memory in one thread
-    /// while another one registers it, or that needs it unshared after a fork
+    /// and writes it without system calls: whole pages, while they are registered. Not for a
+    /// program that writes to memory in one thread while another one registers it
     #[arg(long, conflicts_with = "device")]
     pub(crate) share_memory: bool,
     /// Folder with the C libraries; without it, c-libraries beside this command

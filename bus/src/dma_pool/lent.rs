@@ -30,8 +30,10 @@ impl DmaPool {
         }
     }
 
-    /// As [`DmaPool::lend`]; pages that are private to this process are moved into a file before,
-    /// if [`Memory::move_into_file`] takes them, so that a device in another process maps them.
+    /// As [`DmaPool::lend`]; a range of whole pages that are private to this process is moved into
+    /// a file before, if [`Memory::move_into_file`] takes it, so that a device in another process
+    /// maps it. A range that shares its pages with other data stays: other threads may write to
+    /// those.
     ///
     /// # Safety
     /// As of [`DmaPool::lend`] and [`Memory::move_into_file`].
@@ -41,17 +43,16 @@ impl DmaPool {
         length: usize,
         access: DmaAccess,
     ) -> Result<DmaBuffer, MemoryError> {
+        let given = (address, length);
         // SAFETY: the caller's promise.
         unsafe {
-            self.lend_by(
-                address,
-                length,
-                access,
-                |first, length| match Memory::move_into_file(first, length) {
-                    Some(memory) => Ok(memory),
-                    None => Memory::lend(first, length),
-                },
-            )
+            self.lend_by(address, length, access, |first, length| {
+                let is_whole = given == (first, length);
+                let moved = is_whole.then(|| Memory::move_into_file(first, length));
+                moved
+                    .flatten()
+                    .map_or_else(|| Memory::lend(first, length), Ok)
+            })
         }
     }
 

@@ -3,16 +3,18 @@
 //!
 //! Memory that is lent has no file of its own: each access of another process is a system call.
 //! Here the pages are copied into a memfd, which is then mapped in their place. The program keeps
-//! its addresses and its bytes.
+//! its addresses and its bytes. When the memory is no longer lent, its pages are private again:
+//! pages of a file would be shared with a child of a fork also after the program has freed them.
 #![allow(unsafe_code)] // maps memory in the place of other memory
 
 use super::mapping::{Mapping, Origin};
 use super::{Memory, PageSize, create_descriptor};
+use crate::process::Birth;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The most files: each keeps a descriptor of the program open.
 const MAX_FILES: usize = 256;
@@ -20,14 +22,18 @@ const MAX_FILES: usize = 256;
 /// Bytes of the longest range: all of its pages become present.
 const MAX_LENGTH: usize = 1 << 30;
 
-/// A file that memory was moved into.
+/// A file that memory was moved into; open while some of the memory is lent.
 struct Moved {
-    descriptor: Arc<OwnedFd>,
+    descriptor: Weak<OwnedFd>,
     inode: u64,
 }
 
-/// The files whose pages the program still has.
+/// The files of memory that is lent.
 static MOVED: Mutex<Vec<Moved>> = Mutex::new(Vec::new());
+
+fn moved() -> MutexGuard<'static, Vec<Moved>> {
+    MOVED.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A line of `/proc/self/maps`.
 struct Area<'a> {
@@ -77,11 +83,12 @@ impl Memory {
     /// `None`, and nothing has changed: other memory, such as a stack or a file, a range longer
     /// than 1 GiB, or more than 256 such files. [`Memory::lend`] takes any memory.
     ///
-    /// Pages that were moved are shared with a child of `fork` from then on.
+    /// While they are lent, pages that were moved are shared with a child of `fork`.
     ///
     /// # Safety
     /// 1. As of [`Memory::lend`].
-    /// 2. No other thread writes to these pages during the call: it would write to the former ones.
+    /// 2. No other thread writes to these pages during the call, and while the last clone of the
+    ///    last such value is dropped: it would write to the former ones.
     /// 3. No device of this process reaches the pages by their physical addresses.
     pub unsafe fn move_into_file(address: usize, length: usize) -> Option<Self> {
         let end = address.checked_add(length)?;
@@ -90,10 +97,9 @@ impl Memory {
         if !is_whole || length == 0 || length > MAX_LENGTH {
             return None;
         }
-        let mut files = MOVED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = moved();
         let text = std::fs::read_to_string("/proc/self/maps").ok()?;
         let areas: Vec<_> = text.lines().filter_map(Area::read).collect();
-        files.retain(|file| areas.iter().any(|area| area.is_of(file)));
         let within: Vec<_> = areas
             .iter()
             .filter(|area| area.pages.start < end && address < area.pages.end)
@@ -103,10 +109,11 @@ impl Memory {
             && let Some(file) = files.iter().find(|file| area.is_of(file))
         {
             let offset = area.offset + address.checked_sub(area.pages.start)? as u64;
-            return (end <= area.pages.end).then(|| {
-                let descriptor = Arc::clone(&file.descriptor);
-                Self::in_file(base, length, descriptor, offset)
-            });
+            let descriptor = file
+                .descriptor
+                .upgrade()
+                .filter(|_| end <= area.pages.end)?;
+            return Some(Self::in_file(base, length, descriptor, offset));
         }
         // The stack of this thread would change while it is copied.
         let here = (&raw const files).addr();
@@ -126,7 +133,7 @@ impl Memory {
         unsafe { replace(base, length, &descriptor) }?;
         let descriptor = Arc::new(descriptor);
         files.push(Moved {
-            descriptor: Arc::clone(&descriptor),
+            descriptor: Arc::downgrade(&descriptor),
             inode,
         });
         Some(Self::in_file(base, length, descriptor, 0))
@@ -137,7 +144,11 @@ impl Memory {
             base,
             length,
             page_size: PageSize::FourKiB,
-            origin: Origin::Moved { descriptor, offset },
+            origin: Origin::Moved {
+                descriptor,
+                offset,
+                birth: Birth::now(),
+            },
         }))
     }
 }
@@ -167,6 +178,62 @@ unsafe fn replace(base: NonNull<u8>, length: usize, file: &OwnedFd) -> Option<()
         .inspect_err(|error| tracing::debug!(%error, length, "memory stays where it is"))
         .ok()?;
     Some(())
+}
+
+/// Makes the pages of a file private again, if no other memory is lent from it. Pages that the
+/// program has unmapped are left alone.
+pub(super) fn give_back(descriptor: &Arc<OwnedFd>) {
+    let mut files = moved();
+    let is_this = |file: &Moved| std::ptr::eq(file.descriptor.as_ptr(), Arc::as_ptr(descriptor));
+    // The lock keeps others from taking it up again.
+    if Arc::strong_count(descriptor) > 1 {
+        return;
+    }
+    let Some(place) = files.iter().position(is_this) else {
+        return;
+    };
+    let file = files.swap_remove(place);
+    let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for area in text.lines().filter_map(Area::read) {
+        if area.is_of(&file) && restore(&area, descriptor).is_none() {
+            tracing::warn!(area = ?area.pages, "memory stays shared with children of a fork");
+        }
+    }
+}
+
+/// Puts private pages with the same bytes in the place of pages of a file.
+fn restore(area: &Area<'_>, file: &OwnedFd) -> Option<()> {
+    let length = area.pages.len();
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let copy = unsafe {
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, rights, MapFlags::PRIVATE)
+    };
+    let copy = copy.ok()?;
+    // SAFETY: the new mapping, which nothing else refers to; zeroed bytes are initialised.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(copy.cast::<u8>(), length) };
+    let mut done = 0;
+    while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match rustix::io::pread(file.as_fd(), rest, area.offset + done as u64) {
+            Ok(count) if count > 0 => done += count,
+            Err(rustix::io::Errno::INTR) => {}
+            _ => break,
+        }
+    }
+    let target = std::ptr::with_exposed_provenance_mut(area.pages.start);
+    let flags = rustix::mm::MremapFlags::MAYMOVE;
+    // SAFETY: the copy is moved whole; it has the bytes of the pages that it replaces, which are of
+    //         a file of this module. Both have the same length.
+    let moved = (done == length)
+        .then(|| unsafe { rustix::mm::mremap_fixed(copy, length, length, flags, target) });
+    match moved {
+        Some(Ok(_)) => Some(()),
+        _ => {
+            // SAFETY: the new mapping, which nothing refers to any more.
+            let _ = unsafe { rustix::mm::munmap(copy, length) };
+            None
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::page_size::PageSize;
 use super::vanishing::Vanishing;
-use crate::process::Hidden;
+use crate::process::{Birth, Hidden};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub(super) enum Origin {
         descriptor: Arc<OwnedFd>,
         /// its start in the file
         offset: u64,
+        /// of the process whose pages they are
+        birth: Birth,
     },
     /// Another process: accessed only by reading and writing its address space; `base` is never
     /// dereferenced.
@@ -79,10 +81,16 @@ impl Drop for Mapping {
             Origin::File {
                 hidden, vanishing, ..
             } => drop((hidden.take(), vanishing.take())),
-            Origin::Application
-            | Origin::Lent { .. }
-            | Origin::Moved { .. }
-            | Origin::Peer { .. } => return,
+            Origin::Application | Origin::Lent { .. } | Origin::Peer { .. } => return,
+            Origin::Moved {
+                descriptor, birth, ..
+            } => {
+                // A child leaves its pages as they are: a lock may be held there for ever.
+                if birth.is_here() {
+                    super::in_place::give_back(descriptor);
+                }
+                return;
+            }
             Origin::Owned => {
                 // SAFETY: the range came from a box, and every view owned a clone of the `Memory`
                 //         whose last clone is being dropped.

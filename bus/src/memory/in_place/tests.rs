@@ -81,19 +81,28 @@ fn moved_pages_keep_their_bytes_and_are_shared_both_ways() {
 fn pages_are_moved_once() {
     let pages = Pages::new(4);
     let first = pages.moved(0, 4).unwrap();
-    drop(first);
+    let far = elsewhere(&first);
     pages.byte(2 * PAGE).store(5, Ordering::Relaxed);
     let again = pages.moved(2, 1).unwrap();
     assert_eq!(again.offset_in_file(), 2 * PAGE as u64);
     assert_eq!(read(&elsewhere(&again), 0), 5);
     assert!(elsewhere(&again).write(1, &[6]));
     assert_eq!(pages.byte(2 * PAGE + 1).load(Ordering::Relaxed), 6);
+    // The file serves as long as one of both lasts.
+    drop(first);
+    pages.byte(2 * PAGE).store(7, Ordering::Relaxed);
+    assert_eq!(read(&far, 2 * PAGE), 7);
+    drop(again);
+    // Private again, with the same bytes.
+    pages.byte(2 * PAGE).store(8, Ordering::Relaxed);
+    assert_eq!(read(&far, 2 * PAGE), 7);
+    assert_eq!(pages.byte(2 * PAGE + 1).load(Ordering::Relaxed), 6);
 }
 
 #[test]
 fn other_pages_at_the_address_of_moved_ones_are_moved_anew() {
     let pages = Pages::new(2);
-    assert!(pages.moved(0, 2).is_some());
+    let former = pages.moved(0, 2).unwrap();
     let rights = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::PRIVATE | MapFlags::FIXED;
     let place = pages.first.as_ptr().cast();
@@ -102,12 +111,16 @@ fn other_pages_at_the_address_of_moved_ones_are_moved_anew() {
     pages.byte(0).store(3, Ordering::Relaxed);
     let memory = pages.moved(0, 2).unwrap();
     assert_eq!(read(&elsewhere(&memory), 0), 3);
+    // What takes the former pages back leaves these alone.
+    drop(former);
+    pages.byte(1).store(4, Ordering::Relaxed);
+    assert_eq!(read(&elsewhere(&memory), 1), 4);
 }
 
 #[test]
 fn memory_that_cannot_be_moved_stays() {
     let pages = Pages::new(4);
-    assert!(pages.moved(1, 1).is_some());
+    let _one = pages.moved(1, 1).unwrap();
     // Partly in a file already.
     assert!(pages.moved(0, 3).is_none());
     // Not whole pages, nothing, and pages that are not there.
