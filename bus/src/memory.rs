@@ -7,6 +7,7 @@ mod foreign;
 mod hot_piece;
 mod in_place;
 mod mapping;
+mod moved;
 mod page_size;
 mod positional;
 mod sparse;

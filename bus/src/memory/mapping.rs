@@ -87,7 +87,7 @@ impl Drop for Mapping {
             } => {
                 // A child leaves its pages as they are: a lock may be held there for ever.
                 if birth.is_here() {
-                    super::in_place::give_back(descriptor);
+                    super::moved::give_back(descriptor);
                 }
                 return;
             }

@@ -1,4 +1,5 @@
 use super::*;
+use rustix::mm::{MapFlags, ProtFlags};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 const PAGE: usize = 4096;
