@@ -13,7 +13,7 @@ use crate::per_process::PerProcess;
 use crate::reach::Reaches;
 use crate::vectors::Vectors;
 use crate::wakeup::Wakeup;
-use ringside_config::{LocalAddress, nearest};
+use ringside_config::{LocalAddress, entry_towards};
 use ringside_connect::{Lookup, Within};
 use ringside_pmd::rdma::address::{MacAddress, multicast_mac};
 use std::collections::HashMap;
@@ -252,9 +252,7 @@ impl Port {
     /// The entry of the GID table from which a peer is reached, of those with an own address: of
     /// one address on several VLANs the nearest one, else the first.
     pub(crate) fn own_towards(&self, own: IpAddr, peer: IpAddr) -> Option<LocalAddress> {
-        let mut same = self.addresses();
-        same.retain(|entry| entry.address == own);
-        nearest(&same, peer).or_else(|| same.first().copied())
+        entry_towards(&self.addresses(), own, peer)
     }
 
     /// The VLAN on which a peer is reached from an own address.
@@ -266,10 +264,8 @@ impl Port {
     /// first.
     fn own_beside(&self, own: &LocalAddress, address: IpAddr) -> Option<LocalAddress> {
         let there = self.gid_index(address, Within::Vlan(own.vlan));
-        match there.and_then(|index| self.gid(index)) {
-            Some(here) => Some(here),
-            None => self.own(address),
-        }
+        let here = there.and_then(|index| self.gid(index));
+        here.or_else(|| self.own(address))
     }
 
     /// The index of an address of the device on a VLAN, or of its first entry on any.
@@ -328,26 +324,8 @@ impl Port {
         network.find(address, within)
     }
 
-    /// As [`Self::find`], from an own address: on its VLAN, unless only another one has a route to
-    /// the peer. Addresses of the device itself are reached on any VLAN.
-    ///
-    /// # Errors
-    /// As of [`Self::find`].
-    pub(crate) fn find_from(
-        &self,
-        own: &LocalAddress,
-        address: IpAddr,
-    ) -> Result<Option<MacAddress>, c_int> {
-        if self.own(address).is_some() {
-            return Ok(Some(self.mac));
-        }
-        match self.find(address, Within::Vlan(own.vlan)) {
-            Err(libc::EHOSTUNREACH) => self.find(address, Within::All),
-            found => found,
-        }
-    }
-
-    /// As [`Self::find_from`], from the entry of an own address that reaches the peer.
+    /// As [`Self::find`], from an own address and on its VLAN: messages of the connection manager
+    /// leave on no other.
     ///
     /// # Errors
     /// As of [`Self::find`]; `EADDRNOTAVAIL`, the address is not the device's.
@@ -357,7 +335,7 @@ impl Port {
         peer: IpAddr,
     ) -> Result<Option<MacAddress>, c_int> {
         let own = self.own_towards(own, peer).ok_or(libc::EADDRNOTAVAIL)?;
-        self.find_from(&own, peer)
+        self.find(peer, Within::Vlan(own.vlan))
     }
 
     /// As [`Self::find`] on one VLAN, for the connection manager.

@@ -134,6 +134,19 @@ static void connect_ids(void)
     rdma_destroy_event_channel(channel);
 }
 
+/* An address of the device that is on none of the VLANs of an id's own address is not reached from it. */
+static void refuse_other_vlan(void)
+{
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_cm_id *id;
+    struct sockaddr_in from = at("10.1.0.1", 0), to = at("10.3.0.1", 7471);
+    CHECK(channel && !rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+    CHECK(!rdma_resolve_addr(id, (struct sockaddr *)&from, (struct sockaddr *)&to, 2000));
+    struct rdma_cm_event *refused = expect_of(channel, RDMA_CM_EVENT_ADDR_ERROR);
+    CHECK(refused->status == -EHOSTUNREACH && !rdma_ack_cm_event(refused) && !rdma_destroy_id(id));
+    rdma_destroy_event_channel(channel);
+}
+
 int main(void)
 {
     struct ibv_gid_entry entries[MOST];
@@ -165,6 +178,7 @@ int main(void)
     CHECK(ibv_destroy_qp(member) == EBUSY && !ibv_detach_mcast(member, &group, 0) && !ibv_destroy_qp(member));
     CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
     connect_ids();
+    refuse_other_vlan();
     join_by_id();
     puts("ok");
     return 0;

@@ -125,6 +125,15 @@ pub fn nearest(own: &[LocalAddress], peer: IpAddr) -> Option<LocalAddress> {
     near.rev().max_by_key(|one| one.prefix_bits).copied()
 }
 
+/// The entry of `own` with an address from which `peer` is reached: of one address on several VLANs
+/// the [`nearest`] one, else the first.
+#[must_use]
+pub fn entry_towards(own: &[LocalAddress], address: IpAddr, peer: IpAddr) -> Option<LocalAddress> {
+    let mut same = own.to_vec();
+    same.retain(|one| one.address == address);
+    nearest(&same, peer).or_else(|| same.first().copied())
+}
+
 /// The address of `own` that reaches `peer` where no route says which: the [`nearest`] one, else
 /// the first of its IP version, link-local if the peer's address is.
 #[must_use]

@@ -1,7 +1,7 @@
 //! The own addresses of a connection manager: those of the device's GID table, as it changes.
 
 use ringside_cm::Manager;
-use ringside_config::{LocalAddress, nearest, towards};
+use ringside_config::{LocalAddress, entry_towards, towards};
 use ringside_pmd::rdma::{Gid, ProtectionDomain};
 use std::net::IpAddr;
 
@@ -55,9 +55,7 @@ impl Addresses {
     /// The entry of an own address that reaches a peer: of one address on several VLANs the nearest
     /// one, else the first.
     pub(crate) fn own_towards(&self, own: IpAddr, peer: IpAddr) -> Option<LocalAddress> {
-        let mut same = self.all();
-        same.retain(|one| one.address == own);
-        nearest(&same, peer).or_else(|| same.first().copied())
+        entry_towards(&self.all(), own, peer)
     }
 
     fn all(&self) -> Vec<LocalAddress> {

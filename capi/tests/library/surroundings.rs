@@ -28,6 +28,12 @@ fn memory_of_every_kind_is_registered_read_and_written() {
     );
 }
 
+/// More regions than the device has at once: each end leaves nothing behind.
+#[test]
+fn overlapping_regions_stand_for_themselves_and_many_are_made_in_turn() {
+    says_ok("regions", &["20000"]);
+}
+
 #[test]
 fn one_epoll_descriptor_waits_for_events_of_every_channel() {
     says_ok("epolled", &[]);
