@@ -1,8 +1,8 @@
 //! A fork in the middle of traffic: the child is refused, the parent goes on.
-#![allow(unsafe_code)] // forks
 
 mod pair;
 
+use fork::Fork;
 use pair::{End, LIMIT, connected};
 use ringside::driver::rdma::PostError;
 use ringside::prelude::*;
@@ -14,16 +14,15 @@ use std::time::{Duration, Instant};
 /// Runs `child` in a forked process; an error is its text, or that it did not end in time.
 fn in_a_child(child: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
-    // SAFETY: the child calls `child`, writes to the pipe and ends without running anything else.
-    let process = unsafe { libc::fork() };
-    if process == 0 {
-        let outcome = child();
-        let text = outcome.err().unwrap_or_default();
-        let _ = rustix::io::write(&writer, text.as_bytes());
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(i32::from(!text.is_empty())) }
-    }
-    assert!(process > 0, "fork: {}", std::io::Error::last_os_error());
+    let process = match fork::fork().unwrap() {
+        Fork::Parent(process) => process,
+        Fork::Child => {
+            let text = child().err().unwrap_or_default();
+            let _ = rustix::io::write(&writer, text.as_bytes());
+            // Ends the child without running anything else.
+            signal_hook::low_level::exit(i32::from(!text.is_empty()))
+        }
+    };
     drop(writer);
     let process = Pid::from_raw(process).unwrap();
     let deadline = Instant::now() + LIMIT;

@@ -192,3 +192,45 @@ fn a_descriptor_that_does_not_fit_is_refused_with_the_remedy() {
     let read_only = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
     assert!(refused(read_only.into(), 4096).contains("O_RDWR"));
 }
+
+/// A udmabuf of the pages of a memfd, and the memfd, if the kernel has the driver.
+fn dma_buf(length: usize) -> Option<(OwnedFd, OwnedFd)> {
+    use rustix::fs::{Mode, OFlags};
+    use std::os::fd::{AsRawFd, FromRawFd};
+    let driver = rustix::fs::open("/dev/udmabuf", OFlags::RDWR, Mode::empty()).ok()?;
+    let file = create_descriptor(length, PageSize::FourKiB).unwrap();
+    #[repr(C)]
+    struct Create {
+        memfd: u32,
+        flags: u32,
+        offset: u64,
+        size: u64,
+    }
+    // UDMABUF_CREATE. Source: linux/udmabuf.h
+    const CREATE: libc::Ioctl = 0x4018_7542;
+    let mut create = Create {
+        memfd: file.as_raw_fd() as u32,
+        flags: 1,
+        offset: 0,
+        size: length as u64,
+    };
+    // SAFETY: the request reads the struct.
+    let made = unsafe { libc::ioctl(driver.as_raw_fd(), CREATE, &raw mut create) };
+    assert!(made >= 0, "udmabuf: {}", std::io::Error::last_os_error());
+    // SAFETY: the kernel has just made this descriptor.
+    Some((unsafe { OwnedFd::from_raw_fd(made) }, file))
+}
+
+#[test]
+fn a_dma_buf_is_mapped_whole() {
+    let Some((descriptor, file)) = dma_buf(16384) else {
+        eprintln!("no /dev/udmabuf: not run");
+        return;
+    };
+    let memory = Memory::from_dma_buf(descriptor).unwrap();
+    assert!(memory.is_dma_buf() && memory.length() == 16384);
+    assert!(memory.write(12288, &[0x6D]));
+    let mut byte = [0];
+    rustix::io::pread(&file, &mut byte, 12288).unwrap();
+    assert_eq!(byte, [0x6D]);
+}
