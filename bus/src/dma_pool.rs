@@ -378,6 +378,8 @@ impl DmaPool {
                 continue;
             };
             let bytes = memory.length();
+            // The program's threads may write to it just now.
+            memory.keep_in_file();
             if let Err(error) = self.function.unmap_dma(Iova(iova), bytes as u64) {
                 tracing::error!(%error, iova, bytes, "unmapping failed: memory leaked");
                 state.leaked_bytes += bytes;

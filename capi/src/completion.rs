@@ -26,14 +26,14 @@ use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
 /// Completions that are taken from the device at a time.
 const BATCH: usize = 32;
-/// Polls in a row that find nothing, after which others get the core.
+/// Polls in a row that find nothing, after which others get the core, where each poller has one.
 const EMPTY_POLLS: u32 = 64;
 
 /// The cores that two programs and their model need, to poll each on its own.
 const ENOUGH_CORES: usize = 3;
 
-/// Polls in a row that find nothing, after which others get the core; on fewer cores than pollers,
-/// each: one of those for whom the program waits may have none.
+/// Polls in a row that find nothing, after which others get the core: one, if there are fewer cores
+/// than pollers, of which one may wait for this core.
 fn empty_polls() -> u32 {
     static POLLS: OnceLock<u32> = OnceLock::new();
     *POLLS.get_or_init(|| match std::thread::available_parallelism() {

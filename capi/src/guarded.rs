@@ -9,7 +9,12 @@ use parking_lot::{Mutex, MutexGuard};
 /// True if the program promised, by `RINGSIDE_SINGLE_THREAD=1`, that one thread uses each object.
 pub(crate) fn is_single_thread() -> bool {
     static PROMISED: OnceLock<bool> = OnceLock::new();
-    *PROMISED.get_or_init(|| std::env::var_os("RINGSIDE_SINGLE_THREAD").is_some_and(|it| it == "1"))
+    *PROMISED.get_or_init(|| is_set("RINGSIDE_SINGLE_THREAD"))
+}
+
+/// True if a variable of the environment is `1`.
+pub(crate) fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value == "1")
 }
 
 /// A value of an object of verbs. One thread at a time holds it.

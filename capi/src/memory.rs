@@ -3,6 +3,7 @@
 use crate::abi::{access, ibv_context, ibv_mr, ibv_pd, ibv_td, reregister};
 use crate::context_object::ContextObject;
 use crate::errno;
+use crate::guarded::is_set;
 use crate::live::{self, Kind};
 use crate::probe;
 use crate::reach::Reach;
@@ -157,7 +158,7 @@ fn rights(flags: c_int) -> Result<Access, c_int> {
 /// `RINGSIDE_SHARE_MEMORY=1`.
 fn moves_memory() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
-    *WANTED.get_or_init(|| std::env::var_os("RINGSIDE_SHARE_MEMORY").is_some_and(|it| it == "1"))
+    *WANTED.get_or_init(|| is_set("RINGSIDE_SHARE_MEMORY"))
 }
 
 /// Memory of the program and its use: the arguments of a registration.

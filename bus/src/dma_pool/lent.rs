@@ -1,6 +1,7 @@
 //! The program's own memory, mapped for the device at its present address.
 #![allow(unsafe_code)] // names memory that this crate did not map
 
+use super::record::Brought;
 use super::{DmaBuffer, DmaPool};
 use crate::function::DmaAccess;
 use crate::memory::{Memory, MemoryError, PageSize};
@@ -23,49 +24,58 @@ impl DmaPool {
         access: DmaAccess,
     ) -> Result<DmaBuffer, MemoryError> {
         // SAFETY: the caller's promise.
-        unsafe {
-            self.lend_by(address, length, access, |first, length| {
-                Memory::lend(first, length)
-            })
-        }
+        unsafe { self.lend_as(address, length, access, None) }
     }
 
-    /// As [`DmaPool::lend`]; a range of whole pages that are private to this process is moved into
-    /// a file before, if [`Memory::move_into_file`] takes it, so that a device in another process
-    /// maps it. A range that shares its pages with other data stays: other threads may write to
-    /// those.
+    /// As [`DmaPool::lend`], so that a device in another process maps the memory, if it can be:
+    /// whole pages that are private to this process are moved into a file before, at their
+    /// addresses. They are private again when the buffer is dropped. A range that shares its pages
+    /// with other data stays, and so does one of which the device can access a part already.
     ///
     /// # Safety
-    /// As of [`DmaPool::lend`] and [`Memory::move_into_file`].
+    /// 1. As of [`DmaPool::lend`].
+    /// 2. No other thread writes to whole pages of the range during the call, and while the buffer
+    ///    is dropped: it would write to the former ones.
+    /// 3. No device reaches the pages by their physical addresses.
     pub unsafe fn lend_in_file(
         self: &Arc<Self>,
         address: usize,
         length: usize,
         access: DmaAccess,
     ) -> Result<DmaBuffer, MemoryError> {
-        let given = (address, length);
+        self.check_process()?;
+        let moved = match self.reaches(address, length) {
+            true => None,
+            // SAFETY: the caller's promise; no device writes to the pages, and this is no child.
+            false => unsafe { Memory::move_into_file(address, length) },
+        };
         // SAFETY: the caller's promise.
-        unsafe {
-            self.lend_by(address, length, access, |first, length| {
-                let is_whole = given == (first, length);
-                let moved = is_whole.then(|| Memory::move_into_file(first, length));
-                moved
-                    .flatten()
-                    .map_or_else(|| Memory::lend(first, length), Ok)
-            })
-        }
+        unsafe { self.lend_as(address, length, access, moved) }
     }
 
-    /// Maps the whole pages of a range, as `lend` gives them.
+    /// True if the device accesses a part of a range by way of this process' address space.
+    fn reaches(&self, address: usize, length: usize) -> bool {
+        let end = address.saturating_add(length) as u64;
+        let is_reached = |brought: &Brought| match brought {
+            Brought::Mapped(memory) if memory.is_positional() => {
+                let first = memory.virtual_address();
+                first < end && (address as u64) < first + memory.length() as u64
+            }
+            Brought::Mapped(_) | Brought::BeingMapped(_) => false,
+        };
+        self.state().brought.values().any(is_reached)
+    }
+
+    /// Maps the whole pages of a range: `memory`, or as they are.
     ///
     /// # Safety
     /// As of [`DmaPool::lend`].
-    unsafe fn lend_by(
+    unsafe fn lend_as(
         self: &Arc<Self>,
         address: usize,
         length: usize,
         access: DmaAccess,
-        lend: impl FnOnce(usize, usize) -> Result<Memory, MemoryError>,
+        memory: Option<Memory>,
     ) -> Result<DmaBuffer, MemoryError> {
         let page = PageSize::FourKiB.bytes();
         let bad = MemoryError::BadRequest {
@@ -78,7 +88,11 @@ impl DmaPool {
         let Some(end) = end.filter(|_| length > 0) else {
             return Err(bad);
         };
-        let memory = lend(first, end - first)?;
+        let memory = match memory {
+            Some(memory) => memory,
+            // SAFETY: whole pages that hold a range which the caller says is mapped.
+            None => unsafe { Memory::lend(first, end - first) }?,
+        };
         let mut buffer = self.map_with(memory, access).map_err(|(error, _)| error)?;
         let offset = address - first;
         buffer.offset = offset;

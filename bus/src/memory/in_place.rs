@@ -8,9 +8,10 @@
 #![allow(unsafe_code)] // names memory that this crate did not map
 
 use super::mapping::{Mapping, Origin};
-use super::moved::{Area, Moved, moved, replace};
+use super::moved::{Area, Moved, keep, moved, replace};
 use super::{Memory, PageSize, create_descriptor};
 use crate::process::Birth;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -22,77 +23,100 @@ const MAX_FILES: usize = 256;
 const MAX_LENGTH: usize = 1 << 30;
 
 impl Memory {
-    /// The program's own memory, `length` bytes from `address`, both multiples of 4096, in a file
-    /// that another process can map. Pages that are private to this process are moved into such a
-    /// file first.
+    /// The program's own memory, `length` bytes from `address`, in a file that another process can
+    /// map: the whole pages that hold the range. Whole pages that are private to this process are
+    /// moved into such a file first; of others, those that are in one already can be lent.
     ///
-    /// `None`, and nothing has changed: other memory, such as a stack or a file, a range longer
-    /// than 1 GiB, or more than 256 such files. [`Memory::lend`] takes any memory.
+    /// `None`, and nothing has changed: any other memory, such as a stack or a file, memory that
+    /// shares its pages with other data, a range longer than 1 GiB, or more than 256 such files.
+    /// [`Memory::lend`] takes any memory.
     ///
-    /// While they are lent, pages that were moved are shared with a child of `fork`.
+    /// While they are lent, pages that were moved are shared with a child of `fork`. They are
+    /// private again when the last clone of this value is dropped, but for pages that are lent a
+    /// second time, and those of [`Memory::keep_in_file`].
     ///
     /// # Safety
     /// 1. As of [`Memory::lend`].
-    /// 2. No other thread writes to these pages during the call, and while the last clone of the
-    ///    last such value is dropped: it would write to the former ones.
+    /// 2. No thread and no device writes to these pages during the call, and while the last clone
+    ///    of this value is dropped: it would write to the former ones.
     /// 3. No device of this process reaches the pages by their physical addresses.
-    pub unsafe fn move_into_file(address: usize, length: usize) -> Option<Self> {
-        let end = address.checked_add(length)?;
+    /// 4. This is no child of a fork.
+    pub(crate) unsafe fn move_into_file(address: usize, length: usize) -> Option<Self> {
         let page = PageSize::FourKiB.bytes();
-        let is_whole = address.is_multiple_of(page) && length.is_multiple_of(page);
-        if !is_whole || length == 0 || length > MAX_LENGTH {
+        let start = address - address % page;
+        let end = address
+            .checked_add(length)?
+            .checked_next_multiple_of(page)?;
+        let range = start..end;
+        if length == 0 || range.len() > MAX_LENGTH {
             return None;
         }
         let mut files = moved();
         let text = std::fs::read_to_string("/proc/self/maps").ok()?;
-        let areas: Vec<_> = text.lines().filter_map(Area::read).collect();
+        let areas = text.lines().filter_map(Area::read);
         let within: Vec<_> = areas
-            .iter()
-            .filter(|area| area.pages.start < end && address < area.pages.end)
+            .filter(|area| area.pages.start < end && start < area.pages.end)
             .collect();
-        let base = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(address))?;
-        if let [area] = within.as_slice()
-            && let Some(file) = files.iter().find(|file| area.is_of(file))
-        {
-            let offset = area.offset + address.checked_sub(area.pages.start)? as u64;
-            let descriptor = file
-                .descriptor
-                .upgrade()
-                .filter(|_| end <= area.pages.end)?;
-            return Some(Self::in_file(base, length, descriptor, offset));
+        let first = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(start))?;
+        for file in files.iter_mut() {
+            let Some(area) = within.iter().find(|area| area.is_of(file)) else {
+                continue;
+            };
+            let holds = area.pages.start <= start && end <= area.pages.end;
+            if !holds {
+                // The device will write to some of its pages by way of the address space.
+                file.stay();
+                continue;
+            }
+            let offset = area.offset + (start - area.pages.start) as u64;
+            let descriptor = file.lend(range.clone());
+            return Some(Self::in_file(first, range, descriptor, offset));
         }
+        let is_whole = start == address && end == address + length;
         // The stack of this thread would change while it is copied.
         let here = (&raw const files).addr();
-        let is_movable = |area: &&Area<'_>| area.is_private() && !area.pages.contains(&here);
-        let covered: usize = within.iter().map(|area| area.pages.len()).sum();
-        let (first, last) = (within.first()?, within.last()?);
-        let has_no_gap = covered == last.pages.end - first.pages.start;
-        let is_inside = first.pages.start <= address && end <= last.pages.end;
+        let is_movable = |area: &Area<'_>| area.is_private() && !area.pages.contains(&here);
+        let covered = within.iter().map(|area| {
+            let pages = area.pages.start.max(start)..area.pages.end.min(end);
+            pages.len()
+        });
+        let is_there = covered.sum::<usize>() == range.len();
         let is_free = files.len() < MAX_FILES;
-        if !(within.iter().all(is_movable) && has_no_gap && is_inside && is_free) {
+        if !(is_whole && is_there && is_free && within.iter().all(is_movable)) {
             return None;
         }
-        let descriptor = create_descriptor(length, PageSize::FourKiB).ok()?;
-        let inode = rustix::fs::fstat(&descriptor).ok()?.st_ino;
+        let file = create_descriptor(length, PageSize::FourKiB).ok()?;
+        let mut file = Moved::new(file)?;
         // SAFETY: the range is readable, as its areas say, and the caller keeps it mapped and
         //         unchanged meanwhile; the file has its length.
-        unsafe { replace(base, length, &descriptor) }?;
-        let descriptor = Arc::new(descriptor);
-        files.push(Moved {
-            descriptor: Arc::downgrade(&descriptor),
-            inode,
-        });
-        Some(Self::in_file(base, length, descriptor, 0))
+        unsafe { replace(first, length, &file.descriptor) }?;
+        let descriptor = file.lend(range.clone());
+        files.push(file);
+        Some(Self::in_file(first, range, descriptor, 0))
     }
 
-    fn in_file(base: NonNull<u8>, length: usize, descriptor: Arc<OwnedFd>, offset: u64) -> Self {
+    /// Leaves pages that were moved into a file there: for memory that is dropped at a moment that
+    /// the program does not choose. Nothing for other memory.
+    pub(crate) fn keep_in_file(&self) {
+        if let Origin::Moved { descriptor, .. } = &self.0.origin {
+            keep(descriptor);
+        }
+    }
+
+    fn in_file(
+        base: NonNull<u8>,
+        range: Range<usize>,
+        descriptor: Arc<OwnedFd>,
+        offset: u64,
+    ) -> Self {
         Self(Arc::new(Mapping {
             base,
-            length,
+            length: range.len(),
             page_size: PageSize::FourKiB,
             origin: Origin::Moved {
                 descriptor,
                 offset,
+                range,
                 birth: Birth::now(),
             },
         }))

@@ -4,6 +4,7 @@
 use super::page_size::PageSize;
 use super::vanishing::Vanishing;
 use crate::process::{Birth, Hidden};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub(super) enum Origin {
         descriptor: Arc<OwnedFd>,
         /// its start in the file
         offset: u64,
+        /// its addresses, whole pages
+        range: Range<usize>,
         /// of the process whose pages they are
         birth: Birth,
     },
@@ -83,11 +86,15 @@ impl Drop for Mapping {
             } => drop((hidden.take(), vanishing.take())),
             Origin::Application | Origin::Lent { .. } | Origin::Peer { .. } => return,
             Origin::Moved {
-                descriptor, birth, ..
+                descriptor,
+                range,
+                birth,
+                ..
             } => {
                 // A child leaves its pages as they are: a lock may be held there for ever.
                 if birth.is_here() {
-                    super::moved::give_back(descriptor);
+                    // SAFETY: who had the memory moved has promised it.
+                    unsafe { super::moved::give_back(descriptor, range) };
                 }
                 return;
             }

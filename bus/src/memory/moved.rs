@@ -1,22 +1,54 @@
 //! Files that pages of the program were moved into, in place of the private pages that they were.
 #![allow(unsafe_code)] // maps memory in the place of other memory
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::fs::{fstat, major, minor};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A file that memory was moved into; open while some of the memory is lent.
+/// A file that memory was moved into, while some of the memory is lent.
 pub(super) struct Moved {
-    pub(super) descriptor: Weak<OwnedFd>,
-    pub(super) inode: u64,
+    pub(super) descriptor: Arc<OwnedFd>,
+    /// major and minor number of the file system, and the inode
+    identity: (u32, u32, u64),
+    /// ranges of addresses that are lent
+    uses: Vec<Range<usize>>,
+    /// Its pages stay in the file: someone may write to them at a moment that the program does not
+    /// choose.
+    stays: bool,
+}
+
+impl Moved {
+    /// A file that pages were moved into, none of which is lent yet.
+    pub(super) fn new(descriptor: OwnedFd) -> Option<Self> {
+        let about = fstat(&descriptor).ok()?;
+        Some(Self {
+            identity: (major(about.st_dev), minor(about.st_dev), about.st_ino),
+            descriptor: Arc::new(descriptor),
+            uses: Vec::new(),
+            stays: false,
+        })
+    }
+
+    /// A further range is lent. Returns the file.
+    pub(super) fn lend(&mut self, range: Range<usize>) -> Arc<OwnedFd> {
+        self.uses.push(range);
+        Arc::clone(&self.descriptor)
+    }
+
+    /// Its pages stay in the file.
+    pub(super) fn stay(&mut self) {
+        self.stays = true;
+    }
 }
 
 /// The files of memory that is lent.
 static MOVED: Mutex<Vec<Moved>> = Mutex::new(Vec::new());
 
-/// The files of memory that is lent, locked.
+/// The files of memory that is lent, locked. A child of a fork must not ask: a thread of its parent
+/// may have held the lock.
 pub(super) fn moved() -> MutexGuard<'static, Vec<Moved>> {
     MOVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -26,7 +58,7 @@ pub(super) struct Area<'a> {
     pub(super) pages: Range<usize>,
     rights: &'a str,
     pub(super) offset: u64,
-    inode: u64,
+    identity: (u32, u32, u64),
     name: &'a str,
 }
 
@@ -35,14 +67,15 @@ impl<'a> Area<'a> {
         let mut words = line.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
         let number = |text| usize::from_str_radix(text, 16).ok();
+        let device = |text| u32::from_str_radix(text, 16).ok();
         let rights = words.next()?;
         let offset = u64::from_str_radix(words.next()?, 16).ok()?;
-        let _device = words.next()?;
+        let (major, minor) = words.next()?.split_once(':')?;
         Some(Self {
             pages: number(start)?..number(end)?,
             rights,
             offset,
-            inode: words.next()?.parse().ok()?,
+            identity: (device(major)?, device(minor)?, words.next()?.parse().ok()?),
             name: words.next().unwrap_or(""),
         })
     }
@@ -50,14 +83,12 @@ impl<'a> Area<'a> {
     /// Memory that nothing but this process has: of `malloc` or `mmap`, not a stack.
     pub(super) fn is_private(&self) -> bool {
         let is_of_program = self.name.is_empty() || self.name == "[heap]";
-        self.rights == "rw-p" && self.inode == 0 && is_of_program
+        self.rights == "rw-p" && self.identity == (0, 0, 0) && is_of_program
     }
 
+    /// Pages of a file that memory was moved into.
     pub(super) fn is_of(&self, file: &Moved) -> bool {
-        // A memfd has this name, and other file systems may use its inode number too.
-        self.rights == "rw-s"
-            && self.inode == file.inode
-            && self.name.starts_with("/memfd:ringside")
+        self.rights == "rw-s" && self.identity == file.identity
     }
 }
 
@@ -88,30 +119,85 @@ pub(super) unsafe fn replace(base: NonNull<u8>, length: usize, file: &OwnedFd) -
     Some(())
 }
 
-/// Makes the pages of a file private again, if no other memory is lent from it. Pages that the
-/// program has unmapped are left alone.
-pub(super) fn give_back(descriptor: &Arc<OwnedFd>) {
+/// A range is no longer lent: makes its pages private again, but for those of other ranges that
+/// are. Pages that the program has unmapped are left alone.
+///
+/// # Safety
+/// Nothing writes to the range meanwhile, but to pages of other ranges that are lent.
+pub(super) unsafe fn give_back(descriptor: &Arc<OwnedFd>, range: &Range<usize>) {
     let mut files = moved();
-    let is_this = |file: &Moved| std::ptr::eq(file.descriptor.as_ptr(), Arc::as_ptr(descriptor));
-    // The lock keeps others from taking it up again.
-    if Arc::strong_count(descriptor) > 1 {
-        return;
-    }
+    let is_this = |file: &Moved| Arc::ptr_eq(&file.descriptor, descriptor);
     let Some(place) = files.iter().position(is_this) else {
         return;
     };
-    let file = files.swap_remove(place);
-    let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    for area in text.lines().filter_map(Area::read) {
-        if area.is_of(&file) && restore(&area, descriptor).is_none() {
-            tracing::warn!(area = ?area.pages, "memory stays shared with children of a fork");
+    let Some(file) = files.get_mut(place) else {
+        return;
+    };
+    if let Some(this) = file.uses.iter().position(|one| one == range) {
+        file.uses.swap_remove(this);
+    }
+    if !file.stays {
+        // SAFETY: the caller's promise.
+        let all = unsafe { restore_all(file, range) };
+        if all.is_none() {
+            tracing::warn!(?range, "memory stays shared with children of a fork");
         }
+    }
+    if file.uses.is_empty() {
+        files.swap_remove(place);
     }
 }
 
+/// The pages of a file that a range holds stay in it, also when the range is no longer lent.
+pub(super) fn keep(descriptor: &Arc<OwnedFd>) {
+    let mut files = moved();
+    let mut these = files.iter_mut();
+    if let Some(file) = these.find(|file| Arc::ptr_eq(&file.descriptor, descriptor)) {
+        file.stay();
+    }
+}
+
+/// The parts of a range that none of the others holds.
+fn without(range: &Range<usize>, others: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut left = vec![range.clone()];
+    for other in others {
+        let rest = left.iter().flat_map(|part| {
+            let before = part.start..part.end.min(other.start);
+            let behind = part.start.max(other.end)..part.end;
+            [before, behind]
+        });
+        left = rest.filter(|part| !part.is_empty()).collect();
+    }
+    left
+}
+
+/// # Safety
+/// As of [`give_back`].
+unsafe fn restore_all(file: &Moved, range: &Range<usize>) -> Option<()> {
+    let free = without(range, &file.uses);
+    let text = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let areas = text.lines().filter_map(Area::read);
+    let mut done = Some(());
+    for area in areas.filter(|area| area.is_of(file)) {
+        for part in &free {
+            let pages = part.start.max(area.pages.start)..part.end.min(area.pages.end);
+            if pages.is_empty() {
+                continue;
+            }
+            let offset = area.offset + (pages.start - area.pages.start) as u64;
+            // SAFETY: the caller's promise, and the area has these pages of the file.
+            done = done.and(unsafe { restore(&pages, &file.descriptor, offset) });
+        }
+    }
+    done
+}
+
 /// Puts private pages with the same bytes in the place of pages of a file.
-fn restore(area: &Area<'_>, file: &OwnedFd) -> Option<()> {
-    let length = area.pages.len();
+///
+/// # Safety
+/// The pages are those of the file from `offset` on, and nothing writes to them meanwhile.
+unsafe fn restore(pages: &Range<usize>, file: &OwnedFd, offset: u64) -> Option<()> {
+    let length = pages.len();
     let rights = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice.
     let copy = unsafe {
@@ -122,16 +208,15 @@ fn restore(area: &Area<'_>, file: &OwnedFd) -> Option<()> {
     let bytes = unsafe { std::slice::from_raw_parts_mut(copy.cast::<u8>(), length) };
     let mut done = 0;
     while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
-        match rustix::io::pread(file.as_fd(), rest, area.offset + done as u64) {
+        match rustix::io::pread(file.as_fd(), rest, offset + done as u64) {
             Ok(count) if count > 0 => done += count,
             Err(rustix::io::Errno::INTR) => {}
             _ => break,
         }
     }
-    let target = std::ptr::with_exposed_provenance_mut(area.pages.start);
-    let flags = rustix::mm::MremapFlags::MAYMOVE;
-    // SAFETY: the copy is moved whole; it has the bytes of the pages that it replaces, which are of
-    //         a file of this module. Both have the same length.
+    let target = std::ptr::with_exposed_provenance_mut(pages.start);
+    let flags = MremapFlags::MAYMOVE;
+    // SAFETY: the copy is moved whole, over pages with the same bytes, by the caller's promise.
     let moved = (done == length)
         .then(|| unsafe { rustix::mm::mremap_fixed(copy, length, length, flags, target) });
     match moved {
@@ -141,5 +226,25 @@ fn restore(area: &Area<'_>, file: &OwnedFd) -> Option<()> {
             let _ = unsafe { rustix::mm::munmap(copy, length) };
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without;
+
+    #[test]
+    fn a_range_without_others() {
+        let left = |others: &[std::ops::Range<usize>]| -> Vec<(usize, usize)> {
+            let parts = without(&(2..9), others);
+            parts
+                .into_iter()
+                .map(|part| (part.start, part.end))
+                .collect()
+        };
+        assert_eq!(left(&[]), [(2, 9)]);
+        assert_eq!(left(&[4..5, 7..12]), [(2, 4), (5, 7)]);
+        assert_eq!(left(&[0..3, 2..9]), []);
+        assert_eq!(left(&[9..12, 0..2]), [(2, 9)]);
     }
 }
