@@ -54,6 +54,11 @@ __attribute__((noinline)) uint64_t measured_harness(struct card *card, uint64_t 
 	return rounds;
 }
 
+static uint64_t rounds_of(struct card *card, uint64_t rounds, enum kind kind)
+{
+	return kind == RECEIVE ? measured_receives(card, rounds) : measured_round_trips(card, rounds, kind);
+}
+
 static uint64_t chains(struct card *card, uint64_t rounds)
 {
 	uint64_t done = 0;
@@ -98,17 +103,15 @@ int main(int count, char **arguments)
 			done = chains(card, rounds);
 		else if (strcmp(arguments[1], "instructions") != 0)
 			return usage();
-		else if (kind == RECEIVE)
-			done = measured_receives(card, rounds);
 		else
-			done = measured_round_trips(card, rounds, kind);
+			done = rounds_of(card, rounds, kind);
 		printf("%llu\n", (unsigned long long)done);
 		return done == rounds ? 0 : 1;
 	}
 	for (int part = 0; part < PARTS; part++) {
 		double began = now();
 
-		if (measured_round_trips(card, rounds / PARTS, kind) != rounds / PARTS) {
+		if (rounds_of(card, rounds / PARTS, kind) != rounds / PARTS) {
 			fprintf(stderr, "%s: a request did not complete\n", peer_name());
 			return 1;
 		}

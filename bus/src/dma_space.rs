@@ -331,10 +331,13 @@ impl DmaSpace {
                 .is_ok_and(|(region, offset)| region.memory.write(offset, from))
     }
 
+    /// The most bytes that [`Self::copy_plainly`] copies.
+    pub const MAX_PLAIN_COPY: usize = Memory::MAX_WHOLE_COPY;
+
     /// Copies a few bytes that lie in one mapping of `from` to one of `to`, all read before the
     /// first is written. False where a check of [`DmaSpace::read`] or [`DmaSpace::write`] might
     /// fail or leave a trace, or where the bytes do not move within this process or are more than
-    /// 128; nothing has happened then.
+    /// [`Self::MAX_PLAIN_COPY`]; nothing has happened then.
     #[inline]
     #[must_use]
     pub fn copy_plainly(from: &Self, at: Iova, to: &Self, to_at: Iova, length: usize) -> bool {

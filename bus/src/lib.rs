@@ -16,6 +16,7 @@ pub mod dma_pool;
 pub mod dma_space;
 pub mod doorbell;
 pub mod double;
+mod errno;
 mod error;
 pub mod function;
 pub mod hand_off;

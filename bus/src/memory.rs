@@ -372,8 +372,12 @@ impl Memory {
         fits
     }
 
+    /// The most bytes that [`Self::copy_whole`] copies.
+    pub(crate) const MAX_WHOLE_COPY: usize = copy::MAX_WHOLE;
+
     /// Copies a few bytes, all of which are read before the first is written. False, and nothing is
-    /// copied, if either range is outside or in another process, or has more than 128 bytes.
+    /// copied, if either range is outside or in another process, or is longer than
+    /// [`Self::MAX_WHOLE_COPY`].
     #[inline]
     pub(crate) fn copy_whole(
         from: &Self,

@@ -3,6 +3,7 @@
 // already (it requests exclusive creation); an administrator gives a user access that way.
 #![allow(unsafe_code)]
 
+use crate::errno::errno_of;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -212,11 +213,7 @@ impl Tap {
         let up = libc::c_int::from(up);
         // SAFETY: 1. `SET_CARRIER` reads one `int`, which `up` is, alive during the call.
         //         2. the descriptor is open: `self` owns it.
-        let result = unsafe { libc::ioctl(self.descriptor.as_raw_fd(), SET_CARRIER as _, &up) };
-        match result {
-            0 => Ok(()),
-            _ => Err(last_error()),
-        }
+        errno_of(unsafe { libc::ioctl(self.descriptor.as_raw_fd(), SET_CARRIER as _, &up) })
     }
 
     /// Copies the next frame of the host into `buffer` and returns its length in bytes; `None` if
@@ -251,11 +248,6 @@ impl AsFd for Tap {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
-}
-
-/// The error of the last system call of this thread.
-fn last_error() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 /// The reason for which `TUNSETIFF` was refused. Source: Linux `tun.c`, `tun_set_iff`.

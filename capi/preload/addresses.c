@@ -388,7 +388,7 @@ EXPORT ssize_t sendmsg(int descriptor, const struct msghdr *given, int flags)
 }
 
 /* One message after the other, if one of them names an address of a port: as in the kernel, an error after the first
- * message is that of the next call. */
+ * message is not reported, and the next call meets it again. */
 EXPORT int sendmmsg(int descriptor, struct mmsghdr *messages, unsigned int count, int flags)
 {
 	struct sockaddr_storage place;

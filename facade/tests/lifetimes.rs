@@ -3,9 +3,11 @@
 mod managed;
 
 use cap::Cap;
-use managed::{WAIT, connect};
+use managed::{PORT, WAIT, connect_to};
+use ringside::connect::Settings;
 use ringside::prelude::*;
 use std::alloc::System;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Counts the bytes that are allocated now, of all threads.
@@ -37,12 +39,14 @@ fn live(round: u32) {
     let managers = devices
         .each_ref()
         .map(|one| one.connection_manager().unwrap());
-    let sides = [(&devices[0], &managers[0]), (&devices[1], &managers[1])];
-    let ends = connect(sides[0], sides[1], [10, 1, 0, 2].into());
+    let to = [10, 1, 0, 2].into();
+    let listener = managers[1].listen(SocketAddr::new(to, PORT), 4).unwrap();
+    let (near, far) = ((&devices[0], &managers[0]), (&devices[1], &listener));
+    let ends = connect_to(near, far, to, &Settings::default());
     // Each order of the ends is a way of programs: all of them are allowed.
     match round % 3 {
         0 => {
-            drop(ends);
+            drop((ends, listener));
             drop(managers);
             for device in devices {
                 let report = device.shutdown();
@@ -52,11 +56,11 @@ fn live(round: u32) {
         1 => {
             drop(managers);
             drop(devices);
-            drop(ends);
+            drop((ends, listener));
         }
         _ => {
             drop(devices);
-            drop(ends);
+            drop((ends, listener));
             drop(managers);
         }
     }
@@ -82,8 +86,11 @@ fn devices_that_are_gone_leave_no_descriptor_thread_mapping_or_memory() {
         after[0] <= before[0] && after[1] <= before[1] && after[2] <= before[2] + 10
     };
     let limit = Instant::now() + WAIT;
-    while !is_as_before(possessions()) {
+    loop {
         let after = possessions();
+        if is_as_before(after) {
+            break;
+        }
         assert!(
             Instant::now() < limit,
             "descriptors, threads, mappings: {before:?}, then {after:?}"

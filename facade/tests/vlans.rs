@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 mod managed;
 
-use managed::{PORT, WAIT, connect, pair, send};
+use managed::{PORT, WAIT, connect, connect_to, send};
 
 /// The VLANs, in the order of the address table of the node that is on both.
 const VLANS: [u16; 2] = [7, 8];
@@ -65,25 +65,16 @@ fn a_peer_is_looked_for_on_the_vlan_of_the_address_that_is_chosen() {
     let near = ringside::open("model:4", &config).unwrap();
     let far = open(5, "10.3.0.9/24", &[8]);
     let managers = [&near, &far].map(|device| device.connection_manager().unwrap());
-    let to = SocketAddr::new("10.3.0.9".parse().unwrap(), PORT);
-    let listener = managers[1].listen(to, 4).unwrap();
-    std::thread::scope(|scope| {
-        let accepting = scope.spawn(|| {
-            let request = listener.next(WAIT).expect("a request");
-            request.accept(pair(&far).0, &Settings::default(), WAIT)
-        });
-        let settings = Settings {
-            local_address: Some("10.3.0.2".parse().unwrap()),
-            ..Settings::default()
-        };
-        let (queue_pair, mut completions) = pair(&near);
-        let one = managers[0].connect(queue_pair, to, &settings, WAIT);
-        let (one, other) = (one.unwrap(), accepting.join().unwrap().unwrap());
-        assert_eq!(one.queue_pair.query().unwrap().vlan_tag, Some(8));
-        let mut ends = [one, other];
-        let sent = send(&mut ends, &mut completions);
-        assert_eq!(sent, Status::Success);
-    });
+    let to: IpAddr = "10.3.0.9".parse().unwrap();
+    let listener = managers[1].listen(SocketAddr::new(to, PORT), 4).unwrap();
+    let settings = Settings {
+        local_address: Some("10.3.0.2".parse().unwrap()),
+        ..Settings::default()
+    };
+    let near = (&near, &managers[0]);
+    let (mut ends, mut completions) = connect_to(near, (&far, &listener), to, &settings);
+    assert_eq!(ends[0].queue_pair.query().unwrap().vlan_tag, Some(8));
+    assert_eq!(send(&mut ends, &mut completions[0]), Status::Success);
 }
 
 #[test]

@@ -4,9 +4,10 @@
 
 use crate::source::Source;
 
+use ringside_pmd::rdma::address::mac_of_link_local;
 use ringside_rendezvous::perftest::{
     BandwidthReport, KEYS_BYTES, Keys, MTU_BYTES, VERSION_BYTES, decode_length, decode_mtu,
-    decode_version, encode_mtu, mac_of_link_local,
+    decode_version, encode_mtu,
 };
 
 /// A record of perftest's exchange.

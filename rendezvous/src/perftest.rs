@@ -207,15 +207,6 @@ pub fn gid(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// The MAC address in a link-local address that was made of one (RFC 4291, appendix A).
-#[must_use]
-pub fn mac_of_link_local(address: Ipv6Addr) -> Option<[u8; 6]> {
-    let [0xFE, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xFF, 0xFE, d, e, f] = address.octets() else {
-        return None;
-    };
-    Some([a ^ 0x02, b, c, d, e, f])
-}
-
 /// The result of a bandwidth test (`struct bw_report_data`): each number is sent alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BandwidthReport {

@@ -42,7 +42,7 @@ pub use device::QueueDevice;
 pub use error::{ResolveError, StackError};
 pub use mac::MacAddress;
 pub use neighbours::{Neighbour, NeighbourState, ResolveSettings};
-pub use ringside_config::LocalAddress;
+pub use ringside_config::{LocalAddress, Within};
 pub use serve::ServeError;
 pub use stack::{Stack, StackCounters, StackSettings};
 pub use tcp::{TcpConnection, TcpError, TcpListener};

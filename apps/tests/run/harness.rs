@@ -107,32 +107,8 @@ impl Drop for Folder {
 }
 
 pub(crate) fn start(folder: &Path, port: &str, program: &[&str]) -> Child {
-    start_with(folder, &["--port", port], program)
-}
-
-/// The same with options of `ringside run`.
-pub(crate) fn start_with(folder: &Path, options: &[&str], program: &[&str]) -> Child {
-    let mut command = Command::new("timeout");
-    command
-        .args([
-            "-k",
-            "5",
-            "50",
-            env!("CARGO_BIN_EXE_ringside"),
-            "run",
-            // The machine of the tests may have a route to 10.0.0.1.
-            "--loopback",
-            "always",
-        ])
-        .args(options)
-        .arg("--libraries")
-        .arg(libraries())
-        .arg("--")
-        .args(program)
-        .env("XDG_RUNTIME_DIR", folder)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command.spawn().expect("ringside")
+    // The machine of the tests may have a route to 10.0.0.1.
+    run_with(folder, &["--port", port, "--loopback", "always"], program)
 }
 
 pub(crate) fn succeeded(output: &Output) -> String {

@@ -152,7 +152,7 @@ fn the_address_sanitizer_reports_a_faulty_program_on_the_library() {
 fn alone(options: &[&str], program: &[&str]) {
     let _one_pair = ONE_PAIR.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Folder::new();
-    let output = start_with(folder.path(), options, program).wait_with_output();
+    let output = run_with(folder.path(), options, program).wait_with_output();
     assert_eq!(succeeded(&output.expect("the program")), "ok\n");
 }
 

@@ -1,6 +1,7 @@
 //! The system calls, with their error numbers.
 #![allow(unsafe_code)] // ioctl takes a pointer
 
+use crate::errno::errno_of;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -71,14 +72,6 @@ pub(super) fn ask(
 pub(super) fn reset(descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: the request takes no argument.
     errno_of(unsafe { libc::ioctl(descriptor.as_raw_fd(), RESET as libc::c_ulong) })
-}
-
-fn errno_of(result: libc::c_int) -> Result<(), Errno> {
-    if result >= 0 {
-        return Ok(());
-    }
-    let error = std::io::Error::last_os_error();
-    Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Connections that two connection managers make.
 #![allow(dead_code)] // each test file uses its part
 
-use ringside::connect::{Connection, ConnectionManager, Settings};
+use ringside::connect::{Connection, ConnectionManager, Listener, Settings};
 use ringside::prelude::*;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -21,12 +21,22 @@ pub(crate) type Side<'d> = (&'d Device, &'d ConnectionManager);
 
 /// Connects two sides, and returns both ends with their completion queues.
 pub(crate) fn connect(
-    (near, client): Side<'_>,
-    (far, server): Side<'_>,
+    near: Side<'_>,
+    far: Side<'_>,
     to: IpAddr,
 ) -> ([Connection; 2], [CompletionQueue; 2]) {
+    let listener = far.1.listen(SocketAddr::new(to, PORT), 4).unwrap();
+    connect_to(near, (far.0, &listener), to, &Settings::default())
+}
+
+/// The same by a listener, with settings of the side that connects.
+pub(crate) fn connect_to(
+    (near, client): Side<'_>,
+    (far, listener): (&Device, &Listener),
+    to: IpAddr,
+    settings: &Settings,
+) -> ([Connection; 2], [CompletionQueue; 2]) {
     let to = SocketAddr::new(to, PORT);
-    let listener = server.listen(to, 4).unwrap();
     let (one, completions) = pair(near);
     std::thread::scope(|scope| {
         let accepting = scope.spawn(|| {
@@ -35,7 +45,7 @@ pub(crate) fn connect(
             let accepted = request.accept(other, &Settings::default(), WAIT);
             (accepted, completions)
         });
-        let one = client.connect(one, to, &Settings::default(), WAIT);
+        let one = client.connect(one, to, settings, WAIT);
         let one = one.unwrap_or_else(|error| panic!("{to}: {error}"));
         let (other, others) = accepting.join().unwrap();
         ([one, other.unwrap()], [completions, others])

@@ -32,6 +32,9 @@ pub(crate) struct Delivered {
 #[repr(align(8))]
 struct Buffer([u8; MAX_INLINE_BYTES]);
 
+// Payloads of this length are moved at once.
+const _: () = assert!(MAX_INLINE_BYTES <= DmaSpace::MAX_PLAIN_COPY);
+
 /// A queue pair with what it needs to move a payload.
 struct End<'a> {
     qp: &'a mut QueuePair,
@@ -70,28 +73,35 @@ impl End<'_> {
     /// The same by way of a buffer, for memory of another process.
     #[cold]
     fn move_through(&self, write: &ShortWrite, at: Iova, to: &DmaSpace, target: Iova) -> bool {
-        let mut buffer = Buffer([0; MAX_INLINE_BYTES]);
-        let bytes = buffer.0.get_mut(..write.length_bytes as usize);
-        bytes.is_some_and(|bytes| {
-            self.memory.read_plainly(at, bytes) && to.write_plainly(target, bytes)
+        put(write, to, target, |bytes| {
+            self.memory.read_plainly(at, bytes)
         })
     }
 
     /// The same for data that are in the element itself.
     #[inline(never)]
     fn move_gathered(&self, work: &Work, write: &ShortWrite, to: &DmaSpace, target: Iova) -> bool {
-        let mut buffer = Buffer([0; MAX_INLINE_BYTES]);
-        let Some(bytes) = buffer.0.get_mut(..write.length_bytes as usize) else {
-            return false;
-        };
         let words = self.qp.send.read(work.index.into(), work.quanta.into());
-        let is_inline = SendElement::new(words.as_slice()).is_ok_and(|element| {
-            element.header().inline()
-                && element.header().inline_length_bytes() == u64::from(write.length_bytes)
-                && element.copy_inline(bytes) == bytes.len()
-        });
-        is_inline && to.write_plainly(target, bytes)
+        put(write, to, target, |bytes| {
+            SendElement::new(words.as_slice()).is_ok_and(|element| {
+                element.header().inline()
+                    && element.header().inline_length_bytes() == u64::from(write.length_bytes)
+                    && element.copy_inline(bytes) == bytes.len()
+            })
+        })
     }
+}
+
+/// Writes the payload that `fill` gives; false, and nothing has happened, if it gives none.
+fn put(
+    write: &ShortWrite,
+    to: &DmaSpace,
+    target: Iova,
+    fill: impl FnOnce(&mut [u8]) -> bool,
+) -> bool {
+    let mut buffer = Buffer([0; MAX_INLINE_BYTES]);
+    let bytes = buffer.0.get_mut(..write.length_bytes as usize);
+    bytes.is_some_and(|bytes| fill(bytes) && to.write_plainly(target, bytes))
 }
 
 /// True if the engine moves. A host that refuses accesses is found at the access.
@@ -120,7 +130,8 @@ impl RdmaEngine {
         (leaves && qp.is_resolved(stamp)).then_some(qp.way)
     }
 
-    /// The lower layers of the packet that leaves next, if they are known and unmarked.
+    /// The lower layers of the packet that leaves next; `None` if its destination has no MAC
+    /// address, or its packets carry the mark of congestion.
     pub(crate) fn direct_path(&self) -> Option<Path> {
         let qp = self.front()?;
         let path = qp.path(self.objects.arp.get(qp.context.arp_index)?);

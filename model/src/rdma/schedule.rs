@@ -112,6 +112,18 @@ impl Schedule {
         }
     }
 
+    /// The queue pair in front sends nothing: it goes to the end if it may have more to take, else
+    /// to rest. `polls` as of [`Self::rest`].
+    #[inline]
+    fn pass(&mut self, qp: &mut QueuePair, polls: bool) {
+        self.watch(qp);
+        if qp.more {
+            self.ready.rotate_left(1);
+        } else {
+            self.rest(qp, polls);
+        }
+    }
+
     /// Notes the deadline of a queue pair's timer.
     #[inline]
     fn watch(&mut self, qp: &mut QueuePair) {
@@ -474,12 +486,7 @@ impl RdmaEngine {
                 return true;
             }
             let qp = active.qp;
-            self.schedule.watch(qp);
-            if qp.more {
-                self.schedule.ready.rotate_left(1);
-            } else {
-                self.schedule.rest(qp, self.page.is_some());
-            }
+            self.schedule.pass(qp, self.page.is_some());
         }
         false
     }
@@ -497,12 +504,7 @@ impl RdmaEngine {
             if !qp.is_quiet() || !qp.is_resolved(stamp) {
                 return;
             }
-            self.schedule.watch(qp);
-            if qp.more {
-                self.schedule.ready.rotate_left(1);
-            } else {
-                self.schedule.rest(qp, self.page.is_some());
-            }
+            self.schedule.pass(qp, self.page.is_some());
         }
     }
 

@@ -28,6 +28,15 @@ pub fn link_local(mac: MacAddress) -> Ipv6Addr {
     )
 }
 
+/// The MAC address in a link-local address that was made of one (RFC 4291, appendix A).
+#[must_use]
+pub fn mac_of_link_local(address: Ipv6Addr) -> Option<MacAddress> {
+    let [0xFE, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xFF, 0xFE, d, e, f] = address.octets() else {
+        return None;
+    };
+    Some([a ^ 0x02, b, c, d, e, f])
+}
+
 /// Returns an IPv4 address in 10.0.0.0/8 made from the last three octets of a MAC address, for
 /// networks without assigned addresses.
 #[must_use]

@@ -123,15 +123,3 @@ fn reports_survive_the_way_and_nonsense_does_not() {
     numbers[3] = f64::NAN.to_be_bytes();
     assert!(BandwidthReport::decode(numbers).is_err());
 }
-
-#[test]
-fn a_mac_address_follows_from_a_link_local_address_made_of_it() {
-    let mac = [0xB0, 0xEE, 0x00, 0x11, 0x22, 0x33];
-    let address = ringside_pmd::rdma::address::link_local(mac);
-    assert_eq!(mac_of_link_local(address), Some(mac));
-    assert_eq!(mac_of_link_local("fe80::1".parse().unwrap()), None);
-    assert_eq!(
-        mac_of_link_local("2001:db8::b2ee:ff:fe11:2233".parse().unwrap()),
-        None
-    );
-}

@@ -310,27 +310,7 @@ impl<'a> SendElement<'a> {
     /// `index` is its first quantum in the ring, `polarity` the ring's valid value there. Stale
     /// words that the layout tells the device to ignore are not checked.
     #[must_use]
-    #[inline]
     pub fn breach(&self, index: u32, polarity: bool, datagram: bool) -> Option<ElementBreach> {
-        if self.is_plain(polarity) {
-            return None;
-        }
-        self.find_breach(index, polarity, datagram)
-    }
-
-    /// True for a write or read of one fragment in one quantum without a breach: what most
-    /// elements are.
-    #[inline]
-    pub(super) fn is_plain(&self, polarity: bool) -> bool {
-        self.header().is_plain() && FragmentKey(self.word(1)).valid() == polarity
-    }
-
-    pub(super) fn find_breach(
-        &self,
-        index: u32,
-        polarity: bool,
-        datagram: bool,
-    ) -> Option<ElementBreach> {
         let quanta = self.quanta();
         if index as usize % MAX_QUANTA + quanta > MAX_QUANTA {
             return Some(ElementBreach::CrossesBlock { index, quanta });

@@ -148,11 +148,6 @@ impl ActiveQueuePair<'_, '_> {
         };
         // The field of its length has 31 bits: no message is too long.
         self.check_fragment(&piece, rights)?;
-        let counters = &mut self.objects.counters;
-        match plain.reads {
-            true => counters.reads_sent += 1,
-            false => counters.writes_sent += 1,
-        }
         let work = Work {
             index: self.qp.send.next() as u16,
             quanta: 1,
@@ -161,13 +156,7 @@ impl ActiveQueuePair<'_, '_> {
             invalidates: 0,
             single: Some(piece),
         };
-        let request = WorkRequest {
-            token: self.qp.remember(work),
-            operation,
-            length_bytes: piece.length_bytes,
-            solicited: false,
-        };
-        self.post(request)?;
+        self.begin(work, operation, piece.length_bytes, false)?;
         self.qp.send.advance(1);
         Ok(())
     }
@@ -247,6 +236,24 @@ impl ActiveQueuePair<'_, '_> {
                 .next()
                 .map_or(0, |piece| piece.steering_tag);
         }
+        let solicited = matches!(
+            opcode,
+            SendOpcode::SendSolicited
+                | SendOpcode::SendSolicitedInvalidate
+                | SendOpcode::WriteSolicited
+        );
+        self.begin(work, operation, length_bytes, solicited)
+    }
+
+    /// Counts a checked request, keeps its work, and hands it to the connection.
+    #[inline(always)]
+    fn begin(
+        &mut self,
+        work: Work,
+        operation: Operation,
+        length_bytes: u32,
+        solicited: bool,
+    ) -> Result<(), NotTaken> {
         let counters = &mut self.objects.counters;
         match operation {
             Operation::Read { .. } => counters.reads_sent += 1,
@@ -256,18 +263,13 @@ impl ActiveQueuePair<'_, '_> {
             Operation::Local => {}
             _ => counters.sends_sent += 1,
         }
-        let request = WorkRequest {
-            token: self.qp.remember(work),
+        let token = self.qp.remember(work);
+        self.post(WorkRequest {
+            token,
             operation,
             length_bytes,
-            solicited: matches!(
-                opcode,
-                SendOpcode::SendSolicited
-                    | SendOpcode::SendSolicitedInvalidate
-                    | SendOpcode::WriteSolicited
-            ),
-        };
-        self.post(request)
+            solicited,
+        })
     }
 
     /// The request of an element to the connection; work without packets is executed here.

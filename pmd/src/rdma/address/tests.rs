@@ -33,3 +33,15 @@ fn an_entry_is_told_once_and_taken_back_with_its_last_user() {
     assert_eq!(table.give(MAC), Some(ArpChange::Tell(index)));
     assert_eq!(table.give(MAC), None);
 }
+
+#[test]
+fn a_mac_address_follows_from_a_link_local_address_made_of_it() {
+    let mac = [0xB0, 0xEE, 0x00, 0x11, 0x22, 0x33];
+    let address = link_local(mac);
+    assert_eq!(mac_of_link_local(address), Some(mac));
+    assert_eq!(mac_of_link_local("fe80::1".parse().unwrap()), None);
+    assert_eq!(
+        mac_of_link_local("2001:db8::b2ee:ff:fe11:2233".parse().unwrap()),
+        None
+    );
+}
