@@ -11,6 +11,7 @@ use crate::completion_channel::ChannelObject;
 use crate::context_object::ContextObject;
 use crate::device::lock;
 use crate::errno;
+use crate::giving_way::gives_way;
 use crate::guarded::{Guarded, Held};
 use crate::live::{self, Kind};
 use crate::memory::DomainObject;
@@ -22,25 +23,10 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Completions that are taken from the device at a time.
 const BATCH: usize = 32;
-/// Polls in a row that find nothing, after which others get the core, where each poller has one.
-const EMPTY_POLLS: u32 = 64;
-
-/// The cores that two programs and their model need, to poll each on its own.
-const ENOUGH_CORES: usize = 3;
-
-/// Polls in a row that find nothing, after which others get the core: one, if there are fewer cores
-/// than pollers, of which one may wait for this core.
-fn empty_polls() -> u32 {
-    static POLLS: OnceLock<u32> = OnceLock::new();
-    *POLLS.get_or_init(|| match std::thread::available_parallelism() {
-        Ok(cores) if cores.get() < ENOUGH_CORES => 1,
-        _ => EMPTY_POLLS,
-    })
-}
 
 /// Events that a program read and acknowledged.
 #[derive(Default)]
@@ -54,7 +40,7 @@ pub(crate) struct Polled {
     queue: CompletionQueue,
     /// the shared receive queues of queue pairs that report receives here
     feeds: Feeds,
-    /// polls that found nothing since one that did
+    /// polls that found nothing since one that did, or since others got the core
     empty: u32,
 }
 
@@ -228,19 +214,38 @@ impl CompletionObject {
         done
     }
 
-    /// A poll found nothing. The model and the peer are processes of this machine: a program that
-    /// polls without end takes the cores that they need, so it gives its core away from time to
-    /// time.
-    pub(crate) fn found_nothing(&self, mut polled: Held<'_, Polled>) {
+    /// A poll of this queue found nothing. True if others got the core meanwhile, so that it is
+    /// worth another look.
+    pub(crate) fn found_nothing(&self, polled: &mut Polled) -> bool {
         if !self.is_model {
-            return;
+            return false;
         }
         polled.empty += 1;
-        if polled.empty >= empty_polls() {
-            polled.empty = 0;
-            drop(polled);
-            std::thread::yield_now();
+        if !gives_way(&raw const *self as usize, polled.empty) {
+            return false;
         }
+        polled.empty = 0;
+        true
+    }
+
+    /// [`poll_cq`] once more, after a poll that found nothing.
+    ///
+    /// # Safety
+    /// `into` has room for `wanted`.
+    #[cold]
+    unsafe fn poll_again(
+        &self,
+        mut polled: Held<'_, Polled>,
+        wanted: usize,
+        into: *mut ibv_wc,
+    ) -> usize {
+        if !self.found_nothing(&mut polled) {
+            return 0;
+        }
+        drop(polled);
+        std::thread::yield_now();
+        // SAFETY: the caller's promise.
+        unsafe { self.take_many(&mut self.polled.hold(), wanted, into) }
     }
 }
 
@@ -567,15 +572,18 @@ pub(crate) unsafe extern "C" fn poll_cq(
     // SAFETY: the caller's promise.
     let object = unsafe { CompletionObject::of(queue) };
     let mut polled = object.polled.hold();
-    let done = match usize::try_from(count) {
+    let Ok(wanted) = usize::try_from(count) else {
+        return -libc::EINVAL;
+    };
+    let mut done = match wanted {
         // SAFETY: the caller's promise.
-        Ok(1) => usize::from(object.take_one(&mut polled, unsafe { &mut *into.cast() })),
+        1 => usize::from(object.take_one(&mut polled, unsafe { &mut *into.cast() })),
         // SAFETY: the caller's promise.
-        Ok(wanted) => unsafe { object.take_many(&mut polled, wanted, into) },
-        Err(_) => return -libc::EINVAL,
+        _ => unsafe { object.take_many(&mut polled, wanted, into) },
     };
     if done == 0 {
-        object.found_nothing(polled);
+        // SAFETY: the caller's promise.
+        done = unsafe { object.poll_again(polled, wanted, into) };
     }
     done as c_int
 }

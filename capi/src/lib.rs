@@ -40,6 +40,7 @@ mod extended;
 mod files;
 mod fragments;
 mod gid;
+mod giving_way;
 mod groups;
 mod guarded;
 mod interface;

@@ -77,19 +77,21 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, wanted: *mut ibv_poll_cq_
     }
     let mut polled = object.polled.hold();
     let mut completion = MaybeUninit::uninit();
-    match object.take_one(&mut polled, &mut completion) {
-        true => {
-            object.show(&completion);
-            // SAFETY: `open` is used by the thread that holds the queue, which is this one. What is
-            // kept is dropped by `end_poll`, before the queue.
-            unsafe { *object.open.get() = Some(polled.keep()) };
-            0
-        }
-        false => {
-            object.found_nothing(polled);
-            libc::ENOENT
-        }
+    let mut is_taken = object.take_one(&mut polled, &mut completion);
+    if !is_taken && object.found_nothing(&mut polled) {
+        drop(polled);
+        std::thread::yield_now();
+        polled = object.polled.hold();
+        is_taken = object.take_one(&mut polled, &mut completion);
     }
+    if !is_taken {
+        return libc::ENOENT;
+    }
+    object.show(&completion);
+    // SAFETY: `open` is used by the thread that holds the queue, which is this one. What is kept is
+    // dropped by `end_poll`, before the queue.
+    unsafe { *object.open.get() = Some(polled.keep()) };
+    0
 }
 
 /// Opens the next completion: 0, `ENOENT`, or `EINVAL` if none was opened before.

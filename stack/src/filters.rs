@@ -185,6 +185,11 @@ impl Filters {
         &self.port
     }
 
+    /// The stack's queue.
+    pub(crate) fn queue(&self) -> u16 {
+        self.queue.unwrap_or(0)
+    }
+
     /// Opens the port for an address: solicitations in its groups. On a port of several queues,
     /// its ICMP comes to the stack's.
     pub(crate) fn add_address(&mut self, address: IpAddr) -> Result<(), PortError> {

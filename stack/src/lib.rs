@@ -46,7 +46,7 @@ pub use ringside_config::{LocalAddress, Within};
 pub use serve::ServeError;
 pub use stack::{Stack, StackCounters, StackSettings};
 pub use tcp::{TcpConnection, TcpError, TcpListener};
-pub use thread::{Resolver, StackThread};
+pub use thread::{Resolver, Sleeps, StackThread};
 
 /// Returns the source and the destination of the request for a TCP connection in a frame.
 ///

@@ -1,28 +1,23 @@
 //! A stack on a thread of its own.
 
+mod sleep;
+
 use crate::{ResolveError, Stack, StackError};
 use ringside_clock::Clock;
 use ringside_config::Within;
 use ringside_pmd::Birth;
 use ringside_pmd::rdma::Destination;
+pub use sleep::Sleeps;
+use sleep::{Bell, IDLE, Inbox, Sleeper};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Requests of other threads that wait at once.
 const REQUESTS: usize = 64;
-/// The time for which an idle stack sleeps: the delay of an answer. Requests of other threads wake
-/// it.
-const IDLE: Duration = Duration::from_micros(200);
-/// The time for which it sleeps after [`POLLS_OF_LONG_IDLE`].
-const LONG_IDLE: Duration = Duration::from_millis(1);
-/// Polls in turn that find nothing before the sleeps become long.
-const POLLS_OF_LONG_IDLE: u32 = 1024;
-/// Polls that find nothing before the thread sleeps.
-const IDLE_POLLS: u32 = 64;
 /// The time in which a stack that ends delivers what was written to its TCP connections.
 const LINGER: Duration = Duration::from_secs(2);
 /// The virtual time that passes in a poll that finds nothing.
@@ -43,6 +38,8 @@ pub struct StackThread {
 #[derive(Clone, Debug)]
 pub struct Resolver {
     requests: SyncSender<Request>,
+    /// wakes the thread after a request
+    bell: Arc<Bell>,
     /// A child of a fork has the queue but not the thread.
     birth: Birth,
 }
@@ -51,19 +48,31 @@ impl StackThread {
     /// Runs `stack` until this is dropped. It then still delivers, for 2 s at most, what was
     /// written to TCP connections.
     ///
+    /// An idle thread sleeps until the interrupt of the stack's receive queue, if the function has
+    /// a vector left for it; otherwise it looks for frames each millisecond.
+    ///
     /// Errors: [`StackError::Thread`]; the stack is dropped.
     pub fn start(stack: Stack, clock: Arc<dyn Clock>) -> Result<Self, StackError> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (sender, receiver) = sync_channel(REQUESTS);
-        let told = Arc::clone(&stop);
+        let (requests, receiver) = sync_channel(REQUESTS);
+        let bell = Arc::new(Bell::new()?);
+        let sleeper = Sleeper::new(&stack);
+        let inbox = Inbox {
+            requests: receiver,
+            bell: Arc::clone(&bell),
+            stop: Arc::clone(&stop),
+        };
         let thread = std::thread::Builder::new()
             .name("ringside-stack".to_owned())
-            .spawn(move || run(stack, &*clock, &receiver, &told))
+            .spawn(move || run(stack, sleeper, &*clock, &inbox))
             .map_err(|error| StackError::Thread(error.to_string()))?;
         let birth = Birth::now();
-        let requests = sender;
         Ok(Self {
-            resolver: Resolver { requests, birth },
+            resolver: Resolver {
+                requests,
+                bell,
+                birth,
+            },
             stop,
             thread: Some(thread),
             birth,
@@ -78,19 +87,24 @@ impl StackThread {
 
     /// Ends the thread and gives the stack back; `None` if it panicked.
     pub fn stop(mut self) -> Option<Stack> {
-        self.stop.store(true, Ordering::Release);
+        self.request_stop();
         self.thread.take()?.join().ok()
+    }
+
+    fn request_stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.resolver.bell.ring();
     }
 }
 
 impl Drop for StackThread {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
         if !self.birth.is_here() {
             // In a child by fork: the thread stayed in the process that started it.
             std::mem::forget(self.thread.take());
             return;
         }
+        self.request_stop();
         if let Some(thread) = self.thread.take()
             && let Ok(stack) = thread.join()
         {
@@ -99,35 +113,29 @@ impl Drop for StackThread {
     }
 }
 
-fn run(
-    mut stack: Stack,
-    clock: &dyn Clock,
-    requests: &Receiver<Request>,
-    stop: &AtomicBool,
-) -> Stack {
-    let (mut idle, mut woken_by) = (0u32, None);
-    while !stop.load(Ordering::Acquire) {
-        let mut moved = stack.poll(clock.now());
-        let waiting = requests.try_iter().take(REQUESTS);
+fn run(mut stack: Stack, mut sleeper: Sleeper, clock: &dyn Clock, inbox: &Inbox) -> Stack {
+    let mut woken_by = None;
+    while !inbox.stop.load(Ordering::Acquire) {
+        let arrived = stack.poll(clock.now());
+        let waiting = inbox.requests.try_iter().take(REQUESTS);
+        let mut asked = 0;
         for request in woken_by.take().into_iter().chain(waiting) {
             request(&mut stack);
-            moved += 1;
+            asked += 1;
         }
-        if moved > 0 {
-            idle = 0;
+        if arrived > 0 {
+            sleeper.frames_came(&mut stack);
+        } else if asked > 0 {
+            sleeper.was_asked();
+        }
+        if arrived + asked > 0 {
             continue;
         }
         clock.pause(STEP);
-        idle = idle.saturating_add(1);
-        if idle >= IDLE_POLLS {
-            let sleep = if idle < POLLS_OF_LONG_IDLE {
-                IDLE
-            } else {
-                LONG_IDLE
-            };
-            woken_by = requests.recv_timeout(sleep).ok();
-        }
+        woken_by = sleeper.found_nothing(&mut stack, inbox);
     }
+    // Its interrupt goes before its queue.
+    drop(sleeper);
     take_leave(&mut stack, clock);
     stack
 }
@@ -164,6 +172,7 @@ impl Resolver {
         });
         let sent = self.requests.send(request);
         sent.map_err(|_| StackError::Ended)?;
+        self.bell.ring();
         receiver.recv().map_err(|_| StackError::Ended)
     }
 
@@ -172,6 +181,7 @@ impl Resolver {
         if self.birth.is_here() {
             // A queue that is full wakes it too, and a thread that has ended moves nothing.
             let _ = self.requests.try_send(Box::new(|_| {}));
+            self.bell.ring();
         }
     }
 
@@ -185,7 +195,9 @@ impl Resolver {
         let request: Request = Box::new(move |stack| stack.announce_again(on_its_thread.now()));
         if self.requests.try_send(request).is_err() {
             tracing::debug!("the addresses are not announced again");
+            return;
         }
+        self.bell.ring();
     }
 
     /// The route to an address; waits for the neighbour's answer for the time in the stack's

@@ -9,5 +9,6 @@ mod frames;
 mod full;
 mod ping;
 mod rdma;
+mod sleeps;
 mod tcp;
 mod vlans;

@@ -1,0 +1,98 @@
+//! Polls of a model's completion queues that find nothing.
+//!
+//! The model and the peer are processes of this machine. A program that polls without end takes the
+//! cores that they need, so its polls give the core away from time to time.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+
+/// Polls in a row that find nothing, after which others get the core, where each poller has one.
+const EMPTY_POLLS: u32 = 64;
+/// The cores that two programs and their model need, to poll each on its own.
+const ENOUGH_CORES: usize = 3;
+/// Empty polls of other queues, after which the thread gives way at another one.
+const ELSEWHERE: u32 = 8;
+
+thread_local! {
+    static PLACE: Cell<Place> = const { Cell::new(Place::NONE) };
+}
+
+/// The place at which a thread gives way: a program that polls several queues in turn does so once
+/// a round.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// address of a queue: its empty polls give way
+    queue: usize,
+    /// empty polls of others since
+    elsewhere: u32,
+}
+
+impl Place {
+    /// The first queue becomes it.
+    const NONE: Self = Self {
+        queue: 0,
+        elsewhere: ELSEWHERE,
+    };
+
+    /// The place after an empty poll of `queue`, and true if that gives way.
+    const fn after(self, queue: usize) -> (Self, bool) {
+        let elsewhere = self.elsewhere + 1;
+        if self.queue != queue && elsewhere < ELSEWHERE {
+            return (Self { elsewhere, ..self }, false);
+        }
+        let elsewhere = 0;
+        (Self { queue, elsewhere }, true)
+    }
+}
+
+/// True if others shall get the core now. `queue` is the address of the queue whose last `empty`
+/// polls found nothing.
+pub(crate) fn gives_way(queue: usize, empty: u32) -> bool {
+    if empty < empty_polls() {
+        return false;
+    }
+    PLACE.with(|place| {
+        let (next, gives_way) = place.get().after(queue);
+        place.set(next);
+        gives_way
+    })
+}
+
+/// Polls in a row that find nothing, after which others get the core: one, if there are fewer cores
+/// than pollers, of which one may wait for this core.
+fn empty_polls() -> u32 {
+    static POLLS: OnceLock<u32> = OnceLock::new();
+    *POLLS.get_or_init(|| match std::thread::available_parallelism() {
+        Ok(cores) if cores.get() < ENOUGH_CORES => 1,
+        _ => EMPTY_POLLS,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Place;
+
+    /// The polls of a sequence that give way.
+    fn ways(polls: &[usize]) -> Vec<usize> {
+        let mut place = Place::NONE;
+        let mut gives_way = |queue: &usize| {
+            let (next, gives) = place.after(*queue);
+            place = next;
+            gives
+        };
+        (0..polls.len())
+            .filter(|at| gives_way(&polls[*at]))
+            .collect()
+    }
+
+    #[test]
+    fn a_thread_that_polls_one_queue_gives_way_at_each_poll_also_when_it_goes_to_another() {
+        assert_eq!(ways(&[1; 3]), [0, 1, 2]);
+        assert_eq!(ways(&[&[1; 2][..], &[2; 10]].concat()), [0, 1, 9, 10, 11]);
+    }
+
+    #[test]
+    fn a_thread_that_polls_queues_in_turn_gives_way_once_a_round() {
+        assert_eq!(ways(&[1, 2, 3].repeat(4)), [0, 3, 6, 9]);
+    }
+}
