@@ -33,6 +33,7 @@ mod neighbours;
 mod resolving;
 mod route;
 mod serve;
+mod sleeps;
 mod stack;
 mod tcp;
 mod thread;
@@ -44,9 +45,10 @@ pub use mac::MacAddress;
 pub use neighbours::{Neighbour, NeighbourState, ResolveSettings};
 pub use ringside_config::{LocalAddress, Within};
 pub use serve::ServeError;
+pub use sleeps::Sleeps;
 pub use stack::{Stack, StackCounters, StackSettings};
 pub use tcp::{TcpConnection, TcpError, TcpListener};
-pub use thread::{Resolver, Sleeps, StackThread};
+pub use thread::{Resolver, StackThread};
 
 /// Returns the source and the destination of the request for a TCP connection in a frame.
 ///

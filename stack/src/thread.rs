@@ -7,8 +7,7 @@ use ringside_clock::Clock;
 use ringside_config::Within;
 use ringside_pmd::Birth;
 use ringside_pmd::rdma::Destination;
-pub use sleep::Sleeps;
-use sleep::{Bell, IDLE, Inbox, Sleeper};
+use sleep::{Bell, IDLE, Inbox, Request, Sleeper};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,8 +21,6 @@ const REQUESTS: usize = 64;
 const LINGER: Duration = Duration::from_secs(2);
 /// The virtual time that passes in a poll that finds nothing.
 const STEP: Duration = Duration::from_micros(20);
-
-type Request = Box<dyn FnOnce(&mut Stack) + Send>;
 
 /// A stack that answers, resolves and keeps its leases on a thread of its own.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The sleeps of a stack's thread that has nothing to do.
 
-use super::Request;
+use crate::sleeps::Sleeps;
 use crate::{Stack, StackError};
 use ringside_lan::Arming;
 use ringside_pmd::lan::port::ReceiveInterrupt;
@@ -24,6 +24,8 @@ const POLLS_OF_LONG_IDLE: u32 = 1024;
 /// Polls that find nothing before the thread sleeps.
 const IDLE_POLLS: u32 = 64;
 
+pub(super) type Request = Box<dyn FnOnce(&mut Stack) + Send>;
+
 /// What other threads ask of the stack's.
 pub(super) struct Inbox {
     pub(super) requests: Receiver<Request>,
@@ -38,17 +40,6 @@ pub(super) struct Bell {
     event: OwnedFd,
     /// the thread sleeps, or is about to
     is_awaited: AtomicBool,
-}
-
-/// The sleeps of a stack's thread so far, by what ended them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sleeps {
-    /// A frame, by the interrupt of the receive queue.
-    pub by_frames: u64,
-    /// A request of another thread.
-    pub by_requests: u64,
-    /// Their time was over.
-    pub timed_out: u64,
 }
 
 /// Decides when and how long the thread sleeps.
