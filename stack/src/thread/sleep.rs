@@ -14,13 +14,15 @@ use std::time::Duration;
 /// The time for which an idle stack sleeps: the delay of an answer. Requests of other threads wake
 /// it.
 pub(super) const IDLE: Duration = Duration::from_micros(200);
-/// The time for which it sleeps after [`POLLS_OF_LONG_IDLE`] without an interrupt.
+/// The time for which it sleeps after [`POLLS_OF_LONG_IDLE`] if it has no interrupt.
 const LONG_IDLE: Duration = Duration::from_millis(1);
-/// The same with one, which ends the sleep at a frame: the delay of what the stack does by itself,
-/// such as a request that it repeats.
+/// The time for which it sleeps after [`POLLS_BEFORE_ARMING`] if a frame ends the sleep: the delay
+/// of what the stack does by itself, such as a request that it repeats.
 const ARMED_IDLE: Duration = Duration::from_millis(20);
 /// Polls in turn that find nothing before the sleeps become long.
 const POLLS_OF_LONG_IDLE: u32 = 1024;
+/// Polls in turn that find nothing before the interrupt is armed.
+const POLLS_BEFORE_ARMING: u32 = 256;
 /// Polls that find nothing before the thread sleeps.
 const IDLE_POLLS: u32 = 64;
 
@@ -108,13 +110,13 @@ impl Sleeper {
     /// A poll found nothing: sleeps if it was one of many. Returns a request that came meanwhile.
     pub(super) fn found_nothing(&mut self, stack: &mut Stack, inbox: &Inbox) -> Option<Request> {
         self.idle = self.idle.saturating_add(1);
-        let limit = match self.idle {
-            ..IDLE_POLLS => return None,
-            IDLE_POLLS..POLLS_OF_LONG_IDLE => IDLE,
-            _ => match self.arm(stack) {
-                true => ARMED_IDLE,
-                false => LONG_IDLE,
-            },
+        if self.idle < IDLE_POLLS {
+            return None;
+        }
+        let limit = match self.idle >= POLLS_BEFORE_ARMING && self.arm(stack) {
+            true => ARMED_IDLE,
+            false if self.idle >= POLLS_OF_LONG_IDLE => LONG_IDLE,
+            false => IDLE,
         };
         self.sleep(limit, inbox, &mut stack.counters.sleeps)
     }
@@ -133,45 +135,42 @@ impl Sleeper {
         // A request whose sender found the thread awake is here.
         fence(Ordering::SeqCst);
         let found = inbox.requests.try_recv().ok();
-        let came = found.is_none()
-            && !inbox.stop.load(Ordering::Relaxed)
-            && self.wait_for_frames(limit, bell);
-        let was_rung = !bell.is_awaited.swap(false, Ordering::Relaxed);
-        if was_rung {
-            // The next sleep ends at once if the signal comes after this.
+        if found.is_none() && !inbox.stop.load(Ordering::Relaxed) {
+            *self.wait(limit, bell, sleeps) += 1;
+        }
+        if !bell.is_awaited.swap(false, Ordering::Relaxed) {
+            // It was rung. The next sleep ends at once if the signal comes after this.
             let _ = rustix::io::read(&bell.event, &mut [0; 8]);
         }
-        let ended_by = match (came, was_rung) {
-            (true, _) => &mut sleeps.by_frames,
-            (false, true) => &mut sleeps.by_requests,
-            (false, false) => &mut sleeps.timed_out,
-        };
-        *ended_by += u64::from(found.is_none());
         found
     }
 
-    /// Waits for the bell and, if it is armed, the interrupt; true if that came. Signals end it,
-    /// too.
-    fn wait_for_frames(&mut self, limit: Duration, bell: &Bell) -> bool {
-        let interrupt = self.interrupt.as_ref().filter(|_| self.is_armed);
-        let of_bell = PollFd::new(&bell.event, PollFlags::IN);
+    /// Waits for the bell and, if it is armed, the interrupt. Signals end it, too. Returns the
+    /// count of what ended it.
+    fn wait<'s>(&mut self, limit: Duration, bell: &Bell, sleeps: &'s mut Sleeps) -> &'s mut u64 {
+        let of_bell = || PollFd::new(&bell.event, PollFlags::IN);
         let limit = Timespec {
             tv_sec: 0,
             tv_nsec: limit.subsec_nanos().into(),
         };
-        let Some(interrupt) = interrupt else {
-            let _ = poll(&mut [of_bell], Some(&limit));
-            return false;
-        };
-        let of_interrupt = PollFd::from_borrowed_fd(interrupt.as_fd(), PollFlags::IN);
-        let mut waited = [of_bell, of_interrupt];
-        let ended = poll(&mut waited, Some(&limit));
-        let came = ended.is_ok() && !waited[1].revents().is_empty();
-        if came {
-            self.is_armed = false;
-            // An error is one of the device; its queues are not armed again.
-            let _ = interrupt.take();
+        let interrupt = self.interrupt.as_ref().filter(|_| self.is_armed);
+        let mut waited = [of_bell(), of_bell()];
+        let mut count = 1;
+        if let Some(interrupt) = interrupt {
+            waited[1] = PollFd::from_borrowed_fd(interrupt.as_fd(), PollFlags::IN);
+            count = 2;
         }
-        came
+        let is_over = poll(&mut waited[..count], Some(&limit)).is_ok();
+        let has_come = |waited: &PollFd<'_>| is_over && !waited.revents().is_empty();
+        match (interrupt, has_come(&waited[1])) {
+            (Some(interrupt), true) => {
+                self.is_armed = false;
+                // An error is one of the device; its queues are not armed again.
+                let _ = interrupt.take();
+                &mut sleeps.by_frames
+            }
+            _ if has_come(&waited[0]) => &mut sleeps.by_requests,
+            _ => &mut sleeps.timed_out,
+        }
     }
 }
