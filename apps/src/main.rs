@@ -39,11 +39,14 @@ mod vsi;
 use clap::Parser;
 use cli::{Cli, Command};
 use failure::Failure;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(text) => return show(&text),
+    };
     // Results are in the output; the log is for finding causes.
     let usual = match &cli.command {
         // Its devices fail on purpose.
@@ -56,6 +59,19 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
+    }
+}
+
+/// Shows the help or the version, or why the arguments are wrong. A file or a pipe that does not
+/// take the help is an error, as of any other output.
+fn show(text: &clap::Error) -> ExitCode {
+    if text.use_stderr() || std::io::stdout().is_terminal() {
+        text.exit();
+    }
+    let mut out = output::stdout();
+    match write!(out, "{}", text.render()).and_then(|()| out.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => Failure::from(error).report(),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A line for every kind of command that prints.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 20] = [
     "doctor",
     "doctor --json",
     "bring-up",
@@ -23,6 +23,10 @@ const COMMANDS: [&str; 16] = [
     "info --json",
     "devices",
     "config schema",
+    "--help",
+    "--version",
+    "help bench",
+    "model serve --help",
     "config sample",
     "port",
     "port --json --statistics",

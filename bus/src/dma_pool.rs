@@ -314,7 +314,7 @@ impl DmaPool {
         for page_size in [PageSize::OneGiB, PageSize::TwoMiB, PageSize::FourKiB] {
             // A page of 1 GiB for less than half of it would waste memory.
             let worth = page_size != PageSize::OneGiB || length >= PageSize::OneGiB.bytes() / 2;
-            if page_size > self.settings.largest_page || !worth {
+            if page_size > self.settings.largest_page || !(worth || self.settings.exact) {
                 continue;
             }
             match Memory::allocate(length, page_size, self.settings.numa_node) {

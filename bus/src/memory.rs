@@ -214,16 +214,21 @@ impl Memory {
     /// only.
     fn bind(&self, node: u32) {
         const MPOL_PREFERRED: libc::c_int = 1;
-        let mask: u64 = 1u64.checked_shl(node).unwrap_or(0);
-        // SAFETY: the range is this mapping; `mask` outlives the call and is 64 bits long.
+        // A mask without a bit would mean the node of the thread, so it has room for all nodes.
+        const NODES: usize = 1024;
+        let mut mask = [0_u64; NODES / 64];
+        if let Some(word) = mask.get_mut(node as usize / 64) {
+            *word = 1 << (node % 64);
+        }
+        // SAFETY: the range is this mapping; `mask` outlives the call and is `NODES` bits long.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
                 self.0.base.as_ptr(),
                 self.0.length,
                 MPOL_PREFERRED,
-                &raw const mask,
-                65,
+                mask.as_ptr(),
+                NODES + 1,
                 0,
             )
         };

@@ -11,6 +11,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 /// Longest name of an interface, in bytes. Source: Linux `if.h`, IFNAMSIZ less the final zero.
 pub const MAX_NAME_BYTES: usize = 15;
 
+/// The names that an interface can have.
+pub const NAME_RULE: &str =
+    "1 to 15 bytes, not '.' or '..', no space, slash, colon, percent sign or zero";
+
 /// Request that sets the carrier: `_IOW('T', 226, int)`. Source: Linux `if_tun.h`, TUNSETCARRIER.
 const SET_CARRIER: libc::c_ulong = 0x4004_54E2;
 
@@ -20,9 +24,7 @@ const CLONE_DEVICE: &str = "/dev/net/tun";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TapError {
     /// The name is invalid.
-    #[error(
-        "'{name}' is not an interface name: 1 to {MAX_NAME_BYTES} bytes, no space, slash, percent sign or zero"
-    )]
+    #[error("'{name}' is not an interface name: {NAME_RULE}")]
     BadName {
         /// The given value.
         name: String,
@@ -264,16 +266,29 @@ fn refusal(name: String, error: &std::io::Error) -> TapError {
     }
 }
 
+/// True if an interface can have this name ([`NAME_RULE`]).
+///
+/// Source: Linux `net/core/dev.c`, `dev_valid_name`, for which byte 0xA0 is a space; a percent sign
+/// would ask it for a number.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| {
+        !matches!(byte, 0 | b'/' | b':' | b'%' | 0x0B | 0xA0) && !byte.is_ascii_whitespace()
+    };
+    (1..=MAX_NAME_BYTES).contains(&name.len())
+        && !matches!(name, "." | "..")
+        && name.bytes().all(is_allowed)
+}
+
 /// A request for the interface `name`; all fields other than the name are zero.
 ///
 /// # Errors
 /// [`TapError::BadName`]: a name that the kernel would cut short would be that of another interface.
 fn request(name: &str) -> Result<libc::ifreq, TapError> {
-    let bytes = name.as_bytes();
-    let forbidden = |byte: &u8| matches!(byte, 0 | b' ' | b'/' | b'%' | b'\n' | b'\t');
-    if bytes.is_empty() || bytes.len() > MAX_NAME_BYTES || bytes.iter().any(forbidden) {
+    if !is_name(name) {
         return Err(TapError::BadName { name: name.into() });
     }
+    let bytes = name.as_bytes();
     // SAFETY: numbers and arrays of them, and a union of such and of a pointer: zero is valid for
     //         all. The kernel copies the whole structure, so no byte may be left uninitialised.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -289,7 +304,19 @@ mod tests {
 
     #[test]
     fn impossible_names_are_refused_before_anything_is_opened() {
-        for name in ["", "0123456789abcdef", "a b", "a/b", "tap%d", "a\0b"] {
+        for name in [
+            "",
+            "0123456789abcdef",
+            "a b",
+            "a/b",
+            "a:b",
+            "tap%d",
+            "a\0b",
+            "a\rb",
+            "\u{e0}",
+            ".",
+            "..",
+        ] {
             let refused = TapError::BadName { name: name.into() };
             assert_eq!(Tap::open(name).err(), Some(refused.clone()));
             assert_eq!(request(name).err(), Some(refused));

@@ -66,9 +66,10 @@ pub(crate) fn of(error: &RdmaError) -> c_int {
         RdmaError::Occupied { .. } | RdmaError::NotDrained { .. } | RdmaError::Draining { .. } => {
             libc::EBUSY
         }
-        RdmaError::Capacity { .. } | RdmaError::Quota { .. } | RdmaError::GroupFull { .. } => {
-            libc::ENOMEM
-        }
+        RdmaError::Capacity { .. }
+        | RdmaError::AddressesFull { .. }
+        | RdmaError::Quota { .. }
+        | RdmaError::GroupFull { .. } => libc::ENOMEM,
         _ => libc::EINVAL,
     }
 }

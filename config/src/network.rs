@@ -33,6 +33,10 @@ pub enum AddressFault {
     /// A group, broadcast, loopback, or no address.
     #[error("a port has unicast addresses")]
     NotUnicast,
+    /// An IPv4 address in the form of IPv6: no packet carries it, and its GID is that of the IPv4
+    /// address.
+    #[error("it stands for an IPv4 address: write {0}")]
+    Mapped(Ipv4Addr),
     /// Its VLAN does not exist.
     #[error("a VLAN is 1 to 4094")]
     Vlan,
@@ -70,6 +74,11 @@ impl LocalAddress {
         let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
         if ip.is_multicast() || ip.is_unspecified() || ip.is_loopback() || is_broadcast {
             return Err(AddressFault::NotUnicast);
+        }
+        if let IpAddr::V6(six) = ip
+            && let Some(four) = six.to_ipv4_mapped()
+        {
+            return Err(AddressFault::Mapped(four));
         }
         match self.vlan.is_none_or(|vlan| (1..=4094).contains(&vlan)) {
             true => Ok(()),

@@ -455,6 +455,18 @@ fn addresses_of_the_port_are_checked_one_by_one_and_against_each_other() {
             "at most one gateway of each IP version is possible",
         ),
         (
+            "addresses = [\"192.0.2.1/24\"]\ngateways = [\"192.0.2.1\"]".to_owned(),
+            "network.gateways = 192.0.2.1: this is an address of the port itself",
+        ),
+        (
+            "addresses = [\"::ffff:192.0.2.1/96\"]".to_owned(),
+            "it stands for an IPv4 address: write 192.0.2.1",
+        ),
+        (
+            "host_interface = \"a/b\"".to_owned(),
+            "network.host_interface = \"a/b\": 1 to 15 bytes",
+        ),
+        (
             format!(
                 "addresses = {:?}",
                 (0..65)

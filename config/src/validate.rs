@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use ringside_bus::DeviceAddress;
+use ringside_bus::{DeviceAddress, tap};
 use ringside_spec::lan::limits::MAX_MTU;
 
 use crate::choice::{Core, NumaNode};
@@ -182,6 +182,11 @@ fn network(checks: &mut Checks, section: &NetworkSection) {
             "the address is listed twice; remove one",
         );
     }
+    if let Some(name) = &section.host_interface {
+        let quoted = format_args!("\"{name}\"");
+        let key = "network.host_interface";
+        checks.require(tap::is_name(name), key, quoted, tap::NAME_RULE);
+    }
     for (at, gateway) in section.gateways.iter().enumerate() {
         let earlier = section.gateways.iter().take(at);
         let same = earlier.filter(|other| other.is_ipv4() == gateway.is_ipv4());
@@ -200,6 +205,13 @@ fn network(checks: &mut Checks, section: &NetworkSection) {
             "network.gateways",
             gateway,
             "no address of network.addresses is in the network of this gateway; add one, or correct the gateway",
+        );
+        let is_own = section.addresses.iter().any(|own| own.address == *gateway);
+        checks.require(
+            !is_own,
+            "network.gateways",
+            gateway,
+            "this is an address of the port itself; name the router's",
         );
     }
 }

@@ -536,3 +536,26 @@ fn addresses_of_a_block_that_gets_no_memory_are_free_again() {
     assert_eq!(pool.usage(), PoolUsage::default());
     pool.close().unwrap();
 }
+
+/// A block of one small buffer, which would fit a smaller page.
+#[test]
+fn a_pool_that_insists_on_a_page_size_takes_no_smaller_one() {
+    for largest_page in [PageSize::OneGiB, PageSize::TwoMiB] {
+        let iommu = Iommu::accepting(1 << 32..1 << 40);
+        let settings = PoolSettings {
+            largest_page,
+            exact: true,
+            ..PoolSettings::default()
+        };
+        let pool = DmaPool::new(Arc::clone(&iommu) as Arc<dyn Function>, settings).unwrap();
+        match pool.allocate(64, 64) {
+            // The machine has such pages.
+            Ok(buffer) => assert_eq!(buffer.memory.page_size(), largest_page),
+            Err(error) => assert!(
+                matches!(error, MemoryError::NoHugePages { .. }),
+                "{largest_page:?}: {error}"
+            ),
+        }
+        pool.close().unwrap();
+    }
+}

@@ -145,6 +145,20 @@ pub enum RdmaError {
         /// Peer's address.
         peer: std::net::IpAddr,
     },
+    /// The GID table is full.
+    #[error("all {limit} addresses of the port are in use: remove one first")]
+    AddressesFull {
+        /// The number of its entries.
+        limit: u32,
+    },
+    /// An address that no port can have.
+    #[error("no port has the address {address}: {fault}")]
+    BadAddress {
+        /// The address.
+        address: ringside_config::LocalAddress,
+        /// Its fault.
+        fault: ringside_config::AddressFault,
+    },
     /// The GID table has the address already.
     #[error("{address} is in the GID table at index {index}; remove it first, or use that entry")]
     GidExists {

@@ -5,7 +5,7 @@
 //! changes while the device is in service.
 
 use super::RdmaError;
-use ringside_config::{AddressFault, LocalAddress};
+use ringside_config::LocalAddress;
 use std::net::IpAddr;
 
 /// The most entries: as many as a configuration may name.
@@ -101,10 +101,8 @@ impl Gids {
                 self.entries.len() - 1
             }
             None => {
-                return Err(RdmaError::Capacity {
-                    what: "addresses of a port",
+                return Err(RdmaError::AddressesFull {
                     limit: MAX_GIDS as u32,
-                    key: "no key (remove an address first)",
                 });
             }
         };
@@ -130,32 +128,9 @@ impl Gids {
 
 /// Refuses an address that no port can have.
 fn check(address: LocalAddress) -> Result<(), RdmaError> {
-    let (what, given, least, most) = match address.check() {
-        Ok(()) => return Ok(()),
-        Err(AddressFault::Prefix { most: 32 }) => (
-            "the prefix length of IPv4",
-            address.prefix_bits.into(),
-            1,
-            32,
-        ),
-        Err(AddressFault::Prefix { most }) => (
-            "the prefix length of IPv6",
-            address.prefix_bits.into(),
-            1,
-            most.into(),
-        ),
-        Err(AddressFault::NotUnicast) => ("addresses of a port that are not unicast", 1, 0, 0),
-        Err(AddressFault::Vlan) => {
-            let vlan = address.vlan.unwrap_or(0);
-            ("the VLAN of an address", vlan.into(), 1, 4094)
-        }
-    };
-    Err(RdmaError::OutOfRange {
-        what,
-        given,
-        least,
-        most,
-    })
+    address
+        .check()
+        .map_err(|fault| RdmaError::BadAddress { address, fault })
 }
 
 #[cfg(test)]
@@ -209,9 +184,23 @@ mod tests {
                 .unwrap();
         }
         let full = gids.add(address("10.0.2.1/8")).unwrap_err();
-        assert!(full.to_string().contains("64"), "{full}");
-        let group = LocalAddress::new("239.1.1.1".parse().unwrap(), 8);
-        assert!(matches!(gids.add(group), Err(RdmaError::OutOfRange { .. })));
+        assert_eq!(
+            full.to_string(),
+            "all 64 addresses of the port are in use: remove one first"
+        );
+        for (ip, text) in [
+            ("239.1.1.1", "a port has unicast addresses"),
+            ("127.0.0.1", "a port has unicast addresses"),
+            ("::", "a port has unicast addresses"),
+            (
+                "::ffff:10.0.0.1",
+                "it stands for an IPv4 address: write 10.0.0.1",
+            ),
+        ] {
+            let refused = gids.add(LocalAddress::new(ip.parse().unwrap(), 8));
+            let text = format!("no port has the address {ip}/8: {text}");
+            assert_eq!(refused.unwrap_err().to_string(), text);
+        }
     }
 
     #[test]
@@ -221,13 +210,11 @@ mod tests {
         let v6 = LocalAddress::new("fd00::5".parse().unwrap(), 129);
         let tagged = LocalAddress::new([10, 0, 0, 1].into(), 24).on_vlan(4095);
         for (address, text) in [
-            (v4, "the prefix length of IPv4 is 33; allowed are 1 to 32"),
-            (v6, "the prefix length of IPv6 is 129; allowed are 1 to 128"),
-            (
-                tagged,
-                "the VLAN of an address is 4095; allowed are 1 to 4094",
-            ),
+            (v4, "10.0.0.1/33: its prefix has 1 to 32 bits"),
+            (v6, "fd00::5/129: its prefix has 1 to 128 bits"),
+            (tagged, "10.0.0.1/24@4095: a VLAN is 1 to 4094"),
         ] {
+            let text = format!("no port has the address {text}");
             assert_eq!(gids.add(address).unwrap_err().to_string(), text);
         }
         assert!(gids.all().is_empty());

@@ -71,7 +71,8 @@ impl TcpConnection {
     /// empty.
     ///
     /// Bytes that arrived before a failure are returned first. Errors: [`TcpError::Silent`] after
-    /// `limit`, [`TcpError::Broken`], [`TcpError::OutOfService`], [`TcpError::Ended`].
+    /// `limit`, [`TcpError::Broken`], [`TcpError::AddressRemoved`], [`TcpError::OutOfService`],
+    /// [`TcpError::Ended`].
     pub fn read(&mut self, into: &mut [u8], limit: Duration) -> Result<usize, TcpError> {
         self.take(into, limit, |inbound, count| drop(inbound.drain(..count)))
     }
@@ -112,7 +113,7 @@ impl TcpConnection {
     /// empty.
     ///
     /// Errors: [`TcpError::Stalled`] after `limit`, [`TcpError::Finished`], [`TcpError::Broken`],
-    /// [`TcpError::OutOfService`], [`TcpError::Ended`].
+    /// [`TcpError::AddressRemoved`], [`TcpError::OutOfService`], [`TcpError::Ended`].
     pub fn write(&mut self, from: &[u8], limit: Duration) -> Result<usize, TcpError> {
         if from.is_empty() {
             return Ok(0);

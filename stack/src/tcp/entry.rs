@@ -80,13 +80,27 @@ impl Entry {
         }
     }
 
-    /// Moves bytes and states; true if the socket has nothing more to do.
-    pub(super) fn pump(&mut self, socket: &mut Socket<'_>, now: Instant) -> bool {
+    /// The reason of an end that is `usual` of the peer.
+    fn end(&self, usual: fn(SocketAddr) -> TcpError, has_address: bool) -> TcpError {
+        match has_address {
+            true => usual(self.peer),
+            false => TcpError::AddressRemoved(self.local.ip()),
+        }
+    }
+
+    /// Moves bytes and states; true if the socket has nothing more to do. `has_address` as the
+    /// interface has the own address: its sockets end with it.
+    pub(super) fn pump(
+        &mut self,
+        socket: &mut Socket<'_>,
+        has_address: bool,
+        now: Instant,
+    ) -> bool {
         let mut pipe = self.pipe.lock();
         let before = (pipe.inbound.len(), pipe.outbound.len(), pipe.delivered);
         let (was_connecting, was_finished) = (pipe.is_connecting(), pipe.peer_finished);
         if was_connecting && socket.state() == State::Closed {
-            pipe.fail(TcpError::Refused(self.peer));
+            pipe.fail(self.end(TcpError::Refused, has_address));
         } else if was_connecting && socket.state() != State::SynSent {
             confirm(socket);
             pipe.phase = Phase::Open;
@@ -118,7 +132,7 @@ impl Entry {
                 pipe.delivered = true;
                 pipe.phase = Phase::Over;
             } else {
-                pipe.fail(TcpError::Broken(self.peer));
+                pipe.fail(self.end(TcpError::Broken, has_address));
             }
         }
         let is_unwanted = pipe.abandoned && pipe.is_connecting() && pipe.outbound.is_empty();

@@ -97,6 +97,13 @@ pub enum TcpError {
     /// The peer reset the connection, or stopped answering.
     #[error("the connection to {0} broke: the peer reset it, or stopped answering")]
     Broken(SocketAddr),
+    /// The port no longer has the own address of the connection: the program removed it, or the
+    /// lease of a DHCP server ended.
+    #[error(
+        "the connection ended: the port no longer has its own address {0}; connect again from \
+         another address, or add this one first"
+    )]
+    AddressRemoved(IpAddr),
     /// A write after [`TcpConnection::finish`](crate::TcpConnection::finish).
     #[error("this side has finished sending to {0}")]
     Finished(SocketAddr),

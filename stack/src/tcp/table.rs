@@ -264,7 +264,10 @@ impl Table {
             };
             let place = entry.place;
             let is_over = match link_of(links, place.0) {
-                Some(link) => entry.pump(link.tcp(place.1), now),
+                Some(link) => {
+                    let has_address = link.has(entry.local.ip());
+                    entry.pump(link.tcp(place.1), has_address, now)
+                }
                 None => true,
             };
             if is_over {

@@ -422,6 +422,30 @@ fn a_stack_beside_other_queues_gets_the_segments_of_its_connections() {
 }
 
 #[test]
+fn a_connection_whose_own_address_is_removed_says_so() {
+    let mut two = Two::v4();
+    let address = at("192.0.2.2", PORT);
+    let (mut near, mut far) = two.connect(address);
+    let own: IpAddr = address.ip();
+    two.stacks[1].remove_address(own, None).unwrap();
+    let error = two.until(|_| far.read(&mut [0; 8], NOW).err().filter(is_end));
+    assert_eq!(error, TcpError::AddressRemoved(own));
+    assert!(error.to_string().contains("192.0.2.2"), "{error}");
+    let error = far.write(b"late", NOW).unwrap_err();
+    assert_eq!(error, TcpError::AddressRemoved(own));
+    // The peer learns nothing of it, as from Linux.
+    let error = near.read(&mut [0; 8], NOW).unwrap_err();
+    assert!(!is_end(&error), "{error}");
+    drop((near, far));
+    two.finish();
+}
+
+/// True if the error is no wait that was too short.
+fn is_end(error: &TcpError) -> bool {
+    !matches!(error, TcpError::Silent { .. } | TcpError::Stalled { .. })
+}
+
+#[test]
 fn a_device_that_fails_ends_connections_and_listeners_at_once() {
     let mut two = Two::v4();
     let (mut near, _far) = two.connect(at("192.0.2.2", PORT));

@@ -16,17 +16,25 @@ pub struct RegisterError {
     pub buffers: Vec<DmaBuffer>,
 }
 
+pub(super) fn in_use(error: &RdmaError) -> String {
+    match error.is_refusal_by_device() {
+        true => format!(
+            "the region is still in use: invalidate or drop the memory windows on it first ({})",
+            brief(error)
+        ),
+        false => format!("the region was not deregistered and keeps its memory: {error}"),
+    }
+}
+
 /// Memory that could not be returned.
 #[derive(Debug, thiserror::Error)]
 pub enum DeregisterError {
-    /// The device refused, and the region is as it was: memory windows are bound to it. Invalidate
-    /// or drop them first.
-    #[error(
-        "the region is still in use: invalidate or drop the memory windows on it first ({})",
-        brief(error)
-    )]
+    /// The region is as it was. The device refused because memory windows are bound to it:
+    /// invalidate or drop them first. Or the device failed: deregister again after a recovery or
+    /// the shutdown.
+    #[error("{}", in_use(error))]
     InUse {
-        /// The device's answer.
+        /// The device's answer, or its failure.
         error: RdmaError,
         /// The region.
         region: Box<MemoryRegion>,

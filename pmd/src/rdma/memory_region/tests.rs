@@ -73,3 +73,12 @@ fn an_address_that_wraps_is_refused_as_that() {
     let error = plan().check_base(Base::Named(8)).unwrap_err();
     assert!(matches!(error, RdmaError::Misaligned { .. }), "{error}");
 }
+
+#[test]
+fn a_region_of_a_failed_device_is_not_said_to_have_windows() {
+    use crate::failure::FailureCause;
+    let cause = FailureCause::FunctionReset;
+    let said = super::error::in_use(&RdmaError::DeviceFailed { cause });
+    assert!(!said.contains("window"), "{said}");
+    assert!(said.contains("Device::recover"), "{said}");
+}
