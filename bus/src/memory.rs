@@ -28,7 +28,7 @@ use copy::{copy_from_shared, copy_to_shared};
 use mapping::{Mapping, Origin};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -433,6 +433,16 @@ impl std::fmt::Debug for Memory {
     }
 }
 
+/// The file under a number that is none of the standard descriptors: a program that has closed
+/// those, and prints nevertheless, would write into the memory.
+fn beside_standard(made: OwnedFd) -> rustix::io::Result<OwnedFd> {
+    const FIRST: i32 = 3;
+    match made.as_raw_fd() < FIRST {
+        true => rustix::io::fcntl_dupfd_cloexec(&made, FIRST),
+        false => Ok(made),
+    }
+}
+
 fn create_descriptor(length: usize, page_size: PageSize) -> Result<OwnedFd, MemoryError> {
     let huge = match page_size {
         PageSize::FourKiB => MemfdFlags::empty(),
@@ -444,7 +454,8 @@ fn create_descriptor(length: usize, page_size: PageSize) -> Result<OwnedFd, Memo
         PageSize::FourKiB => system("memfd_create", length, error),
         _ => no_huge_pages(length, page_size, error),
     };
-    let descriptor = rustix::fs::memfd_create("ringside-dma", flags).map_err(refuse)?;
+    let made = rustix::fs::memfd_create("ringside-dma", flags).map_err(refuse)?;
+    let descriptor = beside_standard(made).map_err(refuse)?;
     rustix::fs::ftruncate(&descriptor, length as u64).map_err(refuse)?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&descriptor, seals)

@@ -263,6 +263,25 @@ static int read_of_gid(const char *kind, int index, char *into, int size)
 	return found;
 }
 
+/* The index of the interface, 0 without one. As above, it opens no device. */
+static unsigned int index_of_interface(void)
+{
+	const char *folder = getenv("RINGSIDE_FILES");
+	char path[PATH_MAX];
+	unsigned int index = 0;
+	FILE *file;
+
+	if (folder == NULL || snprintf(path, sizeof(path), "%s/sys/class/net/" INTERFACE "/ifindex", folder) >= PATH_MAX)
+		return 0;
+	file = fopen(path, "r");
+	if (file == NULL)
+		return 0;
+	if (fscanf(file, "%u", &index) != 1)
+		index = 0;
+	fclose(file);
+	return index;
+}
+
 /* Writes a mask of so many bits into octets that are zero. */
 static void set_bits(unsigned char *octets, int most, const char *text)
 {
@@ -295,6 +314,9 @@ static struct interface *interface_of(int index)
 	} else {
 		set_bits(mask, 128, prefix);
 		set_six(&made->address, gid);
+		/* As the C library says it of interfaces of the kernel. */
+		if (gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80)
+			((struct sockaddr_in6 *)&made->address)->sin6_scope_id = index_of_interface();
 		set_six(&made->mask, mask);
 	}
 	strcpy(made->name, INTERFACE);

@@ -373,6 +373,16 @@ impl Port {
     }
 }
 
+impl Drop for Port {
+    /// The device may be shut down next, such as after an opening that failed late: the stack does
+    /// not send on queues that are gone.
+    fn drop(&mut self) {
+        if let Some(network) = lock(&self.network).take() {
+            network.stop();
+        }
+    }
+}
+
 static PRESENT: PerProcess<Mutex<Arc<Port>>> = PerProcess::new();
 
 /// The present period of service; `None` before the device is opened.

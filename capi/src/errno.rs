@@ -1,5 +1,6 @@
 //! Errors as verbs gives them.
 
+use ringside_bus::FunctionError;
 use ringside_bus::memory::MemoryError;
 use ringside_pmd::control::ControlError;
 use ringside_pmd::rdma::{PostError, RdmaError};
@@ -48,21 +49,24 @@ pub(crate) fn of(error: &RdmaError) -> c_int {
     tracing::warn!(%error, "refused");
     match error {
         RdmaError::Unavailable { .. } | RdmaError::ShutDown => libc::ENODEV,
-        RdmaError::DeviceFailed { .. } | RdmaError::System { .. } | RdmaError::Failed { .. } => {
-            libc::EIO
-        }
+        RdmaError::DeviceFailed { .. } | RdmaError::Failed { .. } => libc::EIO,
         // The device refused the values of the request, unless it says that it is broken.
         RdmaError::Control(ControlError::Refused { failure, .. }) if !is_broken(failure) => {
             libc::EINVAL
         }
         RdmaError::Control(_) | RdmaError::Admin(_) | RdmaError::Function(_) => libc::EIO,
+        // The operating system, or the device's address space, has no more to give.
         RdmaError::Memory(
             MemoryError::NoHugePages { .. }
             | MemoryError::NotEnough { .. }
+            | MemoryError::System { .. }
             | MemoryError::NoAddressSpace { .. }
+            | MemoryError::Function(FunctionError::Mapping { .. } | FunctionError::System { .. })
             | MemoryError::Closed,
         )
+        | RdmaError::System { .. }
         | RdmaError::PageList(_) => libc::ENOMEM,
+        RdmaError::Memory(MemoryError::Function(_)) => libc::EIO,
         RdmaError::Occupied { .. } | RdmaError::NotDrained { .. } | RdmaError::Draining { .. } => {
             libc::EBUSY
         }

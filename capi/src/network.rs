@@ -78,6 +78,11 @@ impl Network {
         if let Some(host) = &self.host {
             host.lock().unwrap_or_else(PoisonError::into_inner).detach();
         }
+        self.stop();
+    }
+
+    /// Ends the stack's thread alone: the host's interface may be attached to a later stack's port.
+    pub(crate) fn stop(&self) {
         let thread = self
             .thread
             .lock()

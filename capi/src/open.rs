@@ -11,7 +11,8 @@ use crate::machine::Machine;
 use crate::signals::on_own_thread;
 use crate::{errno, events, files, verbs_table};
 use std::ffi::{c_char, c_int};
-use std::os::fd::AsRawFd;
+use std::fs::File;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,17 @@ fn name() -> Option<String> {
     Some(name.to_string_lossy().into_owned())
 }
 
+/// Gives the program `/dev/null` for each standard descriptor that it has closed. Otherwise
+/// descriptors of the device took their numbers, and what the program prints went into its memory.
+fn keep_standard_descriptors() {
+    while let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
+        if null.as_raw_fd() > libc::STDERR_FILENO {
+            return;
+        }
+        let _ = null.into_raw_fd();
+    }
+}
+
 /// The present period of service of the device; none if no variable names a device. An error is an
 /// errno value, and was explained on standard error; the next call tries again.
 ///
@@ -43,6 +55,7 @@ pub(crate) fn port() -> Result<Option<Arc<Port>>, c_int> {
     let Some(name) = name() else {
         return Ok(None);
     };
+    keep_standard_descriptors();
     let opened = device::present_or_open(|| {
         on_own_thread(|| {
             let port = open_when_free(&name)?;
@@ -191,7 +204,7 @@ pub(crate) fn context_on(
     device: *mut ibv_device,
 ) -> Result<*mut ibv_context, c_int> {
     let events = EventQueue::new()?;
-    let commands = std::fs::File::open("/dev/null").ok();
+    let commands = File::open("/dev/null").ok();
     let command_descriptor = commands.as_ref().map_or(-1, AsRawFd::as_raw_fd);
     let context = Box::new(ContextObject {
         table: verbs_table::table(

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <rdma/rdma_cma.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -60,6 +61,32 @@ static void index_of_gids(struct ibv_context *context, unsigned index)
         CHECK(table[i].ndev_ifindex == index);
 }
 
+/* A link-local address names the interface: as getifaddrs lists it, and as ids that are bound to it show it. */
+static void scope_is(union ibv_gid *local, unsigned index)
+{
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct sockaddr_in6 wanted = { .sin6_family = AF_INET6, .sin6_scope_id = index };
+    struct rdma_cm_id *id;
+    struct ifaddrs *list;
+    int found = 0;
+    memcpy(&wanted.sin6_addr, local, sizeof(*local));
+    CHECK(!getifaddrs(&list));
+    for (struct ifaddrs *one = list; one; one = one->ifa_next) {
+        const struct sockaddr_in6 *six = (void *)one->ifa_addr;
+        if (!six || six->sin6_family != AF_INET6 || memcmp(&six->sin6_addr, local, sizeof(*local)))
+            continue;
+        CHECK(six->sin6_scope_id == index);
+        found++;
+    }
+    freeifaddrs(list);
+    CHECK(found == 1);
+    CHECK(channel && !rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+    CHECK(!rdma_bind_addr(id, (struct sockaddr *)&wanted));
+    CHECK(((struct sockaddr_in6 *)rdma_get_local_addr(id))->sin6_scope_id == index);
+    CHECK(!rdma_destroy_id(id));
+    rdma_destroy_event_channel(channel);
+}
+
 /* Not in the public headers. */
 int ibv_read_sysfs_file(const char *folder, const char *file, char *into, size_t size);
 const char *ibv_get_sysfs_path(void);
@@ -105,6 +132,7 @@ int main(int count, char **words)
     CHECK(index > 0 && (unsigned)index == if_nametoindex("ringside0"));
     CHECK(if_indextoname(index, name) == name && !strcmp(name, "ringside0"));
     index_of_gids(context, index);
+    scope_is(&local, index);
     rate_is("100 Gb/sec (4X EDR)");
     /* The kernel's own, and none's. */
     address_is(ask(SIOCGIFADDR, "lo", 0), "127.0.0.1");

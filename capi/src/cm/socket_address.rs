@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::OnceLock;
 
 /// The address behind a pointer; `None` if it is null or of another family than IP.
 ///
@@ -40,8 +41,16 @@ pub(crate) fn length(storage: &libc::sockaddr_storage) -> libc::socklen_t {
     bytes as libc::socklen_t
 }
 
-/// Writes an address into the storage of an id.
+/// Writes an address into the storage of an id. A link-local one names the device's interface, as
+/// from Linux, if programs find that.
 pub(crate) fn write(storage: &mut libc::sockaddr_storage, address: SocketAddr) {
+    static INTERFACE: OnceLock<u32> = OnceLock::new();
+    let interface = *INTERFACE.get_or_init(crate::interface::index);
+    write_beside(storage, address, interface);
+}
+
+/// As [`write`], with the index of the interface.
+fn write_beside(storage: &mut libc::sockaddr_storage, address: SocketAddr, interface: u32) {
     // SAFETY: numbers: all zero is a value.
     *storage = unsafe { std::mem::zeroed() };
     let place: *mut libc::sockaddr_storage = storage;
@@ -59,13 +68,16 @@ pub(crate) fn write(storage: &mut libc::sockaddr_storage, address: SocketAddr) {
             place.sin6_family = libc::AF_INET6 as libc::sa_family_t;
             place.sin6_port = six.port().to_be();
             place.sin6_addr.s6_addr = six.ip().octets();
+            if six.ip().is_unicast_link_local() {
+                place.sin6_scope_id = interface;
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{read, write};
+    use super::{read, write, write_beside};
     use std::net::SocketAddr;
 
     #[test]
@@ -80,5 +92,17 @@ mod tests {
         }
         // SAFETY: null is allowed.
         assert_eq!(unsafe { read(std::ptr::null()) }, None);
+    }
+
+    #[test]
+    fn link_local_addresses_name_their_interface_and_others_none() {
+        for (text, scope) in [("[fe80::1]:80", 7), ("[fd00::1]:80", 0)] {
+            // SAFETY: numbers: all zero is a value.
+            let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+            write_beside(&mut storage, text.parse().unwrap(), 7);
+            // SAFETY: a storage holds any socket address.
+            let six = unsafe { (&raw const storage).cast::<libc::sockaddr_in6>().read() };
+            assert_eq!(six.sin6_scope_id, scope, "{text}");
+        }
     }
 }

@@ -95,3 +95,8 @@ fn a_program_of_one_thread_for_each_object_needs_no_locks() {
         assert_eq!(succeeded(&output), "ok\n", "{name}");
     }
 }
+
+#[test]
+fn what_programs_without_standard_descriptors_print_goes_nowhere() {
+    says_ok("silent", &[]);
+}
