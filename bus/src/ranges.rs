@@ -4,6 +4,9 @@ use rand::Rng;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// Places that [`Ranges::draw`] tries before it looks at all free ranges.
+const GUESSES: u32 = 16;
+
 /// The requirements of [`Ranges::draw`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draw {
@@ -71,11 +74,36 @@ impl Ranges {
     }
 
     /// Takes `length` bytes at a multiple of `alignment`, with `gap` free bytes on both sides.
-    /// Chooses with equal probability among the first `places` such places in the order of
-    /// addresses. `None` if there is none.
+    /// `None` if there is no such place.
     ///
-    /// Takes time in proportion to the number of free ranges.
+    /// Chooses with equal probability among the free ones of the first `places` places from the
+    /// lowest free byte on; if those are almost all taken, among the first `places` free ones. The
+    /// latter takes time in proportion to the number of free ranges.
     pub fn draw(&mut self, wanted: &Draw, random: &mut impl Rng) -> Option<u64> {
+        let (start, at) = self
+            .guess(wanted, random)
+            .or_else(|| self.choose(wanted, random))?;
+        self.carve(start, at, wanted.length);
+        Some(at)
+    }
+
+    /// A place by chance, which is free, and the start of its free range; `None` after some that
+    /// are not.
+    fn guess(&self, wanted: &Draw, random: &mut impl Rng) -> Option<(u64, u64)> {
+        let (&lowest, _) = self.free.first_key_value()?;
+        let first = lowest.checked_add(wanted.gap)?;
+        let first = first.checked_next_multiple_of(wanted.alignment)?;
+        (0..GUESSES).find_map(|_| {
+            let steps = random.random_range(0..wanted.places.max(1));
+            let at = first.checked_add(steps.checked_mul(wanted.alignment)?)?;
+            let (&start, &end) = self.free.range(..=at).next_back()?;
+            let past = at.checked_add(wanted.length)?.checked_add(wanted.gap)?;
+            (at - start >= wanted.gap && past <= end).then_some((start, at))
+        })
+    }
+
+    /// One of the first `places` free places, and the start of its free range.
+    fn choose(&self, wanted: &Draw, random: &mut impl Rng) -> Option<(u64, u64)> {
         let found = self
             .free
             .iter()
@@ -83,16 +111,14 @@ impl Ranges {
         let count = found.map(|(_, count)| count).fold(0, u64::saturating_add);
         let count = count.min(wanted.places.max(1));
         let mut skip = (count > 0).then(|| random.random_range(0..count))?;
-        let (start, at) = self.free.iter().find_map(|(&start, &end)| {
+        self.free.iter().find_map(|(&start, &end)| {
             let (first, count) = wanted.places_in(start, end)?;
             if skip >= count {
                 skip -= count;
                 return None;
             }
             Some((start, first + skip * wanted.alignment))
-        })?;
-        self.carve(start, at, wanted.length);
-        Some(at)
+        })
     }
 
     /// Takes `length` bytes at `at` out of the free range that begins at `start` and holds them.
