@@ -9,9 +9,9 @@ use ringside_pmd::Birth;
 use ringside_pmd::rdma::Destination;
 use sleep::{Bell, IDLE, Inbox, Request, Sleeper};
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ pub struct StackThread {
 #[derive(Clone, Debug)]
 pub struct Resolver {
     requests: SyncSender<Request>,
-    /// wakes the thread after a request
-    bell: Arc<Bell>,
+    /// wakes the thread after a request; goes with the thread, which may end long before this
+    bell: Weak<Bell>,
     /// A child of a fork has the queue but not the thread.
     birth: Birth,
 }
@@ -52,11 +52,12 @@ impl StackThread {
     pub fn start(stack: Stack, clock: Arc<dyn Clock>) -> Result<Self, StackError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (requests, receiver) = sync_channel(REQUESTS);
-        let bell = Arc::new(Bell::new()?);
+        let awaited = Arc::new(Bell::new()?);
+        let bell = Arc::downgrade(&awaited);
         let sleeper = Sleeper::new(&stack);
         let inbox = Inbox {
             requests: receiver,
-            bell: Arc::clone(&bell),
+            bell: awaited,
             stop: Arc::clone(&stop),
         };
         let thread = std::thread::Builder::new()
@@ -90,7 +91,7 @@ impl StackThread {
 
     fn request_stop(&self) {
         self.stop.store(true, Ordering::Release);
-        self.resolver.bell.ring();
+        self.resolver.ring();
     }
 }
 
@@ -169,8 +170,15 @@ impl Resolver {
         });
         let sent = self.requests.send(request);
         sent.map_err(|_| StackError::Ended)?;
-        self.bell.ring();
+        self.ring();
         receiver.recv().map_err(|_| StackError::Ended)
+    }
+
+    /// Ends a sleep of the stack's thread, which was given something to do.
+    fn ring(&self) {
+        if let Some(bell) = self.bell.upgrade() {
+            bell.ring();
+        }
     }
 
     /// Wakes the stack's thread, so that it polls at once. Does not wait.
@@ -178,7 +186,7 @@ impl Resolver {
         if self.birth.is_here() {
             // A queue that is full wakes it too, and a thread that has ended moves nothing.
             let _ = self.requests.try_send(Box::new(|_| {}));
-            self.bell.ring();
+            self.ring();
         }
     }
 
@@ -194,7 +202,7 @@ impl Resolver {
             tracing::debug!("the addresses are not announced again");
             return;
         }
-        self.bell.ring();
+        self.ring();
     }
 
     /// The route to an address; waits for the neighbour's answer for the time in the stack's
