@@ -253,12 +253,13 @@ fn a_removed_interface_leaves_rdma_and_the_stack_alone() {
 
 #[test]
 fn an_interface_that_cannot_be_made_is_refused_before_the_device_is_claimed() {
-    let name = "a name that is too long";
-    let refused = ringside::open("model:0", &config(1, Some(name))).unwrap_err();
-    let OpenError::HostInterface(HostError::Tap(TapError::BadName { name: given })) = &refused
-    else {
+    // The loopback interface is no TAP interface; a user without rights is refused for want of them.
+    let refused = ringside::open("model:0", &config(1, Some("lo"))).unwrap_err();
+    let OpenError::HostInterface(HostError::Tap(error)) = &refused else {
         panic!("{refused}");
     };
-    assert_eq!(given, name);
+    assert!(!matches!(error, TapError::BadName { .. }), "{refused}");
     assert!(refused.to_string().starts_with("network.host_interface: "));
+    let claimed = ringside::open("model:0", &config(1, None));
+    assert!(claimed.unwrap().shutdown().failures.is_empty());
 }
