@@ -253,7 +253,8 @@ fn a_removed_interface_leaves_rdma_and_the_stack_alone() {
 
 #[test]
 fn an_interface_that_cannot_be_made_is_refused_before_the_device_is_claimed() {
-    // The loopback interface is no TAP interface; a user without rights is refused for want of them.
+    // The loopback interface is no TAP interface; a user without rights is refused for want of
+    // them.
     let refused = ringside::open("model:0", &config(1, Some("lo"))).unwrap_err();
     let OpenError::HostInterface(HostError::Tap(error)) = &refused else {
         panic!("{refused}");
