@@ -41,6 +41,21 @@ impl Pages {
         Self { first, length }
     }
 
+    /// Pages at a place that was unmapped, or elsewhere if another thread has mapped something
+    /// there since.
+    fn map_again(at: *mut u8, length: usize) -> Self {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: a new mapping, which replaces none.
+        match unsafe { rustix::mm::mmap_anonymous(at.cast(), length, protection, flags) } {
+            Ok(first) => Self {
+                first: first.cast(),
+                length,
+            },
+            Err(_) => Self::map(length),
+        }
+    }
+
     fn fill(&self, byte: u8) {
         // SAFETY: mapped; the device only reads, and no request is under way.
         unsafe { self.first.write_bytes(byte, self.length) };
@@ -134,11 +149,10 @@ fn memory_that_is_mapped_again_at_the_same_address_is_registered_anew() {
     for unmapping in [Unmapping::Watched, Unmapping::Told] {
         let cache = cache(&left, settings(unmapping));
         let before = regions(&left);
-        let mut at = std::ptr::null_mut();
-        let mut flags = MapFlags::PRIVATE;
+        let mut at = Pages::map(4 * PAGE).unmap();
         let mut last_key = None;
         for round in 0..50_u8 {
-            let pages = Pages::map_at(at, 4 * PAGE, flags);
+            let pages = Pages::map_again(at, 4 * PAGE);
             pages.fill(round + 1);
             let held = cache.get(pages.at(100), 2 * PAGE).unwrap();
             let again = cache.get(pages.at(PAGE), PAGE).unwrap();
@@ -159,7 +173,6 @@ fn memory_that_is_mapped_again_at_the_same_address_is_registered_anew() {
                 cache.invalidate(pages.at(0), pages.length).unwrap();
             }
             at = pages.unmap();
-            flags = MapFlags::PRIVATE | MapFlags::FIXED;
         }
         let report = cache.report();
         assert_eq!(
@@ -181,12 +194,12 @@ fn an_unmapped_page_ends_the_entry_that_holds_it_and_no_other() {
     drop(cache.get(one.at(4 * PAGE), PAGE).unwrap());
     drop(cache.get(other.at(0), PAGE).unwrap());
     assert_eq!(cache.report().entries, 3);
-    // The middle page of the first entry.
-    Pages {
-        first: one.first.wrapping_add(PAGE),
-        length: PAGE,
-    }
-    .unmap();
+    // The middle page of the first entry. Another thread may map something there afterwards.
+    let [first, middle, rest] = [(0, 1), (1, 1), (2, 6)].map(|(from, pages)| Pages {
+        first: one.first.wrapping_add(from * PAGE),
+        length: pages * PAGE,
+    });
+    middle.unmap();
     assert_eq!(cache.report().entries, 2);
     drop(cache.get(one.at(0), PAGE).unwrap());
     drop(cache.get(one.at(4 * PAGE), PAGE).unwrap());
@@ -194,8 +207,9 @@ fn an_unmapped_page_ends_the_entry_that_holds_it_and_no_other() {
     let report = cache.report();
     assert_eq!((report.hits, report.misses, report.invalidated), (2, 4, 1));
     drop(cache);
-    one.unmap();
-    other.unmap();
+    for pages in [first, rest, other] {
+        pages.unmap();
+    }
 }
 
 #[test]
@@ -357,6 +371,8 @@ fn a_file_mapping_is_registered_for_each_use() {
 
 #[test]
 fn threads_that_map_send_and_unmap_never_meet_an_old_region() {
+    /// Places in each thread's part.
+    const PLACES: usize = 8;
     let _one = ONE.lock();
     let ends: Vec<End> = connected(0).into_iter().collect();
     let [mut left, right] = <[End; 2]>::try_from(ends).ok().unwrap();
@@ -368,9 +384,11 @@ fn threads_that_map_send_and_unmap_never_meet_an_old_region() {
     let cache = cache(&left, small);
     let keys = &Mutex::new(());
     // Each thread maps in a part of its own: see the limit of `Unmapping::Watched`.
-    let area = Pages::map(3 * 2 * PAGE);
+    let area = Pages::map(3 * PLACES * 2 * PAGE);
     let first = area.first.expose_provenance();
-    let areas: Vec<usize> = (0..3).map(|thread| first + thread * 2 * PAGE).collect();
+    let areas: Vec<usize> = (0..3)
+        .map(|thread| first + thread * PLACES * 2 * PAGE)
+        .collect();
     // Stacks of the threads must not come to lie there.
     let started = &Barrier::new(4);
     let uses = &AtomicU64::new(0);
@@ -378,19 +396,19 @@ fn threads_that_map_send_and_unmap_never_meet_an_old_region() {
         for (thread, area) in areas.into_iter().enumerate() {
             let cache = cache.clone();
             scope.spawn(move || {
-                let at: *mut c_void = std::ptr::with_exposed_provenance_mut(area);
                 started.wait();
                 started.wait();
-                let mut last = None;
+                let (mut last, mut place) = (None, 0);
                 for round in 0..300 {
-                    // The memory of others of the process may come to lie there.
+                    // The memory of others of the process may come to lie there, to stay.
+                    let at = std::ptr::with_exposed_provenance_mut(area + place * 2 * PAGE);
                     let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
                     let protection = ProtFlags::READ | ProtFlags::WRITE;
                     // SAFETY: a new mapping where nothing is.
                     let mapped =
                         unsafe { rustix::mm::mmap_anonymous(at, 2 * PAGE, protection, flags) };
                     let Ok(first) = mapped else {
-                        last = None;
+                        (last, place) = (None, (place + 1) % PLACES);
                         continue;
                     };
                     let length = PAGE + (round + thread) % PAGE;
