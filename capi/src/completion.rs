@@ -227,26 +227,6 @@ impl CompletionObject {
         polled.empty = 0;
         true
     }
-
-    /// [`poll_cq`] once more, after a poll that found nothing.
-    ///
-    /// # Safety
-    /// `into` has room for `wanted`.
-    #[cold]
-    unsafe fn poll_again(
-        &self,
-        mut polled: Held<'_, Polled>,
-        wanted: usize,
-        into: *mut ibv_wc,
-    ) -> usize {
-        if !self.found_nothing(&mut polled) {
-            return 0;
-        }
-        drop(polled);
-        std::thread::yield_now();
-        // SAFETY: the caller's promise.
-        unsafe { self.take_many(&mut self.polled.hold(), wanted, into) }
-    }
 }
 
 /// # Safety
@@ -572,18 +552,36 @@ pub(crate) unsafe extern "C" fn poll_cq(
     // SAFETY: the caller's promise.
     let object = unsafe { CompletionObject::of(queue) };
     let mut polled = object.polled.hold();
-    let Ok(wanted) = usize::try_from(count) else {
-        return -libc::EINVAL;
-    };
-    let mut done = match wanted {
+    let done = match usize::try_from(count) {
         // SAFETY: the caller's promise.
-        1 => usize::from(object.take_one(&mut polled, unsafe { &mut *into.cast() })),
+        Ok(1) => usize::from(object.take_one(&mut polled, unsafe { &mut *into.cast() })),
         // SAFETY: the caller's promise.
-        _ => unsafe { object.take_many(&mut polled, wanted, into) },
+        Ok(wanted) => unsafe { object.take_many(&mut polled, wanted, into) },
+        Err(_) => return -libc::EINVAL,
     };
     if done == 0 {
+        drop(polled);
         // SAFETY: the caller's promise.
-        done = unsafe { object.poll_again(polled, wanted, into) };
+        return unsafe { poll_again(queue, count, into) };
     }
+    done as c_int
+}
+
+/// Looks once more if a poll that found nothing has given the core away.
+///
+/// # Safety
+/// As [`poll_cq`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn poll_again(queue: *mut ibv_cq, count: c_int, into: *mut ibv_wc) -> c_int {
+    // SAFETY: the caller's promise.
+    let object = unsafe { CompletionObject::of(queue) };
+    if !object.found_nothing(&mut object.polled.hold()) {
+        return 0;
+    }
+    std::thread::yield_now();
+    let wanted = usize::try_from(count).unwrap_or(0);
+    // SAFETY: the caller's promise.
+    let done = unsafe { object.take_many(&mut object.polled.hold(), wanted, into) };
     done as c_int
 }
