@@ -214,17 +214,21 @@ impl CompletionObject {
         done
     }
 
-    /// A poll of this queue found nothing. True if others got the core meanwhile, so that it is
-    /// worth another look.
-    pub(crate) fn found_nothing(&self, polled: &mut Polled) -> bool {
+    /// Gives the core away after a poll of this queue that found nothing, if it is time. True if it
+    /// did: another look is worth it.
+    #[cold]
+    pub(crate) fn gave_way(&self) -> bool {
         if !self.is_model {
             return false;
         }
+        let mut polled = self.polled.hold();
         polled.empty += 1;
         if !gives_way(&raw const *self as usize, polled.empty) {
             return false;
         }
         polled.empty = 0;
+        drop(polled);
+        std::thread::yield_now();
         true
     }
 }
@@ -576,10 +580,9 @@ pub(crate) unsafe extern "C" fn poll_cq(
 unsafe extern "C" fn poll_again(queue: *mut ibv_cq, count: c_int, into: *mut ibv_wc) -> c_int {
     // SAFETY: the caller's promise.
     let object = unsafe { CompletionObject::of(queue) };
-    if !object.found_nothing(&mut object.polled.hold()) {
+    if !object.gave_way() {
         return 0;
     }
-    std::thread::yield_now();
     let wanted = usize::try_from(count).unwrap_or(0);
     // SAFETY: the caller's promise.
     let done = unsafe { object.take_many(&mut object.polled.hold(), wanted, into) };

@@ -78,9 +78,11 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, wanted: *mut ibv_poll_cq_
     let mut polled = object.polled.hold();
     let mut completion = MaybeUninit::uninit();
     let mut is_taken = object.take_one(&mut polled, &mut completion);
-    if !is_taken && object.found_nothing(&mut polled) {
+    if !is_taken {
         drop(polled);
-        std::thread::yield_now();
+        if !object.gave_way() {
+            return libc::ENOENT;
+        }
         polled = object.polled.hold();
         is_taken = object.take_one(&mut polled, &mut completion);
     }

@@ -58,6 +58,32 @@ static inline struct ibv_context *open_first(union ibv_gid *gid)
     return context;
 }
 
+/* Two connected queue pairs of one completion queue, with room for 4 requests each. */
+struct joined {
+    struct ibv_context *context;
+    struct ibv_pd *pd;
+    struct ibv_cq *cq;
+    struct ibv_qp *one, *two;
+};
+
+static inline struct joined open_joined(void)
+{
+    union ibv_gid gid;
+    struct joined made = { .context = open_first(&gid) };
+    CHECK((made.pd = ibv_alloc_pd(made.context)) && (made.cq = ibv_create_cq(made.context, 8, NULL, NULL, 0)));
+    struct ibv_qp_init_attr init = { .send_cq = made.cq, .recv_cq = made.cq, .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 } };
+    CHECK((made.one = ibv_create_qp(made.pd, &init)) && (made.two = ibv_create_qp(made.pd, &init)));
+    join(made.one, made.two, &gid);
+    return made;
+}
+
+static inline void close_joined(struct joined *made)
+{
+    CHECK(!ibv_destroy_qp(made->one) && !ibv_destroy_qp(made->two));
+    CHECK(!ibv_destroy_cq(made->cq) && !ibv_dealloc_pd(made->pd) && !ibv_close_device(made->context));
+}
+
 /* The next completion; ends the program after 40 seconds without one. */
 static inline struct ibv_wc next(struct ibv_cq *cq)
 {

@@ -15,9 +15,7 @@
 enum { BYTES = 64 << 10, HUGE = 2 << 20, FROM = 1000, LENGTH = 40000,
     WRITABLE = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
 
-static struct ibv_pd *pd;
-static struct ibv_cq *cq;
-static struct ibv_qp *one, *two;
+static struct joined own;
 /* The other side of each transfer. */
 static unsigned char peer[BYTES];
 static struct ibv_mr *peer_mr;
@@ -33,8 +31,8 @@ static void transfer(int opcode, void *local, struct ibv_mr *local_mr, void *rem
     struct ibv_sge data = { (uintptr_t)local + FROM, LENGTH, local_mr->lkey };
     struct ibv_send_wr request = { .sg_list = &data, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED,
         .wr.rdma = { (uintptr_t)remote + FROM, remote_mr->rkey } }, *bad;
-    CHECK(!ibv_post_send(one, &request, &bad));
-    struct ibv_wc wc = next(cq);
+    CHECK(!ibv_post_send(own.one, &request, &bad));
+    struct ibv_wc wc = next(own.cq);
     CHECK(wc.status == IBV_WC_SUCCESS);
 }
 
@@ -46,7 +44,7 @@ static int is_same(const unsigned char *one_side, const unsigned char *other)
 /* The memory is read, at either end. */
 static void read_from(const char *name, unsigned char *memory, int access)
 {
-    struct ibv_mr *mr = ibv_reg_mr(pd, memory, BYTES, access);
+    struct ibv_mr *mr = ibv_reg_mr(own.pd, memory, BYTES, access);
     if (!mr)
         fprintf(stderr, "%s: errno %d\n", name, errno);
     CHECK(mr);
@@ -62,7 +60,7 @@ static void read_from(const char *name, unsigned char *memory, int access)
 /* The memory is written, at either end, and received into. Returns with its bytes equal to the peer's. */
 static void write_to(const char *name, unsigned char *memory)
 {
-    struct ibv_mr *mr = ibv_reg_mr(pd, memory, BYTES, WRITABLE);
+    struct ibv_mr *mr = ibv_reg_mr(own.pd, memory, BYTES, WRITABLE);
     if (!mr)
         fprintf(stderr, "%s: errno %d\n", name, errno);
     CHECK(mr);
@@ -78,8 +76,8 @@ static void write_to(const char *name, unsigned char *memory)
     struct ibv_recv_wr receive = { .sg_list = &into, .num_sge = 1 }, *bad_receive;
     struct ibv_send_wr send = { .sg_list = &from, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED },
         *bad;
-    CHECK(!ibv_post_recv(two, &receive, &bad_receive) && !ibv_post_send(one, &send, &bad));
-    CHECK(next(cq).status == IBV_WC_SUCCESS && next(cq).status == IBV_WC_SUCCESS);
+    CHECK(!ibv_post_recv(own.two, &receive, &bad_receive) && !ibv_post_send(own.one, &send, &bad));
+    CHECK(next(own.cq).status == IBV_WC_SUCCESS && next(own.cq).status == IBV_WC_SUCCESS);
     CHECK(is_same(peer, memory));
     CHECK(!ibv_dereg_mr(mr));
 }
@@ -107,7 +105,7 @@ static void of_file(const char *name, int file, int flags)
 
     /* The same file once more, for reading only. */
     memory = mmap(NULL, BYTES, PROT_READ, flags, file, 0);
-    CHECK(memory != MAP_FAILED && !ibv_reg_mr(pd, memory, BYTES, WRITABLE) && errno == EFAULT);
+    CHECK(memory != MAP_FAILED && !ibv_reg_mr(own.pd, memory, BYTES, WRITABLE) && errno == EFAULT);
     read_from(name, memory, IBV_ACCESS_REMOTE_READ);
     CHECK(!munmap(memory, BYTES) && !close(file));
 }
@@ -148,7 +146,7 @@ static void of_the_program(void)
         CHECK(memory != MAP_FAILED);
         both("pages without a file", memory);
         CHECK(!mprotect(memory, BYTES, PROT_READ));
-        CHECK(!ibv_reg_mr(pd, memory, BYTES, WRITABLE) && errno == EFAULT);
+        CHECK(!ibv_reg_mr(own.pd, memory, BYTES, WRITABLE) && errno == EFAULT);
         read_from("pages that became constant", memory, IBV_ACCESS_REMOTE_READ);
         CHECK(!munmap(memory, BYTES));
     }
@@ -177,20 +175,14 @@ static void of_huge_pages(void)
 
 int main(int count, char **words)
 {
-    union ibv_gid gid;
     CHECK(count == 2);
-    struct ibv_context *context = open_first(&gid);
-    CHECK((pd = ibv_alloc_pd(context)) && (cq = ibv_create_cq(context, 8, NULL, NULL, 0)));
-    struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
-        .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 } };
-    CHECK((one = ibv_create_qp(pd, &init)) && (two = ibv_create_qp(pd, &init)));
-    join(one, two, &gid);
-    CHECK(peer_mr = ibv_reg_mr(pd, peer, sizeof peer, WRITABLE));
+    own = open_joined();
+    CHECK(peer_mr = ibv_reg_mr(own.pd, peer, sizeof peer, WRITABLE));
     of_the_program();
     of_files(words[1]);
     of_huge_pages();
-    CHECK(!ibv_dereg_mr(peer_mr) && !ibv_destroy_qp(one) && !ibv_destroy_qp(two));
-    CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
+    CHECK(!ibv_dereg_mr(peer_mr));
+    close_joined(&own);
     puts("ok");
     return 0;
 }

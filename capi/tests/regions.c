@@ -5,15 +5,13 @@
 
 enum { PAGE = 4096, BYTES = 16 * PAGE, LENGTH = 100, RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
 
-static struct ibv_pd *pd;
-static struct ibv_cq *cq;
-static struct ibv_qp *one, *two;
+static struct joined own;
 static unsigned char *block, source[LENGTH];
 static struct ibv_mr *source_mr;
 
 static struct ibv_mr *region(size_t skip, size_t length)
 {
-    struct ibv_mr *made = ibv_reg_mr(pd, block + skip, length, RIGHTS);
+    struct ibv_mr *made = ibv_reg_mr(own.pd, block + skip, length, RIGHTS);
     CHECK(made);
     return made;
 }
@@ -25,8 +23,8 @@ static void write_by(const struct ibv_mr *target, size_t at, int byte, enum ibv_
     struct ibv_sge from = { (uintptr_t)source, LENGTH, source_mr->lkey };
     struct ibv_send_wr request = { .sg_list = &from, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
         .send_flags = IBV_SEND_SIGNALED, .wr.rdma = { (uintptr_t)(block + at), target->rkey } }, *bad;
-    CHECK(!ibv_post_send(one, &request, &bad));
-    CHECK(next(cq).status == status);
+    CHECK(!ibv_post_send(own.one, &request, &bad));
+    CHECK(next(own.cq).status == status);
 }
 
 static void has(size_t at, int byte)
@@ -60,22 +58,16 @@ static void overlaps(void)
 
 int main(int count, char **words)
 {
-    union ibv_gid gid;
     CHECK(count == 2);
-    struct ibv_context *context = open_first(&gid);
-    CHECK((pd = ibv_alloc_pd(context)) && (cq = ibv_create_cq(context, 8, NULL, NULL, 0)));
-    struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
-        .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 } };
-    CHECK((one = ibv_create_qp(pd, &init)) && (two = ibv_create_qp(pd, &init)));
-    join(one, two, &gid);
+    own = open_joined();
     CHECK(block = calloc(1, BYTES + 1));
     block++; /* not aligned */
-    CHECK(source_mr = ibv_reg_mr(pd, source, LENGTH, RIGHTS));
+    CHECK(source_mr = ibv_reg_mr(own.pd, source, LENGTH, RIGHTS));
     overlaps();
     for (long number = 0; number < atol(words[1]); number++)
         CHECK(!ibv_dereg_mr(region((size_t)number * 97 % (BYTES - PAGE), PAGE)));
-    CHECK(!ibv_dereg_mr(source_mr) && !ibv_destroy_qp(one) && !ibv_destroy_qp(two));
-    CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
+    CHECK(!ibv_dereg_mr(source_mr));
+    close_joined(&own);
     free(block - 1);
     puts("ok");
     return 0;

@@ -30,30 +30,24 @@ struct Pages {
 
 impl Pages {
     fn map(length: usize) -> Self {
-        Self::map_at(std::ptr::null_mut(), length, MapFlags::PRIVATE)
+        Self::map_at(std::ptr::null_mut(), length, MapFlags::empty()).unwrap()
     }
 
-    fn map_at(at: *mut u8, length: usize, flags: MapFlags) -> Self {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping; a fixed place is one that this test has just unmapped.
-        let first = unsafe { rustix::mm::mmap_anonymous(at.cast(), length, protection, flags) };
-        let first = first.unwrap().cast();
-        Self { first, length }
+    /// Pages at a place that was unmapped; `None` if another thread has mapped something there
+    /// since.
+    fn map_again(at: *mut u8, length: usize) -> Option<Self> {
+        Self::map_at(at, length, MapFlags::FIXED_NOREPLACE)
     }
 
-    /// Pages at a place that was unmapped, or elsewhere if another thread has mapped something
-    /// there since.
-    fn map_again(at: *mut u8, length: usize) -> Self {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+    fn map_at(at: *mut u8, length: usize, flags: MapFlags) -> Option<Self> {
+        let (flags, protection) = (
+            flags | MapFlags::PRIVATE,
+            ProtFlags::READ | ProtFlags::WRITE,
+        );
         // SAFETY: a new mapping, which replaces none.
-        match unsafe { rustix::mm::mmap_anonymous(at.cast(), length, protection, flags) } {
-            Ok(first) => Self {
-                first: first.cast(),
-                length,
-            },
-            Err(_) => Self::map(length),
-        }
+        let first = unsafe { rustix::mm::mmap_anonymous(at.cast(), length, protection, flags) };
+        let first = first.ok()?.cast();
+        Some(Self { first, length })
     }
 
     fn fill(&self, byte: u8) {
@@ -86,10 +80,13 @@ fn cache(end: &End, settings: CacheSettings) -> RegistrationCache {
 }
 
 fn cache_of(domain: &ProtectionDomain, settings: CacheSettings) -> RegistrationCache {
+    domain.registration_cache(permit(), settings).unwrap()
+}
+
+fn permit() -> LendPermit {
     // SAFETY: the tests unmap memory when no request names it, and tell a cache that is not watched
     //         before; a guard lives as long as its requests.
-    let permit = unsafe { LendPermit::new() };
-    domain.registration_cache(permit, settings).unwrap()
+    unsafe { LendPermit::new() }
 }
 
 /// Regions of the left device.
@@ -152,7 +149,9 @@ fn memory_that_is_mapped_again_at_the_same_address_is_registered_anew() {
         let mut at = Pages::map(4 * PAGE).unmap();
         let mut last_key = None;
         for round in 0..50_u8 {
-            let pages = Pages::map_again(at, 4 * PAGE);
+            // Elsewhere if another thread has the place.
+            let again = Pages::map_again(at, 4 * PAGE);
+            let pages = again.unwrap_or_else(|| Pages::map(4 * PAGE));
             pages.fill(round + 1);
             let held = cache.get(pages.at(100), 2 * PAGE).unwrap();
             let again = cache.get(pages.at(PAGE), PAGE).unwrap();
@@ -313,9 +312,7 @@ fn held_outside(held: &Registered) -> bool {
 fn what_a_cache_does_not_take_is_refused_by_name() {
     let _one = ONE.lock();
     let [left, _right] = connected(0);
-    // SAFETY: nothing is lent here.
-    let permit = unsafe { LendPermit::new() };
-    let make = |settings| left.domain.registration_cache(permit.clone(), settings);
+    let make = |settings| left.domain.registration_cache(permit(), settings);
     let remote = CacheSettings {
         access: Access::REMOTE_READ,
         ..CacheSettings::default()
@@ -402,23 +399,17 @@ fn threads_that_map_send_and_unmap_never_meet_an_old_region() {
                 for round in 0..300 {
                     // The memory of others of the process may come to lie there, to stay.
                     let at = std::ptr::with_exposed_provenance_mut(area + place * 2 * PAGE);
-                    let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
-                    let protection = ProtFlags::READ | ProtFlags::WRITE;
-                    // SAFETY: a new mapping where nothing is.
-                    let mapped =
-                        unsafe { rustix::mm::mmap_anonymous(at, 2 * PAGE, protection, flags) };
-                    let Ok(first) = mapped else {
+                    let Some(pages) = Pages::map_again(at, 2 * PAGE) else {
                         (last, place) = (None, (place + 1) % PLACES);
                         continue;
                     };
                     let length = PAGE + (round + thread) % PAGE;
-                    let held = cache.get(first.cast::<u8>(), length).unwrap();
+                    let held = cache.get(pages.at(0), length).unwrap();
                     assert_ne!(last, Some(held.local_key()));
                     uses.fetch_add(1, Ordering::Relaxed);
                     last = Some(held.local_key());
                     drop(held);
-                    // SAFETY: mapped above; nothing refers to it.
-                    unsafe { rustix::mm::munmap(first, 2 * PAGE) }.unwrap();
+                    pages.unmap();
                 }
                 let _all = keys.lock();
             });
@@ -456,32 +447,26 @@ fn threads_that_share_addresses_and_invalidate_first_never_meet_an_old_region() 
         for thread in 1..4 {
             let cache = cache.clone();
             scope.spawn(move || {
-                let at: *mut c_void = std::ptr::with_exposed_provenance_mut(first);
+                let at = std::ptr::with_exposed_provenance_mut(first);
                 started.wait();
                 started.wait();
                 let deadline = Instant::now() + Duration::from_secs(20);
                 let is_enough =
                     || uses.load(Ordering::Relaxed) >= 600 && changes.load(Ordering::Relaxed) >= 50;
                 while !is_enough() && Instant::now() < deadline {
-                    let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
-                    let protection = ProtFlags::READ | ProtFlags::WRITE;
-                    // SAFETY: a new mapping where nothing is.
-                    let mapped =
-                        unsafe { rustix::mm::mmap_anonymous(at, 2 * PAGE, protection, flags) };
-                    let Ok(mapped) = mapped else {
+                    let Some(pages) = Pages::map_again(at, 2 * PAGE) else {
                         std::thread::yield_now();
                         continue;
                     };
-                    let held = cache.get(mapped.cast::<u8>(), 2 * PAGE).unwrap();
+                    let held = cache.get(pages.at(0), 2 * PAGE).unwrap();
                     let mine = thread << 32 | u64::from(held.local_key());
                     let other = last.swap(mine, Ordering::Relaxed);
                     assert_ne!(other as u32, mine as u32, "a key of unmapped memory");
                     uses.fetch_add(1, Ordering::Relaxed);
                     changes.fetch_add(u64::from(other >> 32 != thread), Ordering::Relaxed);
                     drop(held);
-                    cache.invalidate(mapped.cast::<u8>(), 2 * PAGE).unwrap();
-                    // SAFETY: mapped above; nothing refers to it.
-                    unsafe { rustix::mm::munmap(mapped, 2 * PAGE) }.unwrap();
+                    cache.invalidate(pages.at(0), 2 * PAGE).unwrap();
+                    pages.unmap();
                     // Otherwise the thread that runs takes the addresses again and again.
                     std::thread::sleep(Duration::from_micros(50));
                 }
