@@ -553,38 +553,51 @@ pub(crate) unsafe extern "C" fn poll_cq(
     count: c_int,
     into: *mut ibv_wc,
 ) -> c_int {
+    if count != 1 {
+        // SAFETY: the caller's promise.
+        return unsafe { poll_several(queue, count, into) };
+    }
     // SAFETY: the caller's promise.
     let object = unsafe { CompletionObject::of(queue) };
-    let mut polled = object.polled.hold();
-    let done = match usize::try_from(count) {
-        // SAFETY: the caller's promise.
-        Ok(1) => usize::from(object.take_one(&mut polled, unsafe { &mut *into.cast() })),
-        // SAFETY: the caller's promise.
-        Ok(wanted) => unsafe { object.take_many(&mut polled, wanted, into) },
-        Err(_) => return -libc::EINVAL,
-    };
-    if done == 0 {
-        drop(polled);
-        // SAFETY: the caller's promise.
-        return unsafe { poll_again(queue, count, into) };
+    // SAFETY: the caller's promise.
+    if object.take_one(&mut object.polled.hold(), unsafe { &mut *into.cast() }) {
+        return 1;
     }
-    done as c_int
+    // SAFETY: the caller's promise.
+    unsafe { look_again(queue, 1, into) }
 }
 
-/// Looks once more if a poll that found nothing has given the core away.
+/// Gives the core away after a poll that found nothing, if it is time, and polls once more then.
 ///
 /// # Safety
 /// As [`poll_cq`].
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn poll_again(queue: *mut ibv_cq, count: c_int, into: *mut ibv_wc) -> c_int {
+unsafe extern "C" fn look_again(queue: *mut ibv_cq, wanted: usize, into: *mut ibv_wc) -> c_int {
     // SAFETY: the caller's promise.
     let object = unsafe { CompletionObject::of(queue) };
     if !object.gave_way() {
         return 0;
     }
-    let wanted = usize::try_from(count).unwrap_or(0);
     // SAFETY: the caller's promise.
-    let done = unsafe { object.take_many(&mut object.polled.hold(), wanted, into) };
-    done as c_int
+    unsafe { object.take_many(&mut object.polled.hold(), wanted, into) as c_int }
+}
+
+/// As [`poll_cq`], for any count.
+///
+/// # Safety
+/// As [`poll_cq`].
+#[inline(never)]
+unsafe extern "C" fn poll_several(queue: *mut ibv_cq, count: c_int, into: *mut ibv_wc) -> c_int {
+    // SAFETY: the caller's promise.
+    let object = unsafe { CompletionObject::of(queue) };
+    let Ok(wanted) = usize::try_from(count) else {
+        return -libc::EINVAL;
+    };
+    // SAFETY: the caller's promise.
+    match unsafe { object.take_many(&mut object.polled.hold(), wanted, into) } {
+        // SAFETY: the caller's promise.
+        0 => unsafe { look_again(queue, wanted, into) },
+        done => done as c_int,
+    }
 }
