@@ -2,8 +2,8 @@
 
 use crate::harness::*;
 
-/// Compiles a program of `capi/tests` and runs it alone: it says "ok", and leaves the model without a
-/// breach of the interface.
+/// Compiles a program of `capi/tests` and runs it alone: it says "ok", and leaves the model without
+/// a breach of the interface.
 fn says_ok(name: &str) {
     let folder = Folder::new();
     let Some(program) = compiled(name, folder.path()) else {

@@ -22,8 +22,8 @@ pub struct ShortWrite {
 }
 
 impl Requester {
-    /// True if the next packet is a whole write: a cheaper look than [`Requester::short_write`]. That
-    /// may still refuse it: its window is full, it is a repetition, or it has no bytes.
+    /// True if the next packet is a whole write: a cheaper look than [`Requester::short_write`].
+    /// That may still refuse it: its window is full, it is a repetition, or it has no bytes.
     #[inline]
     #[must_use]
     pub fn is_at_short_write(&self) -> bool {
