@@ -90,10 +90,25 @@ impl<S: Send + 'static> Worker<S> {
         make_state: impl FnOnce() -> S + Send + 'static,
         poll: impl FnMut(&mut S) -> Polled + Send + 'static,
     ) -> Result<Self, WorkerError> {
+        let name = core.map_or_else(|| "worker".into(), |core| format!("worker-{core}"));
+        Self::start_named(name, policy, core, inbox, make_state, poll)
+    }
+
+    /// The same on a thread of this name, of which the system keeps 15 bytes.
+    ///
+    /// # Errors
+    /// Those of [`Worker::start_with`].
+    pub fn start_named(
+        name: impl Into<String>,
+        policy: Policy<S>,
+        core: Option<usize>,
+        inbox: usize,
+        make_state: impl FnOnce() -> S + Send + 'static,
+        poll: impl FnMut(&mut S) -> Polled + Send + 'static,
+    ) -> Result<Self, WorkerError> {
         let sleeps = matches!(policy, Policy::BusyThenSleep { .. });
         let shared = Arc::new(Shared::new(inbox, sleeps)?);
         let (started, starting) = mpsc::sync_channel(1);
-        let name = core.map_or_else(|| "worker".into(), |core| format!("worker-{core}"));
         let of_thread = Arc::clone(&shared);
         let run = move || {
             if let Some(Err(error)) = core.map(pin_to) {
@@ -112,7 +127,7 @@ impl<S: Send + 'static> Worker<S> {
             }
         };
         let thread = std::thread::Builder::new()
-            .name(name)
+            .name(name.into())
             .spawn(run)
             .map_err(|error| WorkerError::NoThread {
                 reason: error.to_string(),

@@ -57,6 +57,15 @@ pub enum StackError {
     /// The stack's thread has ended.
     #[error("the stack's thread has ended: start another one")]
     Ended,
+    /// The stack's thread did not serve a request in time.
+    #[error(
+        "the stack's thread did not answer within {} s: look for the threads that keep it from a core",
+        limit.as_secs()
+    )]
+    Late {
+        /// The time that it had.
+        limit: std::time::Duration,
+    },
 }
 
 fn name(vlan: Option<u16>) -> String {

@@ -7,13 +7,12 @@ use crate::link::{ADDRESSES, DhcpChange, Lease, Link};
 use crate::martian::is_martian;
 use crate::neighbours::{Neighbours, Question};
 use crate::route::hop;
-use crate::sleeps::Sleeps;
 use crate::tcp::{Table, TcpError};
 use crate::wire;
 use crate::{LocalAddress, MacAddress, Neighbour, ResolveSettings, StackError};
 use ringside_clock::Instant;
 use ringside_config::{AddressFault, Config};
-use ringside_lan::{ArmError, Arming, MAX_BURST, Packet, ReceiveQueue, TransmitQueue};
+use ringside_lan::{MAX_BURST, Packet, ReceiveQueue, TransmitQueue};
 use ringside_pmd::lan::Port;
 use ringside_pmd::lan::port::MTU_MIN;
 use ringside_pmd::rdma::address::{link_local, local_addresses, private_address};
@@ -82,8 +81,6 @@ pub struct StackCounters {
     pub announcements: u64,
     /// Frames that were not sent: no buffer, or a full ring.
     pub unsent: u64,
-    /// Sleeps of its thread, if it has one.
-    pub sleeps: Sleeps,
 }
 
 /// IP on one receive and one transmit queue. It does something only inside [`Stack::poll`] and
@@ -104,7 +101,7 @@ pub struct Stack {
     announcements: Announcements,
     claims: Claims,
     seed: u64,
-    pub(crate) counters: StackCounters,
+    counters: StackCounters,
 }
 
 /// Warnings of stations that claim an address of ours.
@@ -208,17 +205,6 @@ impl Stack {
     /// The number of its receive queue, counted from the port's first.
     pub(crate) fn queue(&self) -> u16 {
         self.filters.queue()
-    }
-
-    /// Lets the next frame raise the interrupt of its receive queue. Control path.
-    pub(crate) fn arm(&mut self) -> Result<Arming, ArmError> {
-        self.queues.receive.arm()
-    }
-
-    /// Ends that. Control path.
-    pub(crate) fn disarm(&mut self) {
-        // An error shows again when the queue is armed.
-        let _ = self.queues.receive.disarm();
     }
 
     /// The port's MTU, bytes.

@@ -1,44 +1,72 @@
 //! A stack on a thread of its own.
 
-mod sleep;
-
 use crate::{ResolveError, Stack, StackError};
 use ringside_clock::Clock;
 use ringside_config::Within;
+use ringside_lan::ReceiveQueue;
 use ringside_pmd::Birth;
+use ringside_pmd::lan::port::{PacketSleeper, ReceiveInterrupt, ReceivesPackets};
 use ringside_pmd::rdma::Destination;
-use sleep::{Bell, IDLE, Inbox, Request, Sleeper};
+use ringside_pmd::worker::{
+    Handle, Policy, Polled, Request, SendError, Statistics, StopError, Worker,
+};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Requests of other threads that wait at once.
 const REQUESTS: usize = 64;
+/// The time without frames and requests after which the thread sleeps.
+const IDLE: Duration = Duration::from_micros(500);
+/// The longest sleep of a thread that a frame wakes: the delay of what the stack does by itself,
+/// such as a request that it repeats.
+const ARMED_SLEEP: Duration = Duration::from_millis(20);
+/// The same where no frame wakes it: the delay of an answer.
+const BLIND_SLEEP: Duration = Duration::from_millis(1);
+/// The time between two looks for what the stack does meanwhile.
+const LOOK: Duration = Duration::from_micros(200);
+/// The longest wait for the thread: for the end of a request or of the thread itself.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The time in which a stack that ends delivers what was written to its TCP connections.
 const LINGER: Duration = Duration::from_secs(2);
 /// The virtual time that passes in a poll that finds nothing.
 const STEP: Duration = Duration::from_micros(20);
 
 /// A stack that answers, resolves and keeps its leases on a thread of its own.
-#[derive(Debug)]
 pub struct StackThread {
-    resolver: Resolver,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Stack>>,
+    worker: Option<Worker<Served>>,
+    /// of the worker, for resolvers
+    handle: Arc<Handle<Served>>,
+    clock: Arc<dyn Clock>,
     birth: Birth,
 }
 
 /// The way to a stack on another thread. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Resolver {
-    requests: SyncSender<Request>,
-    /// wakes the thread after a request; goes with the thread, which may end long before this
-    bell: Weak<Bell>,
+    /// goes with the thread, which may end long before this
+    handle: Weak<Handle<Served>>,
     /// A child of a fork has the queue but not the thread.
     birth: Birth,
+}
+
+/// The state of the thread.
+#[derive(Debug)]
+struct Served {
+    /// Of the stack's receive queue; `None` on a function with few vectors. Ends before the queue.
+    interrupt: Option<ReceiveInterrupt>,
+    stack: Stack,
+}
+
+impl ReceivesPackets for Served {
+    fn receive_queues(&mut self) -> &mut [ReceiveQueue] {
+        std::slice::from_mut(&mut self.stack.queues.receive)
+    }
+
+    fn receive_interrupt(&self) -> Option<&ReceiveInterrupt> {
+        self.interrupt.as_ref()
+    }
 }
 
 impl StackThread {
@@ -50,48 +78,81 @@ impl StackThread {
     ///
     /// Errors: [`StackError::Thread`]; the stack is dropped.
     pub fn start(stack: Stack, clock: Arc<dyn Clock>) -> Result<Self, StackError> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (requests, receiver) = sync_channel(REQUESTS);
-        let awaited = Arc::new(Bell::new()?);
-        let bell = Arc::downgrade(&awaited);
-        let sleeper = Sleeper::new(&stack);
-        let inbox = Inbox {
-            requests: receiver,
-            bell: awaited,
-            stop: Arc::clone(&stop),
-        };
-        let thread = std::thread::Builder::new()
-            .name("ringside-stack".to_owned())
-            .spawn(move || run(stack, sleeper, &*clock, &inbox))
-            .map_err(|error| StackError::Thread(error.to_string()))?;
-        let birth = Birth::now();
-        Ok(Self {
-            resolver: Resolver {
-                requests,
-                bell,
-                birth,
+        let interrupt = stack.port().receive_interrupt(&[stack.queue()]);
+        let interrupt = interrupt
+            .inspect_err(|error| tracing::debug!(%error, "the IP stack polls"))
+            .ok();
+        let policy = Policy::BusyThenSleep {
+            idle: IDLE,
+            longest: match interrupt {
+                Some(_) => ARMED_SLEEP,
+                None => BLIND_SLEEP,
             },
-            stop,
-            thread: Some(thread),
-            birth,
+            sleeper: Box::new(PacketSleeper::default()),
+        };
+        let of_thread = Arc::clone(&clock);
+        let poll = move |served: &mut Served| match served.stack.poll(of_thread.now()) {
+            0 => {
+                of_thread.pause(STEP);
+                Polled::Idle
+            }
+            _ => Polled::Worked,
+        };
+        let make = move || Served { interrupt, stack };
+        let worker = Worker::start_named("ringside-stack", policy, None, REQUESTS, make, poll);
+        let worker = worker.map_err(|error| StackError::Thread(error.to_string()))?;
+        Ok(Self {
+            handle: Arc::new(worker.handle()),
+            worker: Some(worker),
+            clock,
+            birth: Birth::now(),
         })
     }
 
     /// A handle for other threads.
     #[must_use]
     pub fn resolver(&self) -> Resolver {
-        self.resolver.clone()
+        Resolver {
+            handle: Arc::downgrade(&self.handle),
+            birth: self.birth,
+        }
     }
 
-    /// Ends the thread and gives the stack back; `None` if it panicked.
+    /// The polls, requests and sleeps of the thread so far.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.handle.statistics()
+    }
+
+    /// Ends the thread and gives the stack back; `None` if it panicked, or did not end in a minute.
     pub fn stop(mut self) -> Option<Stack> {
-        self.request_stop();
-        self.thread.take()?.join().ok()
+        self.end()
     }
 
-    fn request_stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.resolver.ring();
+    fn end(&mut self) -> Option<Stack> {
+        let served = match self.worker.take()?.stop(PATIENCE) {
+            Ok(served) => served,
+            Err(StopError::Panicked { .. }) => return None,
+            Err(error @ StopError::Late { .. }) => {
+                tracing::error!(%error, "the IP stack's thread is given up");
+                return None;
+            }
+        };
+        let Served {
+            interrupt,
+            mut stack,
+        } = served;
+        drop(interrupt);
+        take_leave(&mut stack, &*self.clock);
+        Some(stack)
+    }
+}
+
+impl std::fmt::Debug for StackThread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StackThread")
+            .field("worker", &self.worker)
+            .finish_non_exhaustive()
     }
 }
 
@@ -99,43 +160,13 @@ impl Drop for StackThread {
     fn drop(&mut self) {
         if !self.birth.is_here() {
             // In a child by fork: the thread stayed in the process that started it.
-            std::mem::forget(self.thread.take());
+            std::mem::forget(self.worker.take());
             return;
         }
-        self.request_stop();
-        if let Some(thread) = self.thread.take()
-            && let Ok(stack) = thread.join()
-        {
+        if let Some(stack) = self.end() {
             drop(stack.into_queues());
         }
     }
-}
-
-fn run(mut stack: Stack, mut sleeper: Sleeper, clock: &dyn Clock, inbox: &Inbox) -> Stack {
-    let mut woken_by = None;
-    while !inbox.stop.load(Ordering::Acquire) {
-        let arrived = stack.poll(clock.now());
-        let waiting = inbox.requests.try_iter().take(REQUESTS);
-        let mut asked = 0;
-        for request in woken_by.take().into_iter().chain(waiting) {
-            request(&mut stack);
-            asked += 1;
-        }
-        if arrived > 0 {
-            sleeper.frames_came(&mut stack);
-        } else if asked > 0 {
-            sleeper.was_asked();
-        }
-        if arrived + asked > 0 {
-            continue;
-        }
-        clock.pause(STEP);
-        woken_by = sleeper.found_nothing(&mut stack, inbox);
-    }
-    // Its interrupt goes before its queue.
-    drop(sleeper);
-    take_leave(&mut stack, clock);
-    stack
 }
 
 /// Delivers what programs have written to connections before they dropped them, and resets the
@@ -146,63 +177,70 @@ fn take_leave(stack: &mut Stack, clock: &dyn Clock) {
     while stack.is_ending_tcp() && clock.now() < end {
         if stack.poll(clock.now()) == 0 {
             // A virtual clock moves by as much as real time passes.
-            clock.pause(IDLE);
-            std::thread::sleep(IDLE);
+            clock.pause(LOOK);
+            std::thread::sleep(LOOK);
         }
     }
 }
 
 impl Resolver {
+    /// The stack's thread; `None` once it has ended, and in a child of a fork.
+    fn thread(&self) -> Option<Arc<Handle<Served>>> {
+        self.handle.upgrade().filter(|_| self.birth.is_here())
+    }
+
     /// Calls `look` on the stack's thread, and returns the result.
     ///
-    /// Errors: [`StackError::Ended`], also in a child of a fork, which does not have the thread.
+    /// Errors: [`StackError::Ended`], also in a child of a fork, which does not have the thread;
+    /// [`StackError::Late`], after a minute: `look` may still be called.
     pub fn with<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut Stack) -> T + Send + 'static,
     ) -> Result<T, StackError> {
-        if !self.birth.is_here() {
-            return Err(StackError::Ended);
-        }
+        let thread = self.thread().ok_or(StackError::Ended)?;
+        let begin = Instant::now();
         let (sender, receiver) = sync_channel(1);
-        let request: Request = Box::new(move |stack| {
+        let mut request: Request<Served> = Box::new(move |served| {
             // A caller that has ended needs no result.
-            let _ = sender.send(look(stack));
+            let _ = sender.send(look(&mut served.stack));
         });
-        let sent = self.requests.send(request);
-        sent.map_err(|_| StackError::Ended)?;
-        self.ring();
-        receiver.recv().map_err(|_| StackError::Ended)
-    }
-
-    /// Ends a sleep of the stack's thread, which was given something to do.
-    fn ring(&self) {
-        if let Some(bell) = self.bell.upgrade() {
-            bell.ring();
+        while let Err(refused) = thread.send(request) {
+            let SendError::Full(back) = refused else {
+                return Err(StackError::Ended);
+            };
+            if begin.elapsed() >= PATIENCE {
+                return Err(StackError::Late { limit: PATIENCE });
+            }
+            request = back.into_inner();
+            std::thread::sleep(LOOK);
         }
+        drop(thread);
+        let left = PATIENCE.saturating_sub(begin.elapsed());
+        receiver.recv_timeout(left).map_err(|error| match error {
+            RecvTimeoutError::Timeout => StackError::Late { limit: PATIENCE },
+            RecvTimeoutError::Disconnected => StackError::Ended,
+        })
     }
 
     /// Wakes the stack's thread, so that it polls at once. Does not wait.
     pub(crate) fn wake(&self) {
-        if self.birth.is_here() {
-            // A queue that is full wakes it too, and a thread that has ended moves nothing.
-            let _ = self.requests.try_send(Box::new(|_| {}));
-            self.ring();
+        if let Some(thread) = self.thread() {
+            // An inbox that is full wakes it too, and a thread that has ended moves nothing.
+            let _ = thread.send(|_| {});
         }
     }
 
     /// Announces the addresses again, see [`Stack::announce_again`]. Does not wait; a stack with
     /// too many requests of other threads, or that has ended, announces nothing.
     pub fn announce_again(&self, clock: &Arc<dyn Clock>) {
-        if !self.birth.is_here() {
+        let Some(thread) = self.thread() else {
             return;
-        }
+        };
         let on_its_thread = Arc::clone(clock);
-        let request: Request = Box::new(move |stack| stack.announce_again(on_its_thread.now()));
-        if self.requests.try_send(request).is_err() {
+        let request = move |served: &mut Served| served.stack.announce_again(on_its_thread.now());
+        if thread.send(request).is_err() {
             tracing::debug!("the addresses are not announced again");
-            return;
         }
-        self.ring();
     }
 
     /// The route to an address; waits for the neighbour's answer for the time in the stack's
@@ -219,7 +257,7 @@ impl Resolver {
             if let Some(found) = self.lookup(address, within, clock)? {
                 return Ok(found);
             }
-            std::thread::sleep(IDLE);
+            std::thread::sleep(LOOK);
         }
     }
 

@@ -94,21 +94,27 @@ fn patient_rounds<S>(
                 longest,
                 sleeper,
             } if since.elapsed() >= *idle => {
-                sleep(shared, state, &mut **sleeper, *longest);
-                idle_since = None;
+                let may_have_work = sleep(shared, state, &mut **sleeper, *longest);
+                // After a sleep that only its limit ended, the worker is as idle as before.
+                idle_since = idle_since.filter(|_| !may_have_work);
             }
             _ => {}
         }
     }
 }
 
-/// Sleeps until the interrupt, a request, or the limit.
-fn sleep<S>(shared: &Shared<S>, state: &mut S, sleeper: &mut dyn Sleeper<S>, longest: Duration) {
+/// Sleeps until the interrupt, a request, or the limit. True if there may be work.
+fn sleep<S>(
+    shared: &Shared<S>,
+    state: &mut S,
+    sleeper: &mut dyn Sleeper<S>,
+    longest: Duration,
+) -> bool {
     let Some(alarm) = &shared.alarm else {
-        return;
+        return true;
     };
     if !sleeper.arm(state) {
-        return;
+        return true;
     }
     // A thread that sets a flag after this sees that the worker sleeps; a flag that was set before
     // is seen here.
@@ -135,6 +141,8 @@ fn sleep<S>(shared: &Shared<S>, state: &mut S, sleeper: &mut dyn Sleeper<S>, lon
     let mut count = [0; 8];
     let _ = rustix::io::read(alarm, &mut count);
     sleeper.woken(state, interrupted);
+    // A request is seen by its flag.
+    interrupted
 }
 
 /// Runs some requests. Returns whether the worker shall stop; then all of them were run.

@@ -238,6 +238,36 @@ fn a_dropped_worker_stops_and_its_state_is_dropped() {
 }
 
 #[test]
+fn a_worker_without_work_sleeps_again_without_polling_for_its_idle_time() {
+    let policy = Policy::BusyThenSleep {
+        idle: Duration::from_millis(200),
+        longest: Duration::from_millis(1),
+        sleeper: Box::new(NoInterrupt),
+    };
+    let worker = Worker::start_with(policy, None, 1, || (), |_| idle(&mut ())).unwrap();
+    let polls_after = |sleeps: u64| {
+        let give_up = Instant::now() + LIMIT;
+        loop {
+            let so_far = worker.statistics();
+            if so_far.sleeps >= sleeps {
+                return (so_far.polls, so_far.sleeps);
+            }
+            assert!(Instant::now() < give_up, "{so_far:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let (before, first) = polls_after(1);
+    let (after, last) = polls_after(first + 10);
+    // Sixteen polls a sleep; 200 ms of polling would be a hundred thousand.
+    assert!(
+        after - before <= (last - first + 1) * 32,
+        "{} polls",
+        after - before
+    );
+    worker.stop(LIMIT).unwrap();
+}
+
+#[test]
 fn a_request_that_was_refused_a_million_times_runs_like_any_other() {
     let (worker, release) = blocked_worker(1);
     worker.send(|_| ()).unwrap();
