@@ -106,6 +106,11 @@ impl<S: Send + 'static> Worker<S> {
         make_state: impl FnOnce() -> S + Send + 'static,
         poll: impl FnMut(&mut S) -> Polled + Send + 'static,
     ) -> Result<Self, WorkerError> {
+        let name = name.into();
+        if name.contains('\0') {
+            let reason = format!("its name {name:?} has a NUL byte");
+            return Err(WorkerError::NoThread { reason });
+        }
         let sleeps = matches!(policy, Policy::BusyThenSleep { .. });
         let shared = Arc::new(Shared::new(inbox, sleeps)?);
         let (started, starting) = mpsc::sync_channel(1);
@@ -127,7 +132,7 @@ impl<S: Send + 'static> Worker<S> {
             }
         };
         let thread = std::thread::Builder::new()
-            .name(name.into())
+            .name(name)
             .spawn(run)
             .map_err(|error| WorkerError::NoThread {
                 reason: error.to_string(),

@@ -2,7 +2,7 @@
 
 use crate::route::hop;
 use crate::tcp::{SOCKETS, TcpConnection, TcpError, TcpListener, Waker};
-use crate::{ResolveError, Resolver, Stack};
+use crate::{ResolveError, Resolver, Stack, StackError};
 use ringside_clock::{Clock, Deadline};
 use ringside_config::Within;
 use ringside_lan::QueueState;
@@ -109,7 +109,7 @@ impl Resolver {
     ) -> Result<TcpListener, TcpError> {
         let on_its_thread = Arc::clone(clock);
         let listened = self.with(move |stack| stack.listen_tcp(address, backlog, &on_its_thread));
-        let mut listener = listened.map_err(|_| TcpError::Ended)??;
+        let mut listener = listened.map_err(of_thread)??;
         listener.waker = waker(self);
         Ok(listener)
     }
@@ -137,11 +137,12 @@ impl Resolver {
                 Ok(None) => return Err(TcpError::Unanswered { peer, limit }),
                 Err(ResolveError::OutOfService) => return Err(TcpError::OutOfService),
                 Err(ResolveError::Ended) => return Err(TcpError::Ended),
+                Err(ResolveError::Late { limit }) => return Err(TcpError::Late { limit }),
                 Err(error) => return Err(TcpError::Unreachable { peer, error }),
             }
         }
         let asked = self.with(move |stack| stack.connect_tcp(peer, &on_its_thread));
-        let mut connection = asked.map_err(|_| TcpError::Ended)??;
+        let mut connection = asked.map_err(of_thread)??;
         connection.waker = waker(self);
         let left = deadline.end.since(clock.now());
         match connection.wait_until_open(left) {
@@ -149,6 +150,14 @@ impl Resolver {
             Err(other) => Err(other),
             Ok(()) => Ok(connection),
         }
+    }
+}
+
+/// The error of a request that the stack's thread did not serve.
+fn of_thread(error: StackError) -> TcpError {
+    match error {
+        StackError::Late { limit } => TcpError::Late { limit },
+        _ => TcpError::Ended,
     }
 }
 

@@ -69,6 +69,11 @@ impl Queues {
         self.transmit.room() >= DESCRIPTORS
     }
 
+    /// True if frames wait for room in the transmit ring.
+    pub(crate) fn is_blocked(&self) -> bool {
+        !self.waiting.is_empty() || self.transmit.room() < DESCRIPTORS
+    }
+
     /// Permission to send one frame; `None` while the ring is full.
     pub(crate) fn sending(&mut self, vlan: Option<u16>) -> Option<Sending<'_>> {
         self.has_room().then_some(Sending {

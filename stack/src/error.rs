@@ -51,6 +51,9 @@ pub enum StackError {
     /// A gateway that no address reaches.
     #[error("no address of the stack is in the network of the gateway {0}: add one first")]
     FarGateway(IpAddr),
+    /// An address of the stack itself is no gateway.
+    #[error("the gateway {0} is an address of the stack itself: name the router's")]
+    OwnGateway(IpAddr),
     /// No thread could be started.
     #[error("the stack's thread did not start: {0}")]
     Thread(String),
@@ -119,4 +122,13 @@ pub enum ResolveError {
     /// The stack's thread has ended.
     #[error("the stack's thread has ended: start another one")]
     Ended,
+    /// The stack's thread did not serve the request in time.
+    #[error(
+        "the stack's thread did not answer within {} s: look for the threads that keep it from a core",
+        limit.as_secs()
+    )]
+    Late {
+        /// The time that it had.
+        limit: Duration,
+    },
 }

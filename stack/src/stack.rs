@@ -324,6 +324,9 @@ impl Stack {
     }
 
     fn check_gateway(&self, gateway: IpAddr) -> Result<(), StackError> {
+        if self.addresses.iter().any(|own| own.address == gateway) {
+            return Err(StackError::OwnGateway(gateway));
+        }
         match self.addresses.iter().any(|own| own.is_neighbour(gateway)) {
             true => Ok(()),
             false => Err(StackError::FarGateway(gateway)),

@@ -5,12 +5,13 @@ use ringside_clock::Clock;
 use ringside_config::Within;
 use ringside_lan::ReceiveQueue;
 use ringside_pmd::Birth;
-use ringside_pmd::lan::port::{PacketSleeper, ReceiveInterrupt, ReceivesPackets};
+use ringside_pmd::lan::port::{ReceiveInterrupt, ReceivesPackets};
 use ringside_pmd::rdma::Destination;
 use ringside_pmd::worker::{
     Handle, Policy, Polled, Request, SendError, Statistics, StopError, Worker,
 };
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -18,12 +19,7 @@ use std::time::{Duration, Instant};
 /// Requests of other threads that wait at once.
 const REQUESTS: usize = 64;
 /// The time without frames and requests after which the thread sleeps.
-const IDLE: Duration = Duration::from_micros(500);
-/// The longest sleep of a thread that a frame wakes: the delay of what the stack does by itself,
-/// such as a request that it repeats.
-const ARMED_SLEEP: Duration = Duration::from_millis(20);
-/// The same where no frame wakes it: the delay of an answer.
-const BLIND_SLEEP: Duration = Duration::from_millis(1);
+const IDLE: Duration = Duration::from_micros(100);
 /// The time between two looks for what the stack does meanwhile.
 const LOOK: Duration = Duration::from_micros(200);
 /// The longest wait for the thread: for the end of a request or of the thread itself.
@@ -32,6 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LINGER: Duration = Duration::from_secs(2);
 /// The virtual time that passes in a poll that finds nothing.
 const STEP: Duration = Duration::from_micros(20);
+
+mod sleeper;
+
+use sleeper::{ARMED_SLEEP, BLIND_SLEEP, StackSleeper};
 
 /// A stack that answers, resolves and keeps its leases on a thread of its own.
 pub struct StackThread {
@@ -88,10 +88,12 @@ impl StackThread {
                 Some(_) => ARMED_SLEEP,
                 None => BLIND_SLEEP,
             },
-            sleeper: Box::new(PacketSleeper::default()),
+            sleeper: Box::new(StackSleeper::default()),
         };
         let of_thread = Arc::clone(&clock);
-        let poll = move |served: &mut Served| match served.stack.poll(of_thread.now()) {
+        let poll = move |served: &mut Served| match guarded(&mut served.stack, |stack| {
+            stack.poll(of_thread.now())
+        }) {
             0 => {
                 of_thread.pause(STEP);
                 Polled::Idle
@@ -124,12 +126,18 @@ impl StackThread {
         self.handle.statistics()
     }
 
-    /// Ends the thread and gives the stack back; `None` if it panicked, or did not end in a minute.
+    /// Ends the thread and gives the stack back; `None` if it panicked or did not end in about a
+    /// minute, and in a child of a fork, which does not have the thread.
     pub fn stop(mut self) -> Option<Stack> {
         self.end()
     }
 
     fn end(&mut self) -> Option<Stack> {
+        if !self.birth.is_here() {
+            // In a child by fork: the thread stayed in the process that started it.
+            std::mem::forget(self.worker.take());
+            return None;
+        }
         let served = match self.worker.take()?.stop(PATIENCE) {
             Ok(served) => served,
             Err(StopError::Panicked { .. }) => return None,
@@ -143,8 +151,14 @@ impl StackThread {
             mut stack,
         } = served;
         drop(interrupt);
-        take_leave(&mut stack, &*self.clock);
-        Some(stack)
+        let leave = AssertUnwindSafe(|| take_leave(&mut stack, &*self.clock));
+        match catch_unwind(leave) {
+            Ok(()) => Some(stack),
+            Err(_) => {
+                tracing::error!("the IP stack panicked while its connections ended");
+                None
+            }
+        }
     }
 }
 
@@ -158,15 +172,19 @@ impl std::fmt::Debug for StackThread {
 
 impl Drop for StackThread {
     fn drop(&mut self) {
-        if !self.birth.is_here() {
-            // In a child by fork: the thread stayed in the process that started it.
-            std::mem::forget(self.worker.take());
-            return;
-        }
         if let Some(stack) = self.end() {
             drop(stack.into_queues());
         }
     }
+}
+
+/// Calls `work`. If it panics, the thread ends: then the stack's connections and listeners end
+/// first, so that no program waits for them.
+fn guarded<T>(stack: &mut Stack, work: impl FnOnce(&mut Stack) -> T) -> T {
+    catch_unwind(AssertUnwindSafe(|| work(stack))).unwrap_or_else(|panic| {
+        stack.end_tcp();
+        resume_unwind(panic)
+    })
 }
 
 /// Delivers what programs have written to connections before they dropped them, and resets the
@@ -202,7 +220,7 @@ impl Resolver {
         let (sender, receiver) = sync_channel(1);
         let mut request: Request<Served> = Box::new(move |served| {
             // A caller that has ended needs no result.
-            let _ = sender.send(look(&mut served.stack));
+            let _ = sender.send(guarded(&mut served.stack, look));
         });
         while let Err(refused) = thread.send(request) {
             let SendError::Full(back) = refused else {
@@ -273,7 +291,10 @@ impl Resolver {
     ) -> Result<Option<Destination>, ResolveError> {
         let on_its_thread = Arc::clone(clock);
         let found = self.with(move |stack| stack.lookup(address, within, on_its_thread.now()));
-        found.map_err(|_| ResolveError::Ended)?
+        found.map_err(|error| match error {
+            StackError::Late { limit } => ResolveError::Late { limit },
+            _ => ResolveError::Ended,
+        })?
     }
 
     /// True if the stack resolves nothing more: its thread or its queues have ended. Does not wait

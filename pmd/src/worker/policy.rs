@@ -69,6 +69,16 @@ pub trait Sleeper<S>: Send {
 
     /// Called when the worker is awake again; `interrupted` is true if the descriptor is readable.
     fn woken(&mut self, state: &mut S, interrupted: bool);
+
+    /// Called at the first poll that finds work since the last [`arm`](Self::arm): the worker polls
+    /// for a while. Whatever ended the sleep, the events may still be armed.
+    fn worked(&mut self, _state: &mut S) {}
+
+    /// The longest sleep in this state, from the policy's. For a state that has something to do by
+    /// itself sooner.
+    fn longest(&self, _state: &S, policy: Duration) -> Duration {
+        policy
+    }
 }
 
 /// An event source without events: for workers whose policy never sleeps.

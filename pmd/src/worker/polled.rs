@@ -1,6 +1,7 @@
 //! The result of a poll.
 
-/// The result of one poll. It goes into the statistics only; the worker polls on either way.
+/// The result of one poll: for the statistics, and for the [`Policy`](super::Policy) of a worker
+/// that stops polling while it finds no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polled {
     /// The poll found work and did it.

@@ -63,6 +63,7 @@ fn patient_rounds<S>(
     let counters = &shared.counters.0;
     let (mut polls, mut polls_with_work) = (0_u64, 0_u64);
     let (mut idle_polls, mut idle_since) = (0_u32, None);
+    let mut may_be_armed = false;
     loop {
         if shared.flags.0.any() {
             if serve(shared, state) {
@@ -79,6 +80,11 @@ fn patient_rounds<S>(
             .store(polls_with_work, Ordering::Relaxed);
         if worked {
             (idle_polls, idle_since) = (0, None);
+            if std::mem::take(&mut may_be_armed)
+                && let Policy::BusyThenSleep { sleeper, .. } = policy
+            {
+                sleeper.worked(state);
+            }
             continue;
         }
         std::hint::spin_loop();
@@ -94,6 +100,7 @@ fn patient_rounds<S>(
                 longest,
                 sleeper,
             } if since.elapsed() >= *idle => {
+                may_be_armed = true;
                 let may_have_work = sleep(shared, state, &mut **sleeper, *longest);
                 // After a sleep that only its limit ended, the worker is as idle as before.
                 idle_since = idle_since.filter(|_| !may_have_work);
@@ -122,6 +129,7 @@ fn sleep<S>(
     let mut interrupted = false;
     if asleep {
         shared.counters.0.sleeps.fetch_add(1, Ordering::Relaxed);
+        let longest = sleeper.longest(state, longest);
         let limit = Timespec {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: longest.subsec_nanos().into(),
@@ -131,7 +139,7 @@ fn sleep<S>(
             .chain(interrupt)
             .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
             .collect();
-        // Woken by a signal, it polls once and sleeps again.
+        // Woken by a signal, it polls a few times and sleeps again.
         if rustix::event::poll(&mut waited, Some(&limit)).is_ok() {
             let readable = waited.get(1).map(PollFd::revents);
             interrupted = readable.is_some_and(|events| events.contains(PollFlags::IN));

@@ -267,6 +267,76 @@ fn a_worker_without_work_sleeps_again_without_polling_for_its_idle_time() {
     worker.stop(LIMIT).unwrap();
 }
 
+/// A means of waking that counts, and lets a worker sleep for a millisecond.
+struct Counting {
+    worked: Arc<AtomicU32>,
+}
+
+impl Sleeper<u32> for Counting {
+    fn arm(&mut self, _: &mut u32) -> bool {
+        true
+    }
+
+    fn interrupt<'s>(&self, _: &'s u32) -> Option<std::os::fd::BorrowedFd<'s>> {
+        None
+    }
+
+    fn woken(&mut self, _: &mut u32, _: bool) {}
+
+    fn worked(&mut self, _: &mut u32) {
+        self.worked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn longest(&self, _: &u32, policy: Duration) -> Duration {
+        assert_eq!(policy, 100 * LIMIT);
+        Duration::from_millis(1)
+    }
+}
+
+#[test]
+fn the_means_of_waking_limits_a_sleep_and_hears_once_of_work_after_it() {
+    let worked = Arc::new(AtomicU32::new(0));
+    let policy = Policy::BusyThenSleep {
+        idle: Duration::ZERO,
+        longest: 100 * LIMIT,
+        sleeper: Box::new(Counting {
+            worked: Arc::clone(&worked),
+        }),
+    };
+    let poll = |left: &mut u32| {
+        let polled = match *left {
+            0 => Polled::Idle,
+            _ => Polled::Worked,
+        };
+        *left = left.saturating_sub(1);
+        polled
+    };
+    let worker = Worker::start_with(policy, None, 1, || 0, poll).unwrap();
+    let sleeps = || worker.statistics().sleeps;
+    let wait = |count: u64| {
+        let give_up = Instant::now() + LIMIT;
+        while sleeps() < count {
+            assert!(Instant::now() < give_up, "{:?}", worker.statistics());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    wait(5);
+    for round in 0..3 {
+        assert_eq!(worked.load(Ordering::Relaxed), round);
+        worker.ask(|left| *left = 10, LIMIT).unwrap();
+        wait(sleeps() + 3);
+    }
+    assert_eq!(worked.load(Ordering::Relaxed), 3);
+    assert_eq!(worker.stop(LIMIT).unwrap(), 0);
+}
+
+#[test]
+fn a_name_that_no_thread_can_have_is_refused() {
+    let made = Worker::start_named("a\0b", Policy::Busy, None, 1, || (), idle);
+    let refused = made.map(drop).unwrap_err().to_string();
+    assert!(refused.contains(r#""a\0b" has a NUL byte"#), "{refused}");
+}
+
 #[test]
 fn a_request_that_was_refused_a_million_times_runs_like_any_other() {
     let (worker, release) = blocked_worker(1);

@@ -5,6 +5,7 @@ use super::shared::{Backlog, PIPE_BYTES, Phase, Pipe, Shared};
 use super::wake::Waker;
 use ringside_clock::{Clock, Deadline};
 use ringside_pmd::Birth;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -74,7 +75,16 @@ impl TcpConnection {
     /// `limit`, [`TcpError::Broken`], [`TcpError::AddressRemoved`], [`TcpError::OutOfService`],
     /// [`TcpError::Ended`].
     pub fn read(&mut self, into: &mut [u8], limit: Duration) -> Result<usize, TcpError> {
-        self.take(into, limit, |inbound, count| drop(inbound.drain(..count)))
+        let was_full = Cell::new(false);
+        let read = self.take(into, limit, |inbound, count| {
+            was_full.set(inbound.len() >= PIPE_BYTES);
+            drop(inbound.drain(..count));
+        });
+        if was_full.get() {
+            // More bytes wait in the stack, and the peer for its window.
+            self.waker.wake();
+        }
+        read
     }
 
     /// The same, and leaves the bytes for the next read.
@@ -236,6 +246,8 @@ impl TcpListener {
             next.or_else(|| backlog.end.clone().map(Err))
         });
         let mut connection = accepted.unwrap_or(Err(TcpError::NoPeer { address, limit }))?;
+        // There is room for a further connection.
+        self.waker.wake();
         connection.waker = self.waker.clone();
         Ok(connection)
     }

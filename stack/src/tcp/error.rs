@@ -110,6 +110,15 @@ pub enum TcpError {
     /// The stack's queues do nothing more.
     #[error("the stack's queues are out of service: recover the device and open the port again")]
     OutOfService,
+    /// The stack's thread did not serve the request in time.
+    #[error(
+        "the stack's thread did not answer within {} s: look for the threads that keep it from a core",
+        limit.as_secs()
+    )]
+    Late {
+        /// The time that it had.
+        limit: Duration,
+    },
     /// The stack has ended.
     #[error("the stack has ended: start another one, and connect again")]
     Ended,

@@ -87,6 +87,11 @@ impl Table {
         }
     }
 
+    /// True if it has connections, also such as are ending.
+    pub(crate) fn has_connections(&self) -> bool {
+        !self.entries.is_empty()
+    }
+
     fn sockets(&self) -> usize {
         let listening = self.listeners.iter().map(|one| one.sockets.len());
         self.entries.len() + listening.sum::<usize>()

@@ -154,6 +154,8 @@ fn an_address_without_host_fails_after_all_requests_and_one_without_way_at_once(
         a.set_gateway(ip("203.0.113.1")),
         Err(StackError::FarGateway(ip("203.0.113.1")))
     );
+    let own = a.addresses()[0].address;
+    assert_eq!(a.set_gateway(own), Err(StackError::OwnGateway(own)));
     a.set_gateway(ip("192.0.2.2")).unwrap();
     assert_eq!(resolve(&bed, &mut a, &mut b, far), Ok(b.port().mac()));
     drop((a, b));

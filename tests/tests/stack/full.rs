@@ -49,7 +49,7 @@ fn transmitter(device: &Device, open: &OpenPort) -> (TransmitQueue, Words) {
 }
 
 /// The device has sent all that is in the ring.
-fn send_all(ring: &Words) {
+pub(crate) fn send_all(ring: &Words) {
     for word in (1..ring.count()).step_by(2) {
         if DataCommand(ring.load(word)).report_status() {
             ring.store_release(word, kind::DONE);
@@ -58,7 +58,7 @@ fn send_all(ring: &Words) {
 }
 
 /// A port with one more transmit queue.
-fn open(bed: &Bed, device: &Device) -> (OpenPort, TransmitQueue, Words) {
+pub(crate) fn open(bed: &Bed, device: &Device) -> (OpenPort, TransmitQueue, Words) {
     let open = device.open_port(&settings()).expect("a port");
     let (queue, ring) = transmitter(device, &open);
     bed.pass();

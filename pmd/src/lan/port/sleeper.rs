@@ -56,12 +56,13 @@ impl<S: ReceivesPackets> Sleeper<S> for PacketSleeper {
             // The next poll sees it.
             self.told = Arc::downgrade(interrupt.port());
         }
-        let queues = state.receive_queues();
-        if queues.iter().any(ReceiveQueue::has_packets) {
-            for queue in queues {
-                // An error shows again when the queue is armed.
-                let _ = queue.disarm();
-            }
+    }
+
+    /// Packets of a queue that is armed would come late: its vector masks itself at the first one.
+    fn worked(&mut self, state: &mut S) {
+        for queue in state.receive_queues() {
+            // An error shows again when the queue is armed.
+            let _ = queue.disarm();
         }
     }
 }
