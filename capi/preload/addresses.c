@@ -27,6 +27,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "next.h"
+
 #define EXPORT __attribute__((visibility("default")))
 
 /* 127.232.0.0/16: the low half is that of the port's address. */
@@ -46,18 +48,6 @@ static int always;
 static int state;
 /* A bit for each port: the kernel was asked for its address; the kernel has it. */
 static uint32_t was_asked, is_kernels;
-
-/* The next definition of a function, which is the C library's or that of another preloaded object. Looked up once. */
-#define NEXT(name)                                                                                 \
-	({                                                                                         \
-		static __typeof__(&name) next;                                                     \
-		__typeof__(&name) known = __atomic_load_n(&next, __ATOMIC_RELAXED);                \
-		if (known == NULL) {                                                               \
-			known = (__typeof__(&name))dlsym(RTLD_NEXT, #name);                        \
-			__atomic_store_n(&next, known, __ATOMIC_RELAXED);                          \
-		}                                                                                  \
-		known;                                                                             \
-	})
 
 /* Reads an address up to a comma, and goes on behind it. 0, or -1. */
 static int take_address(const char **text, uint32_t *into)

@@ -17,7 +17,9 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <netpacket/packet.h>
 #include <limits.h>
+#include <linux/if_link.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +31,7 @@
 #include <unistd.h>
 
 #include "helper.h"
+#include "next.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -89,9 +92,6 @@ static const char *answer(const char *path, char place[PATH_MAX])
 	}
 	return place;
 }
-
-/* The next definition of a function, which is the C library's. */
-#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 #define OPEN(name)                                                                                 \
 	EXPORT int name(const char *path, int flags, ...)                                          \
@@ -201,6 +201,13 @@ SECOND(int, __xstat64, (int version, const char *path, struct stat64 *into),
        (version, path, into))
 SECOND(int, __lxstat64, (int version, const char *path, struct stat64 *into),
        (version, path, into))
+extern int __fxstatat(int version, int folder, const char *path, struct stat *into, int flags);
+extern int __fxstatat64(int version, int folder, const char *path, struct stat64 *into, int flags);
+SECOND(int, __fxstatat, (int version, int folder, const char *path, struct stat *into, int flags),
+       (version, folder, path, into, flags))
+SECOND(int, __fxstatat64,
+       (int version, int folder, const char *path, struct stat64 *into, int flags),
+       (version, folder, path, into, flags))
 
 /* Name of the interface of the device. */
 #define INTERFACE "ringside0"
@@ -212,14 +219,16 @@ struct interface {
 	struct ifaddrs entry;
 	struct sockaddr_storage address;
 	struct sockaddr_storage mask;
+	struct sockaddr_storage broadcast;
 	char name[IFNAMSIZ];
 };
 
 /* What the interface of the device is and does. */
 enum { INTERFACE_FLAGS = IFF_UP | IFF_RUNNING | IFF_BROADCAST | IFF_MULTICAST };
 
-/* Marks entries of ours: ifa_data points here. */
-static char is_ours;
+/* The statistics of the interface, which programs read behind its MAC address: none. Marks entries of ours: ifa_data
+ * points here. */
+static struct rtnl_link_stats is_ours;
 
 static void set_four(struct sockaddr_storage *into, const unsigned char *octets)
 {
@@ -240,18 +249,16 @@ static void set_six(struct sockaddr_storage *into, const unsigned char *octets)
 /* The most GIDs that a port has. */
 enum { GIDS = 64 };
 
-/* Reads the first line of a file about a GID of the port. 0, or -1. By its own name: a program that only lists
- * interfaces does not have a device opened. */
-static int read_of_gid(const char *kind, int index, char *into, int size)
+/* Reads the first line of a file of /sys/class. 0, or -1. By its own name: a program that only lists interfaces does
+ * not have a device opened. */
+static int read_file(const char *name, char *into, int size)
 {
 	const char *folder = getenv("RINGSIDE_FILES");
 	char path[PATH_MAX];
 	FILE *file;
 	int found;
 
-	if (folder == NULL ||
-	    snprintf(path, sizeof(path), "%s/sys/class/infiniband/ringside0/ports/1/%s/%d", folder, kind,
-		     index) >= PATH_MAX)
+	if (folder == NULL || snprintf(path, sizeof(path), "%s/sys/class/%s", folder, name) >= PATH_MAX)
 		return -1;
 	file = fopen(path, "r");
 	if (file == NULL)
@@ -263,23 +270,35 @@ static int read_of_gid(const char *kind, int index, char *into, int size)
 	return found;
 }
 
-/* The index of the interface, 0 without one. As above, it opens no device. */
+static int read_of_gid(const char *kind, int index, char *into, int size)
+{
+	char name[96];
+
+	snprintf(name, sizeof(name), "infiniband/ringside0/ports/1/%s/%d", kind, index);
+	return read_file(name, into, size);
+}
+
+/* The index of the interface, 0 without one. */
 static unsigned int index_of_interface(void)
 {
-	const char *folder = getenv("RINGSIDE_FILES");
-	char path[PATH_MAX];
-	unsigned int index = 0;
-	FILE *file;
+	char text[32];
 
-	if (folder == NULL || snprintf(path, sizeof(path), "%s/sys/class/net/" INTERFACE "/ifindex", folder) >= PATH_MAX)
-		return 0;
-	file = fopen(path, "r");
-	if (file == NULL)
-		return 0;
-	if (fscanf(file, "%u", &index) != 1)
-		index = 0;
-	fclose(file);
-	return index;
+	return read_file("net/" INTERFACE "/ifindex", text, sizeof(text)) == 0 ? (unsigned int)strtoul(text, NULL, 10) : 0;
+}
+
+/* An entry without an address; NULL without memory. */
+static struct interface *new_entry(void)
+{
+	struct interface *made = calloc(1, sizeof(*made));
+
+	if (made == NULL)
+		return NULL;
+	strcpy(made->name, INTERFACE);
+	made->entry.ifa_name = made->name;
+	made->entry.ifa_flags = INTERFACE_FLAGS;
+	made->entry.ifa_addr = (struct sockaddr *)&made->address;
+	made->entry.ifa_data = &is_ours;
+	return made;
 }
 
 /* Writes a mask of so many bits into octets that are zero. */
@@ -296,14 +315,15 @@ static struct interface *interface_of(int index)
 {
 	static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
 	static const unsigned char none[16];
-	unsigned char gid[16], mask[16] = {0};
+	unsigned char gid[16], mask[16] = {0}, broadcast[4];
 	char text[64], prefix[8] = "128";
 	struct interface *made;
+	int place;
 
 	if (read_of_gid("gids", index, text, sizeof(text)) != 0 || inet_pton(AF_INET6, text, gid) != 1 ||
 	    memcmp(gid, none, sizeof(none)) == 0)
 		return NULL;
-	made = calloc(1, sizeof(*made));
+	made = new_entry();
 	if (made == NULL)
 		return NULL;
 	read_of_gid("prefixes", index, prefix, sizeof(prefix));
@@ -311,6 +331,10 @@ static struct interface *interface_of(int index)
 		set_bits(mask, 32, prefix);
 		set_four(&made->address, gid + 12);
 		set_four(&made->mask, mask);
+		for (place = 0; place < 4; place++)
+			broadcast[place] = gid[12 + place] | (unsigned char)~mask[place];
+		set_four(&made->broadcast, broadcast);
+		made->entry.ifa_broadaddr = (struct sockaddr *)&made->broadcast;
 	} else {
 		set_bits(mask, 128, prefix);
 		set_six(&made->address, gid);
@@ -319,30 +343,72 @@ static struct interface *interface_of(int index)
 			((struct sockaddr_in6 *)&made->address)->sin6_scope_id = index_of_interface();
 		set_six(&made->mask, mask);
 	}
-	strcpy(made->name, INTERFACE);
-	made->entry.ifa_name = made->name;
-	made->entry.ifa_flags = INTERFACE_FLAGS;
-	made->entry.ifa_addr = (struct sockaddr *)&made->address;
 	made->entry.ifa_netmask = (struct sockaddr *)&made->mask;
-	made->entry.ifa_data = &is_ours;
 	return made;
+}
+
+/* Ethernet, as ARP numbers it. */
+enum { ETHERNET = 1 };
+
+/* Reads a MAC address. 0, or -1. */
+static int read_octets(const char *text, unsigned char *into)
+{
+	unsigned int octet[6];
+	int place;
+
+	if (sscanf(text, "%x:%x:%x:%x:%x:%x", &octet[0], &octet[1], &octet[2], &octet[3], &octet[4], &octet[5]) != 6)
+		return -1;
+	for (place = 0; place < 6; place++)
+		into[place] = (unsigned char)octet[place];
+	return 0;
+}
+
+/* The entry that has the MAC address; NULL without a device. */
+static struct interface *link_of_interface(void)
+{
+	struct sockaddr_ll *link;
+	struct interface *made;
+	char text[32];
+
+	if (read_file("net/" INTERFACE "/address", text, sizeof(text)) != 0)
+		return NULL;
+	made = new_entry();
+	if (made == NULL)
+		return NULL;
+	link = (struct sockaddr_ll *)&made->address;
+	link->sll_family = AF_PACKET;
+	link->sll_ifindex = (int)index_of_interface();
+	link->sll_hatype = ETHERNET;
+	link->sll_halen = 6;
+	if (read_octets(text, link->sll_addr) == 0) {
+		memcpy(&made->broadcast, link, sizeof(*link));
+		memset(((struct sockaddr_ll *)&made->broadcast)->sll_addr, 0xff, 6);
+		made->entry.ifa_broadaddr = (struct sockaddr *)&made->broadcast;
+		return made;
+	}
+	free(made);
+	return NULL;
+}
+
+/* Puts an entry before the others, if there is one. */
+static void add(struct ifaddrs **list, struct interface *made)
+{
+	if (made != NULL) {
+		made->entry.ifa_next = *list;
+		*list = &made->entry;
+	}
 }
 
 EXPORT int getifaddrs(struct ifaddrs **list)
 {
 	int result = NEXT(getifaddrs)(list);
-	struct interface *made;
 	int index;
 
 	if (result != 0 || getenv("RINGSIDE_FILES") == NULL)
 		return result;
-	for (index = 0; index < GIDS; index++) {
-		made = interface_of(index);
-		if (made == NULL)
-			continue;
-		made->entry.ifa_next = *list;
-		*list = &made->entry;
-	}
+	for (index = 0; index < GIDS; index++)
+		add(list, interface_of(index));
+	add(list, link_of_interface());
 	return 0;
 }
 
@@ -423,23 +489,15 @@ static int put_address(unsigned long request, struct sockaddr *into)
 	return EADDRNOTAVAIL;
 }
 
-/* Ethernet, as ARP numbers it. */
-enum { ETHERNET = 1 };
-
 static int put_hardware_address(struct sockaddr *into)
 {
-	unsigned int octet[6];
 	char text[32];
-	int place;
 
-	if (read_about("address", text, sizeof(text)) != 0 ||
-	    sscanf(text, "%x:%x:%x:%x:%x:%x", &octet[0], &octet[1], &octet[2], &octet[3], &octet[4],
-		   &octet[5]) != 6)
-		return EADDRNOTAVAIL;
 	memset(into, 0, sizeof(*into));
 	into->sa_family = ETHERNET;
-	for (place = 0; place < 6; place++)
-		into->sa_data[place] = (char)octet[place];
+	if (read_about("address", text, sizeof(text)) != 0 ||
+	    read_octets(text, (unsigned char *)into->sa_data) != 0)
+		return EADDRNOTAVAIL;
 	return 0;
 }
 
@@ -471,8 +529,7 @@ static int put_about(unsigned long request, struct ifreq *asked, int index)
 
 EXPORT int ioctl(int descriptor, unsigned long request, ...)
 {
-	static __typeof__(&ioctl) next;
-	__typeof__(&ioctl) known = __atomic_load_n(&next, __ATOMIC_RELAXED);
+	__typeof__(&ioctl) known = NEXT(ioctl);
 	int index, error;
 	void *argument;
 	va_list more;
@@ -480,10 +537,6 @@ EXPORT int ioctl(int descriptor, unsigned long request, ...)
 	va_start(more, request);
 	argument = va_arg(more, void *);
 	va_end(more);
-	if (known == NULL) {
-		known = NEXT(ioctl);
-		__atomic_store_n(&next, known, __ATOMIC_RELAXED);
-	}
 	switch (request) {
 	case SIOCGIFADDR:
 	case SIOCGIFNETMASK:

@@ -54,7 +54,9 @@ pub(crate) fn write_port_again(port: &Port) {
         return;
     };
     let _writer = lock(&WRITER);
-    if let Err(error) = write_port(&folder.join(PORT), port) {
+    let written =
+        write_port(&folder.join(PORT), port).and_then(|()| write_interfaces(&folder, port));
+    if let Err(error) = written {
         tracing::warn!(%error, "the files of the port are as they were");
     }
 }
@@ -113,7 +115,7 @@ fn write_into(folder: &Path, port: &Port) -> Result<()> {
     }
     write_port(&folder.join(PORT), port)?;
     write_counters(&folder.join(PORT), port)?;
-    write_interface(&folder.join("sys/class/net/ringside0"), port)?;
+    write_interfaces(folder, port)?;
     let verbs = folder.join("sys/class/infiniband_verbs");
     line(&verbs.join("abi_version"), VERBS_ABI)?;
     line(&verbs.join("uverbs0/ibdev"), "ringside0")?;
@@ -170,8 +172,8 @@ fn write_port(folder: &Path, port: &Port) -> Result<()> {
     Ok(())
 }
 
-/// The rate of a link in the form of the kernel: `100 Gb/sec (4X EDR)`.
-fn rate(width: u8, speed: u8) -> String {
+/// The lanes of a link, and of each lane the megabits a second and their name.
+fn speed(width: u8, speed: u8) -> (u32, u32, &'static str) {
     let lanes = match width {
         2 => 4,
         16 => 2,
@@ -183,6 +185,12 @@ fn rate(width: u8, speed: u8) -> String {
         64 => (50_000, "HDR"),
         _ => (2500, "SDR"),
     };
+    (lanes, megabits, name)
+}
+
+/// The rate of a link in the form of the kernel: `100 Gb/sec (4X EDR)`.
+fn rate(width: u8, of_lane: u8) -> String {
+    let (lanes, megabits, name) = speed(width, of_lane);
     let (gigabits, rest) = (megabits * lanes / 1000, megabits * lanes % 1000);
     let half = if rest > 0 { ".5" } else { "" };
     format!("{gigabits}{half} Gb/sec ({lanes}X {name})")
@@ -218,13 +226,49 @@ fn unless_gone(error: std::io::Error) -> Result<()> {
     }
 }
 
-/// The interface by whose name programs ask for addresses (`SIOCGIFADDR`).
+/// The interface by whose name programs ask for addresses (`SIOCGIFADDR`), also where they look for
+/// the interfaces of a device.
+fn write_interfaces(folder: &Path, port: &Port) -> Result<()> {
+    for place in [
+        "sys/class/net/ringside0",
+        "sys/class/infiniband/ringside0/device/net/ringside0",
+    ] {
+        write_interface(&folder.join(place), port)?;
+    }
+    Ok(())
+}
+
+/// Source of names and forms: Linux, `Documentation/ABI/testing/sysfs-class-net`.
 fn write_interface(folder: &Path, port: &Port) -> Result<()> {
+    /// `IFF_UP`, `IFF_BROADCAST`, `IFF_MULTICAST`
+    const FLAGS: &str = "0x1003";
     let octets = port.mac.map(|octet| format!("{octet:02x}"));
-    line(&folder.join("address"), &octets.join(":"))?;
     let mtu = in_service(port)?.config().link.mtu;
-    line(&folder.join("mtu"), &mtu.to_string())?;
-    line(&folder.join("ifindex"), &INTERFACE.to_string())
+    let attributes = port_attributes(port).map_err(std::io::Error::from_raw_os_error)?;
+    let (lanes, megabits, _) = speed(attributes.active_width, attributes.active_speed);
+    let (state, carrier) = match attributes.state {
+        4 => ("up", "1"),
+        _ => ("down", "0"),
+    };
+    let lines = [
+        ("address", octets.join(":")),
+        ("addr_len", "6".to_owned()),
+        ("type", "1".to_owned()),
+        ("mtu", mtu.to_string()),
+        ("ifindex", INTERFACE.to_string()),
+        ("iflink", INTERFACE.to_string()),
+        ("flags", FLAGS.to_owned()),
+        ("operstate", state.to_owned()),
+        ("carrier", carrier.to_owned()),
+        ("speed", (lanes * megabits).to_string()),
+        ("duplex", "full".to_owned()),
+        ("dev_id", "0x0".to_owned()),
+        ("dev_port", "0".to_owned()),
+    ];
+    for (name, text) in &lines {
+        line(&folder.join(name), text)?;
+    }
+    Ok(())
 }
 
 fn write_counters(folder: &Path, port: &Port) -> Result<()> {

@@ -162,7 +162,10 @@ fn make(domain: &DomainObject, init: &ibv_qp_init_attr, cap: &ibv_qp_cap) -> Res
             .domain
             .datagram_queue_pair(config)
             .map(Pair::DatagramInitialised),
-        _ => return Err(libc::EOPNOTSUPP),
+        kind::UC | kind::RAW_PACKET | kind::XRC_SEND | kind::XRC_RECEIVE | kind::DRIVER => {
+            return Err(libc::EOPNOTSUPP);
+        }
+        _ => return Err(libc::EINVAL),
     };
     made.map_err(|error| errno::of(&error))
 }

@@ -2,8 +2,11 @@
  * kernel knows of other interfaces stays. */
 #include "connect.h"
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <ifaddrs.h>
+#include <linux/if_link.h>
 #include <net/if.h>
+#include <netpacket/packet.h>
 #include <rdma/rdma_cma.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -103,6 +106,66 @@ static void rate_is(const char *expected)
     CHECK(!setenv("SYSFS_PATH", "/elsewhere//", 1) && !strcmp(ibv_get_sysfs_path(), "/elsewhere"));
 }
 
+/* As a Linux interface: one entry with the MAC address, and of IPv4 addresses the broadcast address. */
+static void entries_are_whole(const unsigned char *mac, int index)
+{
+    static const unsigned char all[6] = { 255, 255, 255, 255, 255, 255 };
+    struct ifaddrs *list;
+    int links = 0, fours = 0;
+    CHECK(!getifaddrs(&list));
+    for (struct ifaddrs *one = list; one; one = one->ifa_next) {
+        const struct sockaddr_ll *link = (void *)one->ifa_addr, *broadcast = (void *)one->ifa_broadaddr;
+        const struct sockaddr_in *four = (void *)one->ifa_addr;
+        if (strcmp(one->ifa_name, "ringside0") || !(one->ifa_flags & IFF_BROADCAST))
+            continue;
+        if (link->sll_family == AF_PACKET) {
+            CHECK(link->sll_ifindex == index && link->sll_hatype == 1 && link->sll_halen == 6);
+            CHECK(!memcmp(link->sll_addr, mac, 6) && !memcmp(broadcast->sll_addr, all, 6));
+            CHECK(!((const struct rtnl_link_stats *)one->ifa_data)->rx_packets);
+            links++;
+        } else if (four->sin_family == AF_INET) {
+            CHECK(four->sin_addr.s_addr == inet_addr("10.0.0.4"));
+            CHECK(((const struct sockaddr_in *)one->ifa_broadaddr)->sin_addr.s_addr == inet_addr("10.255.255.255"));
+            fours++;
+        }
+    }
+    CHECK(links == 1 && fours == 1);
+    freeifaddrs(list);
+}
+
+static void file_is(const char *folder, const char *name, const char *expected)
+{
+    char path[128], text[64] = "";
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "r");
+    CHECK(file && fgets(text, sizeof text, file) && !fclose(file));
+    text[strcspn(text, "\n")] = 0;
+    if (strcmp(text, expected))
+        fprintf(stderr, "%s: %s\n", path, text);
+    CHECK(!strcmp(text, expected));
+}
+
+/* Programs find the interface of an RDMA device below it, and ask for its state and speed. */
+static void files_of_the_interface(void)
+{
+    static const char below[] = "/sys/class/infiniband/ringside0/device/net";
+    static const char *const folders[] = { "/sys/class/net/ringside0",
+        "/sys/class/infiniband/ringside0/device/net/ringside0" };
+    DIR *list = opendir(below);
+    CHECK(list);
+    int found = 0;
+    for (struct dirent *one; (one = readdir(list));)
+        found += !strcmp(one->d_name, "ringside0");
+    CHECK(found == 1 && !closedir(list));
+    for (int i = 0; i < 2; i++) {
+        file_is(folders[i], "operstate", "up");
+        file_is(folders[i], "carrier", "1");
+        file_is(folders[i], "flags", "0x1003");
+        file_is(folders[i], "type", "1");
+        file_is(folders[i], "speed", "100000");
+    }
+}
+
 int main(int count, char **words)
 {
     union ibv_gid gid;
@@ -133,6 +196,8 @@ int main(int count, char **words)
     CHECK(if_indextoname(index, name) == name && !strcmp(name, "ringside0"));
     index_of_gids(context, index);
     scope_is(&local, index);
+    entries_are_whole(mac, index);
+    files_of_the_interface();
     rate_is("100 Gb/sec (4X EDR)");
     /* The kernel's own, and none's. */
     address_is(ask(SIOCGIFADDR, "lo", 0), "127.0.0.1");

@@ -458,6 +458,11 @@ fn requests_and_their_ids_are_as_linux_has_them() {
 }
 
 #[test]
+fn programs_may_do_with_ids_what_rdma_core_lets_them() {
+    says_ok("habits", &["10.0.0.99"]);
+}
+
+#[test]
 fn options_of_sockets_are_those_of_rdma_core() {
     says_ok("options", &["10.0.0.1"]);
 }

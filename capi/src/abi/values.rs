@@ -17,8 +17,10 @@ pub mod kind {
     pub const RC: c_int = 2;
     pub const UC: c_int = 3;
     pub const UD: c_int = 4;
+    pub const RAW_PACKET: c_int = 8;
     pub const XRC_SEND: c_int = 9;
     pub const XRC_RECEIVE: c_int = 10;
+    pub const DRIVER: c_int = 0xFF;
 }
 
 /// `ibv_qp_attr_mask`.

@@ -2,7 +2,7 @@
 
 use super::abi::{rdma_cm_id, rdma_event_channel, space};
 use super::events::drop_event;
-use super::id::{ChannelObject, IdObject, Notice, Step};
+use super::id::{ChannelObject, IdObject, Notice, Step, notices_of};
 use super::node::{Node, node};
 use super::ports::Owner;
 use super::recovery::node_in_service;
@@ -24,8 +24,12 @@ pub extern "C-unwind" fn ringside_rdma_create_event_channel() -> *mut rdma_event
     }
 }
 
+/// Destroys a channel and its unread events. Connections of ids that it still has end, and their
+/// peers are told, as when the kernel closes the channel; all that is left to do with such an id is
+/// to destroy it.
+///
 /// # Safety
-/// `channel` came from [`ringside_rdma_create_event_channel`], and its ids are destroyed.
+/// `channel` came from [`ringside_rdma_create_event_channel`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ringside_rdma_destroy_event_channel(
     channel: *mut rdma_event_channel,
@@ -33,7 +37,42 @@ pub unsafe extern "C-unwind" fn ringside_rdma_destroy_event_channel(
     let _call = Uncancelled::new();
     if !channel.is_null() {
         // SAFETY: the caller's promise.
-        unsafe { ChannelObject::free(channel) };
+        unsafe {
+            if let Ok(node) = node() {
+                orphan_ids(node, channel);
+            }
+            ChannelObject::free(channel);
+        }
+    }
+}
+
+/// Ends what the ids of a channel do, and takes the channel from them.
+///
+/// # Safety
+/// As for [`ringside_rdma_destroy_event_channel`].
+unsafe fn orphan_ids(node: &Node, channel: *mut rdma_event_channel) {
+    // SAFETY: the set has ids that exist.
+    let is_own = |id: &usize| unsafe { (*(*id as *mut rdma_cm_id)).channel } == channel;
+    let ids: Vec<_> = node.with(|state, _| state.ids.iter().copied().filter(is_own).collect());
+    let mut unread = Vec::new();
+    for id in ids {
+        if unread.contains(&id) {
+            continue;
+        }
+        let id = id as *mut rdma_cm_id;
+        // SAFETY: the program destroys no id meanwhile.
+        unsafe {
+            super::multicast::leave_all(id);
+            unread.extend(withdraw(node, id));
+            let mut private = IdObject::of(id).private();
+            private.step = Step::Orphaned;
+            private.owns_port = false;
+            (*id).channel = std::ptr::null_mut();
+        }
+    }
+    for request in unread {
+        // SAFETY: no program has seen it.
+        unsafe { IdObject::free(request as *mut rdma_cm_id) };
     }
 }
 
@@ -79,7 +118,7 @@ pub(super) fn create(
         space::IB => kind,
         _ => return Err(libc::EINVAL),
     };
-    node()?;
+    let node = node()?;
     let own = match channel.is_null() {
         true => ChannelObject::make()?,
         false => channel,
@@ -90,6 +129,7 @@ pub(super) fn create(
         (*id).channel = own;
         IdObject::of(id).private().is_synchronous = channel.is_null();
     }
+    node.with(|state, _| state.ids.insert(id as usize));
     Ok(id)
 }
 
@@ -115,7 +155,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_destroy_id(id: *mut rdma_cm_id) ->
         }
         drop_event(id);
         object.wait_for_acknowledgements();
-        if object.private().is_synchronous {
+        if object.private().is_synchronous && !(*id).channel.is_null() {
             ChannelObject::free((*id).channel);
         }
         IdObject::free(id);
@@ -129,8 +169,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_destroy_id(id: *mut rdma_cm_id) ->
 /// `id` is an id of this library.
 unsafe fn withdraw(node: &Node, id: *mut rdma_cm_id) -> Vec<usize> {
     // SAFETY: the caller's promise.
-    let (object, channel, port_space) =
-        unsafe { (IdObject::of(id), ChannelObject::of((*id).channel), (*id).ps) };
+    let (object, notices, port_space) = unsafe { (IdObject::of(id), notices_of(id), (*id).ps) };
     node.with(|state, now| {
         let mut private = object.private();
         let (connection, listener) = (private.connection.take(), private.listener.take());
@@ -139,6 +178,7 @@ unsafe fn withdraw(node: &Node, id: *mut rdma_cm_id) -> Vec<usize> {
         if let Some(port) = port {
             state.ports.give(port_space, port.port(), id as usize);
         }
+        state.ids.remove(&(id as usize));
         state.resolving.remove(&(id as usize));
         if let Some(listener) = listener {
             state.listeners.remove(&listener);
@@ -150,11 +190,12 @@ unsafe fn withdraw(node: &Node, id: *mut rdma_cm_id) -> Vec<usize> {
         }
         let mine = |notice: &Notice| notice.id == id as usize || notice.listener == id as usize;
         let mut unread = Vec::new();
-        for notice in channel.notices.withdraw(mine) {
+        for notice in notices.map_or_else(Vec::new, |notices| notices.withdraw(mine)) {
             if notice.listener == 0 {
                 continue;
             }
             unread.push(notice.id);
+            state.ids.remove(&notice.id);
             // SAFETY: made for this request, and seen by no one.
             let request = unsafe { IdObject::of(notice.id as *mut rdma_cm_id) };
             if let Some(connection) = request.private().connection {

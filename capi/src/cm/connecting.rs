@@ -1,10 +1,10 @@
 //! Making and ending connections.
 
-use super::abi::{DATAGRAM_KEY, MAX_RESOURCES, rdma_cm_id, rdma_conn_param};
+use super::abi::{DATAGRAM_KEY, MAX_RESOURCES, event, rdma_cm_id, rdma_conn_param};
 use super::addressing::bind;
 use super::events::finish;
-use super::id::{IdObject, Step};
-use super::node::{Node, node};
+use super::id::{IdObject, Notice, Step};
+use super::node::{Node, node, push};
 use super::pairs;
 use crate::abi::{kind, state};
 use crate::cancel::Uncancelled;
@@ -508,7 +508,16 @@ pub unsafe extern "C-unwind" fn ringside_rdma_disconnect(id: *mut rdma_cm_id) ->
         IdObject::of(id).private().connection
     };
     let result = connection.ok_or(libc::EINVAL).and_then(|connection| {
-        Ok(node()?.with(|state, now| state.manager.disconnect(now, connection)))
+        let node = node()?;
+        let ended = node.with(|state, now| state.manager.disconnect(now, connection));
+        if ended == Err(RequestError::Gone) && node.has_left() {
+            // The process ends: the connection was ended before the program's own clean-up, which
+            // waits for the event.
+            // SAFETY: the caller's promise.
+            unsafe { IdObject::of(id) }.private().connection = None;
+            push(Notice::new(id as usize, event::DISCONNECTED, 0));
+        }
+        Ok(ended)
     });
     match result {
         // SAFETY: the caller's promise.

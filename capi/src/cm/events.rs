@@ -6,7 +6,7 @@ use super::abi::{
 };
 use super::id::{ChannelObject, Detail, IdObject, Notice};
 use super::node::node;
-use super::pairs;
+use super::{multicast, pairs};
 use crate::abi::state;
 use crate::cancel::Uncancelled;
 use crate::errno;
@@ -146,6 +146,11 @@ unsafe fn made(notice: Notice) -> Result<*mut rdma_cm_event, c_int> {
     unsafe {
         if notice.is_reply {
             (kind, status) = confirm(id);
+        }
+        if kind == event::MULTICAST_JOIN
+            && let Err(error) = multicast::attach(id, &notice.detail)
+        {
+            (kind, status) = (event::MULTICAST_ERROR, -error);
         }
         if matches!(kind, event::REJECTED | event::CONNECT_ERROR) {
             pairs::fail(id);

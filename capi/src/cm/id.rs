@@ -70,6 +70,18 @@ impl ChannelObject {
     }
 }
 
+/// The unread events of an id; `None` once the program has destroyed its channel.
+///
+/// # Safety
+/// `id` was made here, and is not destroyed while the result is used.
+pub(super) unsafe fn notices_of<'a>(id: *mut rdma_cm_id) -> Option<&'a EventQueue<Notice>> {
+    // SAFETY: the caller's promise; a channel leaves its ids before it is destroyed.
+    unsafe {
+        let channel = (*id).channel.cast::<ChannelObject>();
+        channel.as_ref().map(|channel| &channel.notices)
+    }
+}
+
 /// The data of an event besides its kind.
 #[derive(Clone)]
 pub(super) enum Detail {
@@ -167,6 +179,8 @@ pub(super) struct Group {
     pub(super) vlan: Option<u16>,
     /// the queue pair of the id receives from it
     pub(super) is_attached: bool,
+    /// the program only sends to it
+    pub(super) is_for_sending: bool,
 }
 
 /// The state of an id.
@@ -181,6 +195,8 @@ pub(super) enum Step {
     Listening,
     Requested,
     Connecting,
+    /// its channel was destroyed: nothing more can be done with it
+    Orphaned,
 }
 
 /// An address that is being resolved.
@@ -305,7 +321,7 @@ impl IdObject {
         let mine = |notice: &Notice| notice.counted() == id as usize;
         // SAFETY: the caller's promise; ids of unread events exist.
         unsafe {
-            let unread = ChannelObject::of((*id).channel).notices.withdraw(mine);
+            let unread = notices_of(id).map_or_else(Vec::new, |notices| notices.withdraw(mine));
             (*id).channel = target;
             for notice in unread {
                 // The id of an unread request follows its listener.

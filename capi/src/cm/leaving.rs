@@ -36,6 +36,11 @@ impl Node {
         }
     }
 
+    /// True if the process ends, and the peers were told or are being told.
+    pub(super) fn has_left(&self) -> bool {
+        self.left.try_lock().map_or(true, |left| *left)
+    }
+
     /// Ends all connections. Waits until the messages have left, not for answers; those of a failed
     /// device wait for its recovery. False if another thread kept the state for too long.
     fn take_leave(&self) -> bool {

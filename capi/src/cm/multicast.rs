@@ -2,7 +2,7 @@
 
 use super::abi::{DATAGRAM_KEY, event, rdma_cm_id, rdma_cm_join_mc_attr_ex};
 use super::events::finish;
-use super::id::{ChannelObject, Detail, Group, IdObject, Notice};
+use super::id::{Detail, Group, IdObject, Notice, notices_of};
 use super::node::{node, push};
 use super::{route, socket_address};
 use crate::abi::kind;
@@ -10,6 +10,7 @@ use crate::cancel::Uncancelled;
 use crate::errno::{self, answer};
 use crate::gid::gid_of;
 use crate::groups;
+use crate::live::{self, Kind};
 use crate::queue_pair::QueuePairObject;
 use std::ffi::{c_int, c_void};
 use std::net::IpAddr;
@@ -58,6 +59,7 @@ unsafe fn join(
         address: group,
         vlan,
         is_attached,
+        is_for_sending: is_sender_only,
     });
     drop(private);
     push(Notice {
@@ -132,6 +134,35 @@ pub unsafe extern "C-unwind" fn ringside_rdma_leave_multicast(
     answer(result)
 }
 
+/// Attaches the queue pair of an id to a group whose event of joining is read: the program has made
+/// it since. Nothing if it is attached, or the program only sends.
+///
+/// # Safety
+/// `id` is an id of this library.
+pub(super) unsafe fn attach(id: *mut rdma_cm_id, detail: &Detail) -> Result<(), c_int> {
+    let Detail::Datagram { route, .. } = detail else {
+        return Ok(());
+    };
+    // SAFETY: the caller's promise.
+    let (object, pair) = unsafe { (IdObject::of(id), (*id).qp) };
+    let mut private = object.private();
+    let is_named = |group: &&mut Group| gid_of(group.address).raw == route.grh.dgid.raw;
+    let Some(group) = private.groups.iter_mut().find(is_named) else {
+        return Ok(());
+    };
+    if group.is_attached || group.is_for_sending || live::expect(pair, &[Kind::QueuePair]).is_err()
+    {
+        return Ok(());
+    }
+    // SAFETY: the queue pair lives.
+    groups::attach(
+        unsafe { QueuePairObject::of(pair) },
+        &[(group.address, group.vlan)],
+    )?;
+    group.is_attached = true;
+    Ok(())
+}
+
 /// Discards the event of joining if it was not read: its context may be gone.
 ///
 /// Errors: `EADDRNOTAVAIL` if the id did not join the group.
@@ -144,7 +175,7 @@ unsafe fn leave(id: *mut rdma_cm_id, group: IpAddr) -> Result<(), c_int> {
         let mut private = IdObject::of(id).private();
         let place = private.groups.iter().position(|one| one.address == group);
         let left = private.groups.remove(place.ok_or(libc::EADDRNOTAVAIL)?);
-        if left.is_attached && !(*id).qp.is_null() {
+        if left.is_attached && live::expect((*id).qp, &[Kind::QueuePair]).is_ok() {
             let pair = QueuePairObject::of((*id).qp);
             // The program may have detached it.
             let _ = groups::detach(pair, |one| *one == (group, left.vlan));
@@ -157,8 +188,9 @@ unsafe fn leave(id: *mut rdma_cm_id, group: IpAddr) -> Result<(), c_int> {
             }
             _ => false,
         };
-        let notices = &ChannelObject::of((*id).channel).notices;
-        notices.withdraw(|notice| notice.id == id as usize && joins(notice));
+        if let Some(notices) = notices_of(id) {
+            notices.withdraw(|notice| notice.id == id as usize && joins(notice));
+        }
         Ok(())
     }
 }

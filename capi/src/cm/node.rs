@@ -2,7 +2,7 @@
 
 use super::abi::{event, rdma_cm_id, rdma_conn_param};
 use super::farewells::Farewells;
-use super::id::{ChannelObject, Detail, IdObject, Notice, Resolution, Step, User};
+use super::id::{Detail, IdObject, Notice, Resolution, Step, User, notices_of};
 use super::lives::Lives;
 use super::ports::Ports;
 use super::route::{self, Shared};
@@ -17,7 +17,7 @@ use ringside_cm::{
 };
 use ringside_config::LocalAddress;
 use ringside_connect::Service;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) manager: Manager,
     pub(super) service: Service,
     pub(super) farewells: Farewells,
+    /// all ids, so that those of a channel are found when it is destroyed
+    pub(super) ids: BTreeSet<usize>,
     pub(super) connections: HashMap<ConnectionId, usize>,
     pub(super) listeners: HashMap<ListenerId, usize>,
     pub(super) ports: Ports,
@@ -134,6 +136,7 @@ impl Node {
                 manager,
                 service,
                 farewells,
+                ids: BTreeSet::new(),
                 connections: HashMap::new(),
                 listeners: HashMap::new(),
                 ports: Ports::new(seed),
@@ -240,10 +243,10 @@ impl State {
         if object.private().step != Step::Requested {
             return false;
         }
-        // SAFETY: a channel is destroyed after its ids.
-        let channel = unsafe { ChannelObject::of((*(id as *mut rdma_cm_id)).channel) };
         let of_request = |notice: &Notice| notice.id == id && notice.listener != 0;
-        if channel.notices.withdraw(of_request).is_empty() {
+        // SAFETY: an id leaves the tables before it is destroyed.
+        let notices = unsafe { notices_of(id as *mut rdma_cm_id) };
+        if notices.is_none_or(|notices| notices.withdraw(of_request).is_empty()) {
             return false;
         }
         // SAFETY: no program has seen it.
@@ -264,6 +267,7 @@ impl State {
             self.connections.remove(&connection);
             self.manager.destroy(now, connection);
         }
+        self.ids.remove(&id);
         // SAFETY: the caller's promise, and no table names it any more.
         unsafe { IdObject::free(id as *mut rdma_cm_id) };
     }
@@ -389,6 +393,7 @@ impl State {
             private.connection = Some(connection);
             private.parameters = parameters;
         }
+        self.ids.insert(id as usize);
         self.connections.insert(connection, id as usize);
         Some(Notice {
             listener: listening as usize,
@@ -408,11 +413,9 @@ fn is_request(id: usize) -> bool {
 /// Puts an event into the channel of its id, or of its listener.
 pub(super) fn push(notice: Notice) {
     let owner = notice.counted() as *mut rdma_cm_id;
-    // SAFETY: ids leave the tables of the connection manager before they are destroyed, and a
-    // channel is destroyed after its ids.
-    unsafe {
-        let channel = (*owner).channel;
-        ChannelObject::of(channel).notices.push(notice);
+    // SAFETY: ids leave the tables of the connection manager before they are destroyed.
+    if let Some(notices) = unsafe { notices_of(owner) } {
+        notices.push(notice);
     }
 }
 

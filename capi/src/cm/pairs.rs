@@ -13,19 +13,33 @@ use crate::completion::{ibv_create_cq, ibv_destroy_cq};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::errno;
 use crate::extended;
+use crate::live;
 use crate::modify::ibv_modify_qp;
 use crate::queue_pair::{destroy, ibv_create_qp};
 use ringside_cm::Parameters;
 use ringside_connect::Within;
 use std::ffi::{c_int, c_uint};
 
-/// Makes the completion queues that the program did not name, each with a channel.
+/// Chooses the completion queues: the program's, in its attributes or in the id, else new ones,
+/// each with a channel. Errors: `EINVAL` if attributes and id name different ones.
 ///
 /// # Safety
 /// `id` is an id of this library.
 unsafe fn make_queues(id: *mut rdma_cm_id, init: &mut ibv_qp_init_attr) -> Result<(), c_int> {
     // SAFETY: the caller's promise.
-    let (context, object) = unsafe { ((*id).verbs, IdObject::of(id)) };
+    let (public, object) = unsafe { (&*id, IdObject::of(id)) };
+    let context = public.verbs;
+    for (given, own) in [
+        (&mut init.send_cq, public.send_cq),
+        (&mut init.recv_cq, public.recv_cq),
+    ] {
+        if !given.is_null() && !own.is_null() && *given != own {
+            return Err(libc::EINVAL);
+        }
+        if given.is_null() {
+            *given = own;
+        }
+    }
     if init.send_cq.is_null() {
         // SAFETY: the context is open.
         let (channel, queue) = unsafe { make_queue(context, id, init.cap.max_send_wr) }?;
@@ -70,24 +84,55 @@ unsafe fn make_queue(
     }
 }
 
-/// Destroys the completion queues that were made with a queue pair.
+/// Destroys the completion queues that were made with a queue pair which could not be made.
 ///
 /// # Safety
 /// `id` is an id of this library without a queue pair.
-unsafe fn destroy_queues(id: *mut rdma_cm_id) {
+unsafe fn destroy_made_queues(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise.
     unsafe {
-        let made = std::mem::take(&mut IdObject::of(id).private().made_queues);
-        let [send, receive] = made;
+        let [send, receive] = std::mem::take(&mut IdObject::of(id).private().made_queues);
+        let (no_queue, no_channel) = (std::ptr::null_mut(), std::ptr::null_mut());
         if send {
             ibv_destroy_cq((*id).send_cq);
             ibv_destroy_comp_channel((*id).send_cq_channel);
-            ((*id).send_cq, (*id).send_cq_channel) = (std::ptr::null_mut(), std::ptr::null_mut());
+            ((*id).send_cq, (*id).send_cq_channel) = (no_queue, no_channel);
         }
         if receive {
             ibv_destroy_cq((*id).recv_cq);
             ibv_destroy_comp_channel((*id).recv_cq_channel);
-            ((*id).recv_cq, (*id).recv_cq_channel) = (std::ptr::null_mut(), std::ptr::null_mut());
+            ((*id).recv_cq, (*id).recv_cq_channel) = (no_queue, no_channel);
+        }
+    }
+}
+
+/// Destroys the completion queues and channels of an id with its queue pair: those that were made
+/// with it, and those that the program has put there. Programs do, and leave it to this call.
+/// Of the program's, a send queue goes only with a receive queue. Source: `rdma_destroy_qp` of
+/// rdma-core 56.
+///
+/// # Safety
+/// `id` is an id of this library without a queue pair; it names no object that was destroyed.
+unsafe fn destroy_queues(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        destroy_made_queues(id);
+        let (queue, channel) = ((*id).recv_cq, (*id).recv_cq_channel);
+        if !queue.is_null() {
+            ibv_destroy_cq(queue);
+            let other = std::mem::replace(&mut (*id).send_cq, std::ptr::null_mut());
+            if !other.is_null() && other != queue {
+                ibv_destroy_cq(other);
+            }
+            (*id).recv_cq = std::ptr::null_mut();
+        }
+        if !channel.is_null() {
+            ibv_destroy_comp_channel(channel);
+            let other = std::mem::replace(&mut (*id).send_cq_channel, std::ptr::null_mut());
+            if !other.is_null() && other != channel {
+                ibv_destroy_comp_channel(other);
+            }
+            (*id).recv_cq_channel = std::ptr::null_mut();
         }
     }
 }
@@ -115,20 +160,22 @@ unsafe fn create(
     // SAFETY: the caller's promise.
     unsafe {
         if let Err(error) = make_queues(id, init) {
-            destroy_queues(id);
+            destroy_made_queues(id);
             return Err(error);
         }
         let pair = ibv_create_qp(domain, init);
         if pair.is_null() {
             let error = crate::channel::last_error();
-            destroy_queues(id);
+            destroy_made_queues(id);
             return Err(error);
         }
         public.qp = pair;
         public.pd = domain;
         let moved = start(id);
         if moved.is_err() {
-            ringside_rdma_destroy_qp(id);
+            destroy(public.qp);
+            public.qp = std::ptr::null_mut();
+            destroy_made_queues(id);
         }
         moved
     }
@@ -151,13 +198,14 @@ unsafe fn start(id: *mut rdma_cm_id) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Moves the queue pair of an id.
+/// Moves the queue pair of an id. `EINVAL` for one that the program has destroyed by itself.
 ///
 /// # Safety
 /// `id` has a queue pair.
 pub(super) unsafe fn change(id: *mut rdma_cm_id, to: c_int) -> Result<(), c_int> {
     // SAFETY: the caller's promise.
     unsafe {
+        live::expect((*id).qp, &[live::Kind::QueuePair])?;
         if to == state::RTR && (*id).qp_type != kind::UD {
             // The rights follow from the request and its answer.
             change(id, state::INIT)?;
@@ -177,7 +225,8 @@ pub(super) unsafe fn change(id: *mut rdma_cm_id, to: c_int) -> Result<(), c_int>
 pub(super) unsafe fn fail(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise.
     unsafe {
-        if !(*id).qp.is_null() {
+        // Some programs destroy it with `ibv_destroy_qp`.
+        if live::expect((*id).qp, &[live::Kind::QueuePair]).is_ok() {
             let mut attributes = empty(state::ERR);
             ibv_modify_qp((*id).qp, &raw mut attributes, mask::STATE);
         }

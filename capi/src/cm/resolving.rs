@@ -72,6 +72,10 @@ unsafe fn resolve(
         if bound.is_ipv4() != remote.is_ipv4() && bound.is_ipv4() != (family == Family::Four) {
             return Err(libc::EINVAL);
         }
+        // Shown from now on, as programs name the peer in their messages about a failure.
+        private.remote = Some(remote);
+        // SAFETY: the caller's promise.
+        unsafe { route::show_remote(id, remote) };
         let own = Some(bound.ip()).filter(|ip| !ip.is_unspecified());
         let Some(ip) = own.or(found) else {
             push(Notice::new(id as usize, event::ADDR_ERROR, -libc::ENODEV));
@@ -162,7 +166,8 @@ unsafe fn fail(id: *mut rdma_cm_id, error: c_int) {
 
 /// Begins to resolve the address of a peer. The result is `RDMA_CM_EVENT_ADDR_RESOLVED`, or
 /// `RDMA_CM_EVENT_ADDR_ERROR` with `-ETIMEDOUT` after the milliseconds or if the neighbour does not
-/// answer, or with `-EHOSTUNREACH` if there is no route. Errors: `EINVAL` for addresses of two
+/// answer, or with `-EHOSTUNREACH` if there is no route. A negative number of milliseconds is one
+/// of 32 bits without a sign, so no limit, as for the kernel. Errors: `EINVAL` for addresses of two
 /// families.
 ///
 /// # Safety
@@ -175,7 +180,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_resolve_addr(
     milliseconds: c_int,
 ) -> c_int {
     let _call = Uncancelled::new();
-    let limit = Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0));
+    let limit = Duration::from_millis(milliseconds.cast_unsigned().into());
     // SAFETY: the caller's promise.
     unsafe {
         let Some(remote) = socket_address::read(destination) else {
