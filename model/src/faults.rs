@@ -174,7 +174,8 @@ pub enum Fault {
         /// Frames that overtake it, at least 1; fewer on a wire that falls silent.
         behind: u32,
     },
-    /// Frames take longer. At most 4,096 frames are held; a frame that finds so many is not delayed.
+    /// Frames take longer. At most 4,096 frames are held; a frame that finds so many is not
+    /// delayed.
     DelayFrames {
         /// Share of frames or interrupts, of a million.
         per_million: u32,

@@ -3,9 +3,7 @@
 use crate::{ResolveError, Stack, StackError};
 use ringside_clock::Clock;
 use ringside_config::Within;
-use ringside_lan::ReceiveQueue;
 use ringside_pmd::Birth;
-use ringside_pmd::lan::port::{ReceiveInterrupt, ReceivesPackets};
 use ringside_pmd::rdma::Destination;
 use ringside_pmd::worker::{
     Handle, Policy, Polled, Request, SendError, Statistics, StopError, Worker,
@@ -29,8 +27,10 @@ const LINGER: Duration = Duration::from_secs(2);
 /// The virtual time that passes in a poll that finds nothing.
 const STEP: Duration = Duration::from_micros(20);
 
+mod served;
 mod sleeper;
 
+use served::Served;
 use sleeper::{ARMED_SLEEP, BLIND_SLEEP, StackSleeper};
 
 /// A stack that answers, resolves and keeps its leases on a thread of its own.
@@ -49,24 +49,6 @@ pub struct Resolver {
     handle: Weak<Handle<Served>>,
     /// A child of a fork has the queue but not the thread.
     birth: Birth,
-}
-
-/// The state of the thread.
-#[derive(Debug)]
-struct Served {
-    /// Of the stack's receive queue; `None` on a function with few vectors. Ends before the queue.
-    interrupt: Option<ReceiveInterrupt>,
-    stack: Stack,
-}
-
-impl ReceivesPackets for Served {
-    fn receive_queues(&mut self) -> &mut [ReceiveQueue] {
-        std::slice::from_mut(&mut self.stack.queues.receive)
-    }
-
-    fn receive_interrupt(&self) -> Option<&ReceiveInterrupt> {
-        self.interrupt.as_ref()
-    }
 }
 
 impl StackThread {

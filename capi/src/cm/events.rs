@@ -6,7 +6,7 @@ use super::abi::{
 };
 use super::id::{ChannelObject, Detail, IdObject, Notice};
 use super::node::node;
-use super::{multicast, pairs};
+use super::pairs;
 use crate::abi::state;
 use crate::cancel::Uncancelled;
 use crate::errno;
@@ -148,7 +148,7 @@ unsafe fn made(notice: Notice) -> Result<*mut rdma_cm_event, c_int> {
             (kind, status) = confirm(id);
         }
         if kind == event::MULTICAST_JOIN
-            && let Err(error) = multicast::attach(id, &notice.detail)
+            && let Err(error) = pairs::attach_to_group(id, &notice.detail)
         {
             (kind, status) = (event::MULTICAST_ERROR, -error);
         }

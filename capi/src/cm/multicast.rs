@@ -134,35 +134,6 @@ pub unsafe extern "C-unwind" fn ringside_rdma_leave_multicast(
     answer(result)
 }
 
-/// Attaches the queue pair of an id to a group whose event of joining is read: the program has made
-/// it since. Nothing if it is attached, or the program only sends.
-///
-/// # Safety
-/// `id` is an id of this library.
-pub(super) unsafe fn attach(id: *mut rdma_cm_id, detail: &Detail) -> Result<(), c_int> {
-    let Detail::Datagram { route, .. } = detail else {
-        return Ok(());
-    };
-    // SAFETY: the caller's promise.
-    let (object, pair) = unsafe { (IdObject::of(id), (*id).qp) };
-    let mut private = object.private();
-    let is_named = |group: &&mut Group| gid_of(group.address).raw == route.grh.dgid.raw;
-    let Some(group) = private.groups.iter_mut().find(is_named) else {
-        return Ok(());
-    };
-    if group.is_attached || group.is_for_sending || live::expect(pair, &[Kind::QueuePair]).is_err()
-    {
-        return Ok(());
-    }
-    // SAFETY: the queue pair lives.
-    groups::attach(
-        unsafe { QueuePairObject::of(pair) },
-        &[(group.address, group.vlan)],
-    )?;
-    group.is_attached = true;
-    Ok(())
-}
-
 /// Discards the event of joining if it was not read: its context may be gone.
 ///
 /// Errors: `EADDRNOTAVAIL` if the id did not join the group.

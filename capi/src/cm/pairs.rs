@@ -1,7 +1,7 @@
 //! Queue pairs of ids.
 
 use super::abi::{DATAGRAM_KEY, rdma_cm_id};
-use super::id::IdObject;
+use super::id::{Detail, Group, IdObject};
 use super::node::node;
 use super::route;
 use crate::abi::{
@@ -13,9 +13,11 @@ use crate::completion::{ibv_create_cq, ibv_destroy_cq};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::errno;
 use crate::extended;
+use crate::gid::gid_of;
+use crate::groups;
 use crate::live;
 use crate::modify::ibv_modify_qp;
-use crate::queue_pair::{destroy, ibv_create_qp};
+use crate::queue_pair::{QueuePairObject, destroy, ibv_create_qp};
 use ringside_cm::Parameters;
 use ringside_connect::Within;
 use std::ffi::{c_int, c_uint};
@@ -386,6 +388,35 @@ pub unsafe extern "C-unwind" fn ringside_rdma_destroy_qp(id: *mut rdma_cm_id) {
         }
         destroy_queues(id);
     }
+}
+
+/// Attaches the queue pair of an id to a group whose event of joining is read: the program has made
+/// it since. Nothing if it is attached, or the program only sends.
+///
+/// # Safety
+/// `id` is an id of this library.
+pub(super) unsafe fn attach_to_group(id: *mut rdma_cm_id, detail: &Detail) -> Result<(), c_int> {
+    let Detail::Datagram { route, .. } = detail else {
+        return Ok(());
+    };
+    // SAFETY: the caller's promise.
+    let (object, pair) = unsafe { (IdObject::of(id), (*id).qp) };
+    let mut private = object.private();
+    let is_named = |group: &&mut Group| gid_of(group.address).raw == route.grh.dgid.raw;
+    let Some(group) = private.groups.iter_mut().find(is_named) else {
+        return Ok(());
+    };
+    if group.is_attached
+        || group.is_for_sending
+        || live::expect(pair, &[live::Kind::QueuePair]).is_err()
+    {
+        return Ok(());
+    }
+    // SAFETY: the queue pair lives.
+    let joining = unsafe { QueuePairObject::of(pair) };
+    groups::attach(joining, &[(group.address, group.vlan)])?;
+    group.is_attached = true;
+    Ok(())
 }
 
 /// Returns attributes for a program that moves a queue pair of its own.

@@ -1,6 +1,6 @@
 //! The sleep of a stack's thread.
 
-use super::Served;
+use super::served::Served;
 use ringside_pmd::lan::port::PacketSleeper;
 use ringside_pmd::worker::Sleeper;
 use std::os::fd::BorrowedFd;
