@@ -6,7 +6,6 @@ use crate::abi::{
     cq_init, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_pd,
     ibv_srq, ibv_wc,
 };
-use crate::cancel::Uncancelled;
 use crate::completion_channel::ChannelObject;
 use crate::context_object::ContextObject;
 use crate::device::lock;
@@ -30,9 +29,9 @@ const BATCH: usize = 32;
 
 /// Events that a program read and acknowledged.
 #[derive(Default)]
-struct EventCounts {
-    read: u32,
-    acknowledged: u32,
+pub(crate) struct EventCounts {
+    pub(crate) read: u32,
+    pub(crate) acknowledged: u32,
 }
 
 /// State that polling changes.
@@ -60,8 +59,8 @@ pub(crate) struct CompletionObject {
     domain: *mut ibv_pd,
     /// the program wants an event for the next completion
     is_armed: AtomicBool,
-    counts: Mutex<EventCounts>,
-    counted: Condvar,
+    pub(crate) counts: Mutex<EventCounts>,
+    pub(crate) counted: Condvar,
     /// queue pairs that report to it
     pub(crate) users: AtomicU32,
 }
@@ -85,6 +84,23 @@ impl CompletionObject {
         // SAFETY: a channel outlives its queues: it refuses to go before.
         let channel = unsafe { ChannelObject::of(self.public.cq.channel) };
         channel.events.push(&raw const self.public as usize);
+    }
+
+    /// Asks for an event. A completion that is unread gives it at once, if the program wants one
+    /// for any: so it is from other cards, and programs that poll one completion for each event
+    /// rely on it.
+    pub(crate) fn request_event(&self, notify: Notify) {
+        let mut polled = self.polled.hold();
+        // First: the event of the device may come at once.
+        self.is_armed.store(true, Ordering::Release);
+        polled.queue.arm(notify);
+        // See `CompletionObject::complete`.
+        fence(Ordering::SeqCst);
+        let is_unread = polled.queue.has_unread() || self.made.waiting() > 0;
+        drop(polled);
+        if is_unread && notify == Notify::Next {
+            self.notify();
+        }
     }
 
     /// A queue pair with a shared receive queue reports here.
@@ -475,73 +491,6 @@ impl CompletionObject {
 fn resize(polled: &mut Polled, wanted: u32) -> Result<(), c_int> {
     let resized = polled.queue.resize(wanted);
     resized.map_err(|refused| errno::of(&refused.error))
-}
-
-/// Waits for a completion event.
-///
-/// # Safety
-/// `channel` is one of this library; the others are places for a pointer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn ibv_get_cq_event(
-    channel: *mut ibv_comp_channel,
-    queue: *mut *mut ibv_cq,
-    program: *mut *mut c_void,
-) -> c_int {
-    let _call = Uncancelled::new();
-    // SAFETY: the caller's promise.
-    let object = unsafe { ChannelObject::of(channel) };
-    let count = |event: &usize| {
-        // SAFETY: a queue takes its events back before it goes.
-        let read = unsafe { CompletionObject::of(*event as *mut ibv_cq) };
-        lock(&read.counts).read += 1;
-    };
-    match object.events.take(count) {
-        Ok(event) => {
-            let found = event as *mut ibv_cq;
-            // SAFETY: a queue with a read event waits before it goes; the caller's places.
-            unsafe {
-                *queue = found;
-                *program = (*found).cq_context;
-            }
-            0
-        }
-        Err(error) => errno::minus_one(error),
-    }
-}
-
-/// # Safety
-/// `queue` came from [`ibv_create_cq`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_ack_cq_events(queue: *mut ibv_cq, events: u32) {
-    // SAFETY: the caller's promise.
-    let object = unsafe { CompletionObject::of(queue) };
-    let mut counts = lock(&object.counts);
-    counts.acknowledged = counts.acknowledged.wrapping_add(events);
-    // SAFETY: as above; the field is written under this lock. Programs (UCX) read it.
-    unsafe { (*queue).comp_events_completed = counts.acknowledged };
-    object.counted.notify_all();
-}
-
-/// The slot behind `ibv_req_notify_cq`.
-///
-/// # Safety
-/// `queue` came from [`ibv_create_cq`].
-pub(crate) unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    let object = unsafe { CompletionObject::of(queue) };
-    let notify = if solicited_only == 0 {
-        Notify::Next
-    } else {
-        Notify::Solicited
-    };
-    let mut polled = object.polled.hold();
-    // First: the event of the device may come at once.
-    object.is_armed.store(true, Ordering::Release);
-    polled.queue.arm(notify);
-    // See `CompletionObject::complete`.
-    fence(Ordering::SeqCst);
-    drop(polled);
-    0
 }
 
 /// The slot behind `ibv_poll_cq`.

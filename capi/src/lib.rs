@@ -30,6 +30,7 @@ mod claim;
 mod cm;
 mod completion;
 mod completion_channel;
+mod completion_events;
 mod context;
 mod context_object;
 mod device;

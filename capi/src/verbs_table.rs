@@ -1,7 +1,8 @@
 //! The table of a context: the operations that programs call without a symbol.
 
 use crate::abi::{ibv_context, ibv_context_ops, ibv_device, verbs_context};
-use crate::completion::{poll_cq, req_notify_cq};
+use crate::completion::poll_cq;
+use crate::completion_events::req_notify_cq;
 use crate::context::{ibv_query_device, ibv_query_port, query_device_ex, query_port};
 use crate::extended::create_qp_ex;
 use crate::polling::create_cq_ex;

@@ -463,6 +463,11 @@ fn programs_may_do_with_ids_what_rdma_core_lets_them() {
 }
 
 #[test]
+fn a_program_that_polls_once_for_each_event_gets_all() {
+    says_ok("rearmed", &[]);
+}
+
+#[test]
 fn options_of_sockets_are_those_of_rdma_core() {
     says_ok("options", &["10.0.0.1"]);
 }

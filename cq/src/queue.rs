@@ -431,6 +431,13 @@ impl CompletionQueue {
         );
     }
 
+    /// True if a poll would take something: a completion that the device has written, or one that
+    /// waits in memory. The device need not give an event for it once the queue is armed.
+    #[must_use]
+    pub fn has_unread(&self) -> bool {
+        self.is_there(header_of(self.ring.next())) || !self.backlog.is_empty()
+    }
+
     /// Counts of the device's impossible reports so far.
     #[must_use]
     pub fn anomalies(&self) -> Anomalies {

@@ -10,11 +10,9 @@ use crate::cm::{
     ringside_rdma_create_id, ringside_rdma_destroy_event_channel, ringside_rdma_destroy_id,
     ringside_rdma_get_cm_event, ringside_rdma_listen,
 };
-use crate::completion::{
-    CompletionObject, ibv_ack_cq_events, ibv_create_cq, ibv_destroy_cq, ibv_get_cq_event, poll_cq,
-    req_notify_cq,
-};
+use crate::completion::{CompletionObject, ibv_create_cq, ibv_destroy_cq, poll_cq};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
+use crate::completion_events::{ibv_ack_cq_events, ibv_get_cq_event, req_notify_cq};
 use crate::context::{
     _ibv_query_gid_ex, _ibv_query_gid_table, ibv_ack_async_event, ibv_get_async_event,
     ibv_query_gid,

@@ -10,7 +10,8 @@ use super::wire::{
 };
 use crate::abi::{ibv_mr, ibv_sge, ibv_wc, send_flags, status};
 use crate::cm::abi::rdma_cm_id;
-use crate::completion::{ibv_ack_cq_events, ibv_get_cq_event, poll_cq, req_notify_cq};
+use crate::completion::poll_cq;
+use crate::completion_events::{ibv_ack_cq_events, ibv_get_cq_event, req_notify_cq};
 use crate::memory::ibv_dereg_mr;
 pub(super) use endpoint::Sizes;
 use endpoint::{Endpoint, RECEIVE};

@@ -215,6 +215,13 @@ impl CompletionQueue {
         }
     }
 
+    /// True if a completion is there that no poll has taken. An event that is requested now need
+    /// not tell of it.
+    #[must_use]
+    pub fn has_unread(&self) -> bool {
+        self.queue.has_unread()
+    }
+
     /// Makes it hold that many completions, 1..=524287, while it is in use. What was complete and
     /// not polled is polled first. No more than that many may be outstanding from now on.
     ///

@@ -11,10 +11,9 @@ use crate::abi::{
 use crate::address::{RouteBytes, ibv_destroy_ah, route_of};
 use crate::channel::last_error;
 use crate::cm::datagrams::{self, Service};
-use crate::completion::{
-    ibv_ack_cq_events, ibv_create_cq, ibv_destroy_cq, ibv_get_cq_event, poll_cq, req_notify_cq,
-};
+use crate::completion::{ibv_create_cq, ibv_destroy_cq, poll_cq};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
+use crate::completion_events::{ibv_ack_cq_events, ibv_get_cq_event, req_notify_cq};
 use crate::modify::ibv_modify_qp;
 use crate::post::{post_recv, post_send};
 use crate::queue_pair::{ibv_create_qp, ibv_destroy_qp};
