@@ -1,4 +1,4 @@
-//! Completions and events as streams of an asynchronous program: `AsyncFd` of tokio on the
+//! Completions and events as streams of an asynchronous program: tasks of tokio that wait for the
 //! descriptors of the device. No thread polls; the program sleeps until the device interrupts it.
 //!
 //! Run: `cargo run -p ringside-nic --example asynchronous -- [FIRST SECOND]`
@@ -6,14 +6,12 @@
 //! FIRST and SECOND are addresses of devices on one network, such as `0000:3b:00.0` or
 //! `vfio-user:/run/e810.sock`; default `model:0` and `model:1`.
 
-#![allow(unsafe_code)] // tokio asks for a promise about descriptors
-
 use ringside::Events;
+use ringside::bus::Readable;
 use ringside::driver::rdma::{Interrupts, Notify};
 use ringside::prelude::*;
 use std::collections::VecDeque;
 use std::time::Duration;
-use tokio::io::unix::AsyncFd;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -25,7 +23,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 struct Completions<'d> {
     device: &'d Device,
     queue: CompletionQueue,
-    interrupts: AsyncFd<Interrupts>,
+    interrupts: Interrupts,
+    readable: Readable,
     ready: VecDeque<Completion>,
     /// times that the program slept
     slept: u64,
@@ -33,12 +32,12 @@ struct Completions<'d> {
 
 impl<'d> Completions<'d> {
     fn new(device: &'d Device, entries: u32) -> Result<Self, Error> {
+        let interrupts = device.interrupts()?;
         Ok(Self {
             device,
             queue: device.completion_queue(entries)?,
-            // SAFETY: the value owns its descriptor, always names the same one, and is dropped
-            //         after the registration.
-            interrupts: unsafe { AsyncFd::register(device.interrupts()?) }?,
+            readable: Readable::new(&interrupts)?,
+            interrupts,
             ready: VecDeque::new(),
             slept: 0,
         })
@@ -64,10 +63,8 @@ impl<'d> Completions<'d> {
             if self.poll() {
                 continue;
             }
-            let mut guard = self.interrupts.readable().await?;
+            self.readable.take(|| self.interrupts.take()).await??;
             self.slept += 1;
-            guard.get_inner().take()?;
-            guard.clear_ready();
             self.device.poll_completion_events(&mut Vec::new())?;
         }
     }
@@ -75,7 +72,8 @@ impl<'d> Completions<'d> {
 
 /// Events of a device, one after another.
 struct EventStream {
-    descriptor: AsyncFd<Events>,
+    events: Events,
+    readable: Readable,
     ready: VecDeque<Event>,
 }
 
@@ -85,8 +83,8 @@ impl EventStream {
             .events()
             .ok_or("the device has no housekeeping thread")?;
         Ok(Self {
-            // SAFETY: as above; clones of the value share the descriptor.
-            descriptor: unsafe { AsyncFd::register(events) }?,
+            readable: Readable::new(&events)?,
+            events,
             ready: VecDeque::new(),
         })
     }
@@ -97,10 +95,8 @@ impl EventStream {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
             }
-            let mut guard = self.descriptor.readable().await?;
             let mut events = Vec::new();
-            guard.get_inner().take(&mut events);
-            guard.clear_ready();
+            self.readable.take(|| self.events.take(&mut events)).await?;
             self.ready.extend(events);
         }
     }

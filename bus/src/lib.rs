@@ -27,6 +27,8 @@ pub mod pinning;
 mod prefetch;
 pub mod process;
 pub mod ranges;
+#[cfg(feature = "tokio")]
+mod readable;
 mod refusal;
 pub mod ring;
 pub mod sysfs;
@@ -50,6 +52,8 @@ pub use memory::{
 };
 pub use one_process::OneProcess;
 pub use prefetch::prefetch;
+#[cfg(feature = "tokio")]
+pub use readable::Readable;
 pub use refusal::{Direction, DmaFault, Refusal, RefusedAccess};
 pub use ring::{NotARing, PostRing, ReadRing, Records, Ring, SharedWord, Table, ZeroedRing};
 pub use vfio::VfioFunction;

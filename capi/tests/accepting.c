@@ -6,34 +6,15 @@
 
 enum { PORT = 7101, CONSUMER = 28, LONGEST = 196, CALLERS = 5 };
 
+static struct sockaddr_in own;
 static struct rdma_event_channel *server, *client;
-
-static void pass(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
-{
-    CHECK(!rdma_ack_cm_event(expect_of(channel, kind)));
-}
-
-static struct rdma_cm_id *listening(enum rdma_port_space space, int backlog)
-{
-    struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(PORT), .sin_addr.s_addr = inet_addr("10.0.0.1") };
-    struct rdma_cm_id *id;
-    CHECK(!rdma_create_id(server, &id, NULL, space));
-    CHECK(!rdma_bind_addr(id, (struct sockaddr *)&own) && !rdma_listen(id, backlog));
-    return id;
-}
 
 /* An id whose request is on its way. */
 static struct rdma_cm_id *asking(enum rdma_port_space space)
 {
-    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(PORT), .sin_addr.s_addr = inet_addr("10.0.0.1") };
     static uint32_t number = 0xF00000; /* no queue pair of the device has such a number */
     struct rdma_conn_param parameters = { .qp_num = number++, .retry_count = 7 };
-    struct rdma_cm_id *id;
-    CHECK(!rdma_create_id(client, &id, NULL, space));
-    CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, SECONDS * 1000));
-    pass(client, RDMA_CM_EVENT_ADDR_RESOLVED);
-    CHECK(!rdma_resolve_route(id, SECONDS * 1000));
-    pass(client, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    struct rdma_cm_id *id = routed_to(client, space, &own);
     CHECK(!rdma_connect(id, &parameters));
     return id;
 }
@@ -96,7 +77,7 @@ static void refused_datagrams(void)
 {
     static const char data[256];
     struct rdma_conn_param wanted = { .private_data = data, .private_data_len = 137 };
-    struct rdma_cm_id *listener = listening(RDMA_PS_UDP, 4), *caller = asking(RDMA_PS_UDP), *request = request_of(server);
+    struct rdma_cm_id *listener = listening_at(server, RDMA_PS_UDP, &own, 4), *caller = asking(RDMA_PS_UDP), *request = request_of(server);
     make_pair(request);
     CHECK(rdma_accept(request, &wanted) == -1 && errno == EINVAL);
     struct rdma_cm_event *event = expect_of(client, RDMA_CM_EVENT_UNREACHABLE);
@@ -107,7 +88,7 @@ static void refused_datagrams(void)
 
 static void backlog(void)
 {
-    struct rdma_cm_id *listener = listening(RDMA_PS_TCP, 1), *callers[CALLERS], *requests[CALLERS];
+    struct rdma_cm_id *listener = listening_at(server, RDMA_PS_TCP, &own, 1), *callers[CALLERS], *requests[CALLERS];
     for (int i = 0; i < CALLERS; i++) {
         callers[i] = asking(RDMA_PS_TCP);
         requests[i] = request_of(server);
@@ -123,13 +104,14 @@ static void backlog(void)
 
 int main(int count, char **words)
 {
+    own = at("10.0.0.1", PORT);
     server = rdma_create_event_channel();
     client = rdma_create_event_channel();
     CHECK(count == 2 && server && client);
     if (!strcmp(words[1], "backlog")) {
         backlog();
     } else {
-        struct rdma_cm_id *listener = listening(RDMA_PS_TCP, 4);
+        struct rdma_cm_id *listener = listening_at(server, RDMA_PS_TCP, &own, 4);
         refused(1, 0, LONGEST + 1);
         refused(0, 0, LONGEST + 1);
         refused(1, 1, 0);

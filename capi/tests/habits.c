@@ -11,34 +11,10 @@ static struct sockaddr_in own;
 static struct rdma_event_channel *server, *client;
 static struct rdma_cm_id *last;
 
-static void pass(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
-{
-    CHECK(!rdma_ack_cm_event(expect_of(channel, kind)));
-}
-
-static struct rdma_cm_id *listening(struct rdma_event_channel *channel)
-{
-    struct rdma_cm_id *id;
-    CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) && !rdma_bind_addr(id, (struct sockaddr *)&own));
-    CHECK(!rdma_listen(id, 4));
-    return id;
-}
-
-static struct rdma_cm_id *routed(struct rdma_event_channel *channel)
-{
-    struct rdma_cm_id *id;
-    CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
-    CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&own, EVENT_MS));
-    pass(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
-    CHECK(!rdma_resolve_route(id, EVENT_MS));
-    pass(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
-    return id;
-}
-
 /* Connects two ids, each with a queue pair; returns the asking one. */
 static struct rdma_cm_id *connected(struct rdma_event_channel *asks, struct rdma_cm_id **request)
 {
-    struct rdma_cm_id *caller = routed(asks);
+    struct rdma_cm_id *caller = routed_to(asks, RDMA_PS_TCP, &own);
     make_pair(caller);
     CHECK(!rdma_connect(caller, NULL));
     *request = request_of(server);
@@ -54,7 +30,7 @@ static void channel_goes_before_its_ids(void)
 {
     struct rdma_event_channel *early = rdma_create_event_channel();
     CHECK(early);
-    struct rdma_cm_id *listener = listening(server), *request, *unread, *caller = connected(early, &request), *other;
+    struct rdma_cm_id *listener = listening_at(server, RDMA_PS_TCP, &own, 4), *request, *unread, *caller = connected(early, &request), *other;
     struct sockaddr_in next = own;
     next.sin_port = htons(PORT + 1);
     CHECK(!rdma_create_id(early, &other, NULL, RDMA_PS_TCP) && !rdma_bind_addr(other, (struct sockaddr *)&next));
@@ -86,7 +62,7 @@ static void channel_goes_before_its_ids(void)
 /* More often than there is room for them: the queues of an id go with its queue pair, whoever made them. */
 static void queues_of_the_program(void)
 {
-    struct rdma_cm_id *id = routed(client);
+    struct rdma_cm_id *id = routed_to(client, RDMA_PS_TCP, &own);
     for (int round = 0; round < ROUNDS; round++) {
         struct ibv_qp_init_attr wanted = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = IBV_QPT_RC };
         id->recv_cq_channel = ibv_create_comp_channel(id->verbs);
@@ -114,7 +90,7 @@ static void queues_of_the_program(void)
 /* The id still names the queue pair that the program has destroyed. */
 static void queue_pair_goes_first(void)
 {
-    struct rdma_cm_id *listener = listening(server), *request, *caller = connected(client, &request);
+    struct rdma_cm_id *listener = listening_at(server, RDMA_PS_TCP, &own, 4), *request, *caller = connected(client, &request);
     CHECK(!ibv_destroy_qp(caller->qp));
     CHECK(!rdma_disconnect(caller));
     pass(server, RDMA_CM_EVENT_DISCONNECTED);
@@ -190,7 +166,7 @@ int main(int count, char **words)
     queue_pair_goes_first();
     joins_before_there_is_a_queue_pair();
     resolves_without_a_limit(&silent);
-    struct rdma_cm_id *listener = listening(server), *request;
+    struct rdma_cm_id *listener = listening_at(server, RDMA_PS_TCP, &own, 4), *request;
     last = connected(client, &request);
     (void)listener;
     return 0;

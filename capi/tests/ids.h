@@ -37,6 +37,35 @@ static inline struct rdma_cm_event *expect_of(struct rdma_event_channel *channel
     return event;
 }
 
+/* The same, acknowledged. */
+static inline void pass(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
+{
+    CHECK(!rdma_ack_cm_event(expect_of(channel, kind)));
+}
+
+/* An id that listens at an address. */
+static inline struct rdma_cm_id *listening_at(struct rdma_event_channel *channel, enum rdma_port_space space,
+    struct sockaddr_in *own, int backlog)
+{
+    struct rdma_cm_id *id;
+    CHECK(!rdma_create_id(channel, &id, NULL, space) && !rdma_bind_addr(id, (struct sockaddr *)own));
+    CHECK(!rdma_listen(id, backlog));
+    return id;
+}
+
+/* An id with a route to an address. */
+static inline struct rdma_cm_id *routed_to(struct rdma_event_channel *channel, enum rdma_port_space space,
+    struct sockaddr_in *to)
+{
+    struct rdma_cm_id *id;
+    CHECK(!rdma_create_id(channel, &id, NULL, space));
+    CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)to, EVENT_MS));
+    pass(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+    CHECK(!rdma_resolve_route(id, EVENT_MS));
+    pass(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    return id;
+}
+
 /* The id of the next request of a channel. */
 static inline struct rdma_cm_id *request_of(struct rdma_event_channel *channel)
 {

@@ -21,12 +21,8 @@ static struct rdma_cm_event *expect(enum rdma_cm_event_type kind)
 
 static struct rdma_cm_id *listening(const char *address, int port)
 {
-    struct rdma_cm_id *id;
     struct sockaddr_in place = at(address, port);
-    CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
-    CHECK(!rdma_bind_addr(id, (struct sockaddr *)&place));
-    CHECK(!rdma_listen(id, 4));
-    return id;
+    return listening_at(channel, RDMA_PS_TCP, &place, 4);
 }
 
 static void with_queue_pair(struct rdma_cm_id *id)
@@ -46,13 +42,8 @@ static struct rdma_conn_param parameters = { .retry_count = 7, .rnr_retry_count 
 /* An id with a way to the own address, and a queue pair. */
 static struct rdma_cm_id *routed(int port)
 {
-    struct rdma_cm_id *id;
     struct sockaddr_in to = at("10.0.0.1", port);
-    CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
-    CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000));
-    rdma_ack_cm_event(expect(RDMA_CM_EVENT_ADDR_RESOLVED));
-    CHECK(!rdma_resolve_route(id, 2000));
-    rdma_ack_cm_event(expect(RDMA_CM_EVENT_ROUTE_RESOLVED));
+    struct rdma_cm_id *id = routed_to(channel, RDMA_PS_TCP, &to);
     with_queue_pair(id);
     return id;
 }

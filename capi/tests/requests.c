@@ -11,34 +11,10 @@ enum { PORT = 7441, ADDRINFO_RESOLVED = 16, USER = 18, QUIET_MS = 400, BEYOND = 
 static struct sockaddr_in own;
 static struct rdma_event_channel *server, *client;
 
-static void pass(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
-{
-    CHECK(!rdma_ack_cm_event(expect_of(channel, kind)));
-}
-
-static struct rdma_cm_id *listening(struct rdma_event_channel *channel, enum rdma_port_space space)
-{
-    struct rdma_cm_id *id;
-    CHECK(!rdma_create_id(channel, &id, NULL, space) && !rdma_bind_addr(id, (struct sockaddr *)&own));
-    CHECK(!rdma_listen(id, 0));
-    return id;
-}
-
-static struct rdma_cm_id *routed(enum rdma_port_space space)
-{
-    struct rdma_cm_id *id;
-    CHECK(!rdma_create_id(client, &id, NULL, space));
-    CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&own, EVENT_MS));
-    pass(client, RDMA_CM_EVENT_ADDR_RESOLVED);
-    CHECK(!rdma_resolve_route(id, EVENT_MS));
-    pass(client, RDMA_CM_EVENT_ROUTE_RESOLVED);
-    return id;
-}
-
 static struct rdma_cm_id *asking(enum rdma_port_space space)
 {
     struct rdma_conn_param wanted = { .qp_num = 0xF00077, .retry_count = 7, .initiator_depth = 2 };
-    struct rdma_cm_id *id = routed(space);
+    struct rdma_cm_id *id = routed_to(client, space, &own);
     CHECK(!rdma_connect(id, &wanted));
     return id;
 }
@@ -46,7 +22,7 @@ static struct rdma_cm_id *asking(enum rdma_port_space space)
 /* The peer gives up before the program accepts: no event, and the accept fails. */
 static void ends_before_it_is_accepted(void)
 {
-    struct rdma_cm_id *listener = listening(server, RDMA_PS_TCP), *caller = asking(RDMA_PS_TCP);
+    struct rdma_cm_id *listener = listening_at(server, RDMA_PS_TCP, &own, 0), *caller = asking(RDMA_PS_TCP);
     struct rdma_cm_id *request = request_of(server);
     struct rdma_conn_param wanted = { .qp_num = 0xF00078 };
     CHECK(!rdma_destroy_id(caller));
@@ -59,7 +35,7 @@ static void ends_before_it_is_accepted(void)
 /* An id that was accepted has its events; what the device cannot do is refused before that, and can be asked again. */
 static void accepted(enum rdma_port_space space)
 {
-    struct rdma_cm_id *listener = listening(server, space), *caller = asking(space), *request = request_of(server);
+    struct rdma_cm_id *listener = listening_at(server, space, &own, 0), *caller = asking(space), *request = request_of(server);
     struct rdma_conn_param wanted = { .responder_resources = BEYOND };
     struct ibv_ece ece;
     CHECK(!rdma_get_remote_ece(request, &ece) && !ece.vendor_id);
@@ -93,7 +69,7 @@ static void accepted(enum rdma_port_space space)
 /* The rights of a new queue pair: none before there is a peer, and reads only if some are answered. */
 static void rights(void)
 {
-    struct rdma_cm_id *listener = listening(server, RDMA_PS_TCP), *caller = routed(RDMA_PS_TCP), *request;
+    struct rdma_cm_id *listener = listening_at(server, RDMA_PS_TCP, &own, 0), *caller = routed_to(client, RDMA_PS_TCP, &own), *request;
     struct rdma_conn_param wanted = { .retry_count = 7 };
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
     struct ibv_qp_init_attr init;
@@ -127,7 +103,7 @@ static void rights(void)
 /* A listener without a channel gives its requests one each, also if the program reads its events itself. */
 static void without_a_channel(void)
 {
-    struct rdma_cm_id *listener = listening(NULL, RDMA_PS_TCP), *caller = asking(RDMA_PS_TCP), *request;
+    struct rdma_cm_id *listener = listening_at(NULL, RDMA_PS_TCP, &own, 0), *caller = asking(RDMA_PS_TCP), *request;
     CHECK(rdma_migrate_id(listener, NULL) == -1 && errno == EINVAL);
     request = request_of(listener->channel);
     CHECK(request->channel && request->channel != listener->channel);

@@ -7,7 +7,6 @@
 //! other. Runs of all cases take turns; a figure is the median of the runs, beside the least and
 //! the most. `--check` fails if a goal is missed. The model has the second core; all threads share
 //! the first.
-#![allow(unsafe_code)] // vouches for memory of its own, which it registers
 
 use ringside_benches::connected::{Result, placement};
 use ringside_bus::memory::DmaAccess;
@@ -22,6 +21,7 @@ use ringside_pmd::rdma::{
 };
 use ringside_testkit::{bring_up_all, config};
 use std::hint::black_box;
+use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
@@ -42,17 +42,20 @@ const OPERATIONS: usize = 300;
 /// Runs; each runs all cases.
 const RUNS: usize = 11;
 
-/// A page of the program's own memory.
-struct Page(Vec<u8>);
+/// Memory of the program of which each thread has a page: the most threads are those of the runs
+/// with several.
+struct Area(&'static [AtomicU8]);
 
-impl Page {
+impl Area {
     fn new() -> Self {
-        Self(vec![1; 2 * PAGE])
+        let bytes = (0..(THREADS + 1) * PAGE).map(|_| AtomicU8::new(1));
+        Self(Box::leak(bytes.collect()))
     }
 
-    fn first(&self) -> *const u8 {
-        let first = self.0.as_ptr();
-        first.wrapping_add(first.align_offset(PAGE))
+    /// A whole page.
+    fn page(&self, number: usize) -> *const u8 {
+        let first: *const u8 = self.0.as_ptr().cast();
+        first.wrapping_add(first.align_offset(PAGE) + number * PAGE)
     }
 }
 
@@ -77,7 +80,7 @@ struct Registrar {
     domain: ProtectionDomain,
     cache: RegistrationCache,
     permit: LendPermit,
-    page: Page,
+    area: Area,
 }
 
 impl Registrar {
@@ -88,10 +91,8 @@ impl Registrar {
         pin_to(0)?;
         let [device] = bring_up_all(|index| model.function(index), &config());
         let domain = device.protection_domain()?;
-        // SAFETY: 1. mapped: each page outlives the regions and the cache that name it.
-        //         2. unmoved: a `Vec` that is not changed keeps its memory.
-        //         3. unshared: no request names a page, so the device does not access it.
-        let permit = unsafe { LendPermit::new() };
+        let area = Area::new();
+        let permit = LendPermit::for_static(area.0);
         Ok(Self {
             pool: Arc::clone(device.pool().ok_or("no pool of memory")?),
             cache: domain.registration_cache(permit.clone(), CacheSettings::default())?,
@@ -99,12 +100,12 @@ impl Registrar {
             device,
             domain,
             permit,
-            page: Page::new(),
+            area,
         })
     }
 
-    fn register(&self, page: &Page) -> Result<MemoryRegion> {
-        let first = page.first().expose_provenance();
+    fn register(&self, page: usize) -> Result<MemoryRegion> {
+        let first = self.area.page(page).expose_provenance();
         let (pool, permit) = (&self.pool, &self.permit);
         let lent = pool.lend_permitted(permit, first, PAGE, DmaAccess::ReadWrite)?;
         let region = self.domain.register(lent, Access::LOCAL_WRITE);
@@ -116,7 +117,7 @@ impl Registrar {
         let mut spans = [const { Vec::new() }; 2];
         for _ in 0..REGISTRATIONS {
             let began = Instant::now();
-            let region = self.register(&self.page)?;
+            let region = self.register(0)?;
             let between = Instant::now();
             region.deregister().map_err(|failed| failed.to_string())?;
             spans[1].push(between.elapsed().as_secs_f64() * 1e6);
@@ -127,7 +128,7 @@ impl Registrar {
 
     /// Nanoseconds of a look-up that the cache answers: the mean of a part, the median of parts.
     fn look_ups(&self) -> Result<f64> {
-        let first = self.page.first();
+        let first = self.area.page(0);
         black_box(self.cache.get(first, PAGE)?);
         let mut parts = Vec::new();
         for _ in 0..100 {
@@ -142,7 +143,7 @@ impl Registrar {
 
     /// Returns operations a second of `threads` threads together.
     fn rate(&self, threads: usize, object: Object, answers: Answers) -> Result<f64> {
-        let places = (0..threads).map(|_| Ok((Page::new(), self.device.completion_queue(64)?)));
+        let places = (0..threads).map(|page| Ok((page, self.device.completion_queue(64)?)));
         let places = places.collect::<Result<Vec<_>>>()?;
         let (opcode, by) = (ANY_CONTROL_COMMAND, LATENCY);
         let fault = match answers {
@@ -152,7 +153,7 @@ impl Registrar {
         let set = self.model.with(move |world| world.inject(0, fault));
         set.ok_or("the model has ended")?;
         let start = &Barrier::new(threads);
-        let work = |mut place: (Page, CompletionQueue)| {
+        let work = |mut place: (usize, CompletionQueue)| {
             start.wait();
             let began = Instant::now();
             for _ in 0..OPERATIONS {
@@ -181,11 +182,11 @@ impl Registrar {
     }
 
     /// Makes an object and ends it.
-    fn operate(&self, object: Object, place: &mut (Page, CompletionQueue)) -> Result<()> {
+    fn operate(&self, object: Object, place: &mut (usize, CompletionQueue)) -> Result<()> {
         let (page, completions) = place;
         match object {
             Object::Region => {
-                let region = self.register(page)?;
+                let region = self.register(*page)?;
                 region.deregister().map_err(|failed| failed.to_string())?;
             }
             Object::QueuePair => {

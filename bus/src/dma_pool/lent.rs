@@ -5,7 +5,9 @@ use super::record::Brought;
 use super::{DmaBuffer, DmaPool};
 use crate::function::DmaAccess;
 use crate::memory::{Memory, MemoryError, PageSize};
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 
 impl DmaPool {
     /// Lets the device, also one in another process, access `length` bytes of the program's memory
@@ -102,12 +104,16 @@ impl DmaPool {
     }
 }
 
-/// The right to lend any range of the program's memory to a device.
+/// The right to lend the program's memory to a device: any range, or those of one area.
 ///
-/// Making the permit needs `unsafe`, with a contract for all uses. Lending with the permit is safe.
-/// It is for a cache of registrations, which decides by itself how long a range stays lent.
+/// Making a permit for any range needs `unsafe`, with a contract for all uses. Lending with a
+/// permit is safe. It is for a cache of registrations, which decides by itself how long a range
+/// stays lent.
 #[derive(Clone, Debug)]
-pub struct LendPermit(());
+pub struct LendPermit {
+    /// addresses that may be lent; `None` for all
+    within: Option<Range<usize>>,
+}
 
 impl LendPermit {
     /// Makes the permit.
@@ -125,7 +131,39 @@ impl LendPermit {
     /// 4. No request names the range once it is not in use any more.
     #[must_use]
     pub const unsafe fn new() -> Self {
-        Self(())
+        Self { within: None }
+    }
+
+    /// Makes a permit for the whole pages of memory that stays until the process ends, such as an
+    /// area of which a program makes all its buffers (`Box::leak`). The program and the device both
+    /// access it as atomics. The rest of its first and last page is not lent: a cache registers
+    /// whole pages.
+    #[must_use]
+    pub fn for_static(memory: &'static [AtomicU8]) -> Self {
+        let page = PageSize::FourKiB.bytes();
+        let first = memory.as_ptr().expose_provenance();
+        let end = first + memory.len();
+        Self {
+            within: Some(first.next_multiple_of(page)..end - end % page),
+        }
+    }
+
+    fn check(&self, address: usize, length: usize) -> Result<(), MemoryError> {
+        let Some(within) = &self.within else {
+            return Ok(());
+        };
+        let is_inside = within.start <= address
+            && address
+                .checked_add(length)
+                .is_some_and(|end| end <= within.end);
+        match is_inside {
+            true => Ok(()),
+            false => Err(MemoryError::NotPermitted {
+                address,
+                length,
+                within: within.clone(),
+            }),
+        }
     }
 }
 
@@ -136,13 +174,14 @@ impl DmaPool {
     /// [`MemoryError`]
     pub fn lend_permitted(
         self: &Arc<Self>,
-        _: &LendPermit,
+        permit: &LendPermit,
         address: usize,
         length: usize,
         access: DmaAccess,
     ) -> Result<DmaBuffer, MemoryError> {
+        permit.check(address, length)?;
         // SAFETY: the maker of the permit has promised that the range stays mapped while it is
-        // lent.
+        // lent, or it lies in memory that always does.
         unsafe { self.lend(address, length, access) }
     }
 }

@@ -559,3 +559,35 @@ fn a_pool_that_insists_on_a_page_size_takes_no_smaller_one() {
         pool.close().unwrap();
     }
 }
+
+/// The memory before and behind the area's whole pages is other objects' too.
+#[test]
+fn a_permit_for_static_memory_lends_its_whole_pages_and_nothing_else() {
+    const PAGE: usize = 4096;
+    let area = (0..4 * PAGE).map(|_| std::sync::atomic::AtomicU8::new(0));
+    let area: &'static [_] = Box::leak(area.collect());
+    let permit = LendPermit::for_static(area);
+    let first = area.as_ptr().expose_provenance();
+    let whole = first.next_multiple_of(PAGE);
+    let end = (first + area.len()) / PAGE * PAGE;
+    let pool = pool(&Iommu::new());
+    let lend = |address, length| {
+        let lent = pool.lend_permitted(&permit, address, length, DmaAccess::ReadWrite);
+        lent.map(|buffer| buffer.length())
+    };
+    assert_eq!(lend(whole, end - whole).unwrap(), end - whole);
+    assert_eq!(lend(whole + 5, 10).unwrap(), 10);
+    for (address, length) in [
+        (whole - 1, 2),
+        (end - 1, 2),
+        (end, 1),
+        (whole, usize::MAX),
+        (8 * PAGE, 1),
+    ] {
+        let refused = lend(address, length).unwrap_err();
+        assert!(
+            matches!(refused, MemoryError::NotPermitted { .. }),
+            "{refused}"
+        );
+    }
+}

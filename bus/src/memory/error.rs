@@ -69,6 +69,20 @@ pub enum MemoryError {
         /// Alignment asked for.
         alignment: usize,
     },
+    /// The permit is for other memory.
+    #[error(
+        "{length} bytes at {address:#x} may not be lent: the permit is for {:#x} to {:#x}; take the \
+         memory from there, or use a permit of its own",
+        within.start, within.end
+    )]
+    NotPermitted {
+        /// The address.
+        address: usize,
+        /// Bytes asked for.
+        length: usize,
+        /// Addresses that the permit is for.
+        within: std::ops::Range<usize>,
+    },
     /// The device's address space is full.
     #[error(
         "no {length} bytes of I/O virtual address space are left; release memory regions first"

@@ -5,8 +5,8 @@ use super::id::{Detail, Group, IdObject};
 use super::node::node;
 use super::route;
 use crate::abi::{
-    access, ibv_context, ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, kind,
-    mask, qp_init, state,
+    access, ibv_comp_channel, ibv_context, ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, kind, mask, qp_init, state,
 };
 use crate::cancel::Uncancelled;
 use crate::completion::{ibv_create_cq, ibv_destroy_cq};
@@ -61,7 +61,7 @@ unsafe fn make_queues(id: *mut rdma_cm_id, init: &mut ibv_qp_init_attr) -> Resul
     Ok(())
 }
 
-type MadeQueue = (*mut crate::abi::ibv_comp_channel, *mut ibv_cq);
+type MadeQueue = (*mut ibv_comp_channel, *mut ibv_cq);
 
 /// # Safety
 /// `context` is open.
@@ -86,6 +86,30 @@ unsafe fn make_queue(
     }
 }
 
+/// Destroys a completion queue, if there is one, and removes it from its place.
+///
+/// # Safety
+/// The place is null, or names a queue of this library.
+unsafe fn end_queue(place: &mut *mut ibv_cq) {
+    let queue = std::mem::replace(place, std::ptr::null_mut());
+    if !queue.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { ibv_destroy_cq(queue) };
+    }
+}
+
+/// As [`end_queue`], for a completion channel.
+///
+/// # Safety
+/// The place is null, or names a channel of this library.
+unsafe fn end_channel(place: &mut *mut ibv_comp_channel) {
+    let channel = std::mem::replace(place, std::ptr::null_mut());
+    if !channel.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { ibv_destroy_comp_channel(channel) };
+    }
+}
+
 /// Destroys the completion queues that were made with a queue pair which could not be made.
 ///
 /// # Safety
@@ -94,16 +118,14 @@ unsafe fn destroy_made_queues(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise.
     unsafe {
         let [send, receive] = std::mem::take(&mut IdObject::of(id).private().made_queues);
-        let (no_queue, no_channel) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let id = &mut *id;
         if send {
-            ibv_destroy_cq((*id).send_cq);
-            ibv_destroy_comp_channel((*id).send_cq_channel);
-            ((*id).send_cq, (*id).send_cq_channel) = (no_queue, no_channel);
+            end_queue(&mut id.send_cq);
+            end_channel(&mut id.send_cq_channel);
         }
         if receive {
-            ibv_destroy_cq((*id).recv_cq);
-            ibv_destroy_comp_channel((*id).recv_cq_channel);
-            ((*id).recv_cq, (*id).recv_cq_channel) = (no_queue, no_channel);
+            end_queue(&mut id.recv_cq);
+            end_channel(&mut id.recv_cq_channel);
         }
     }
 }
@@ -119,22 +141,20 @@ unsafe fn destroy_queues(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise.
     unsafe {
         destroy_made_queues(id);
-        let (queue, channel) = ((*id).recv_cq, (*id).recv_cq_channel);
-        if !queue.is_null() {
-            ibv_destroy_cq(queue);
-            let other = std::mem::replace(&mut (*id).send_cq, std::ptr::null_mut());
-            if !other.is_null() && other != queue {
-                ibv_destroy_cq(other);
+        let id = &mut *id;
+        if !id.recv_cq.is_null() {
+            if id.send_cq == id.recv_cq {
+                id.send_cq = std::ptr::null_mut();
             }
-            (*id).recv_cq = std::ptr::null_mut();
+            end_queue(&mut id.recv_cq);
+            end_queue(&mut id.send_cq);
         }
-        if !channel.is_null() {
-            ibv_destroy_comp_channel(channel);
-            let other = std::mem::replace(&mut (*id).send_cq_channel, std::ptr::null_mut());
-            if !other.is_null() && other != channel {
-                ibv_destroy_comp_channel(other);
+        if !id.recv_cq_channel.is_null() {
+            if id.send_cq_channel == id.recv_cq_channel {
+                id.send_cq_channel = std::ptr::null_mut();
             }
-            (*id).recv_cq_channel = std::ptr::null_mut();
+            end_channel(&mut id.recv_cq_channel);
+            end_channel(&mut id.send_cq_channel);
         }
     }
 }
