@@ -1,5 +1,8 @@
 //! A stack on a thread of its own.
 
+mod served;
+mod sleeper;
+
 use crate::{ResolveError, Stack, StackError};
 use ringside_clock::Clock;
 use ringside_config::Within;
@@ -8,6 +11,8 @@ use ringside_pmd::rdma::Destination;
 use ringside_pmd::worker::{
     Handle, Policy, Polled, Request, SendError, Statistics, StopError, Worker,
 };
+use served::Served;
+use sleeper::{ARMED_SLEEP, BLIND_SLEEP, StackSleeper};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -26,12 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LINGER: Duration = Duration::from_secs(2);
 /// The virtual time that passes in a poll that finds nothing.
 const STEP: Duration = Duration::from_micros(20);
-
-mod served;
-mod sleeper;
-
-use served::Served;
-use sleeper::{ARMED_SLEEP, BLIND_SLEEP, StackSleeper};
 
 /// A stack that answers, resolves and keeps its leases on a thread of its own.
 pub struct StackThread {
