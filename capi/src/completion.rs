@@ -88,17 +88,22 @@ impl CompletionObject {
 
     /// Asks for an event. A completion that is unread gives it at once, if the program wants one
     /// for any: so it is from other cards, and programs that poll one completion for each event
-    /// rely on it.
+    /// rely on it. The device is not asked then: it would keep the request, and tell of the next
+    /// completion a program that by then wants an event for solicited ones only.
     pub(crate) fn request_event(&self, notify: Notify) {
         let mut polled = self.polled.hold();
         // First: the event of the device may come at once.
         self.is_armed.store(true, Ordering::Release);
-        polled.queue.arm(notify);
-        // See `CompletionObject::complete`.
-        fence(Ordering::SeqCst);
-        let is_unread = polled.queue.has_unread() || self.made.waiting() > 0;
+        let is_unread = |polled: &Polled| polled.queue.has_unread() || self.made.waiting() > 0;
+        let is_due = notify == Notify::Next && is_unread(&polled) || {
+            polled.queue.arm(notify);
+            // See `CompletionObject::complete`. The device need not tell of what it has written
+            // before it saw the request.
+            fence(Ordering::SeqCst);
+            notify == Notify::Next && is_unread(&polled)
+        };
         drop(polled);
-        if is_unread && notify == Notify::Next {
+        if is_due {
             self.notify();
         }
     }

@@ -202,6 +202,9 @@ static void arm(struct thread *thread, struct queue *queue, enum wish wish)
     WANT(thread, !ibv_req_notify_cq(queue->cq, wish == SOLICITED));
     if (queue->has_hidden)
         queue->may = 1;
+    /* One that comes during the call may be told of by the library: the wish is then left at the device. */
+    if (wish == ANY && (queue->due || queue->has_hidden))
+        queue->is_stale = 1;
     if (wish == ANY ? queue->due : (queue->notable || (!queue->is_armed_before && queue->due)))
         queue->may = 1;
     queue->is_armed_before = 1;
@@ -703,6 +706,13 @@ static void set_limit(struct thread *thread)
     }
 }
 
+/* The library asks the device again for an event that is still to come, which may be under way: a wish is left. */
+static void resize(struct thread *thread, struct queue *queue)
+{
+    queue->is_stale |= queue->wish != NOTHING;
+    WANT(thread, !ibv_resize_cq(queue->cq, 1500 + draw(thread, 1000)));
+}
+
 static void step(struct thread *thread)
 {
     struct side *side = &thread->sides[draw(thread, SIDES)];
@@ -719,7 +729,7 @@ static void step(struct thread *thread)
     else if (what < 370)
         take_event(thread, &thread->channels[draw(thread, CHANNELS)]);
     else if (what < 376)
-        WANT(thread, !ibv_resize_cq(queue->cq, 1500 + draw(thread, 1000)));
+        resize(thread, queue);
     else if (what < 383)
         settle(thread, draw(thread, 2));
     else if (what < 389)

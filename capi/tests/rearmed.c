@@ -52,6 +52,10 @@ int main(void)
         /* The second is there. */
         CHECK(!ibv_req_notify_cq(got, 0) && has_event(EVENT_MS));
         CHECK(next(got).status == IBV_WC_SUCCESS);
+        /* It has given its event: the wish for it is not left for a completion that is not solicited. */
+        CHECK(!ibv_req_notify_cq(got, 1));
+        CHECK(!ibv_post_recv(two, &receive, &bad_receive) && !ibv_post_send(one, &send, &bad));
+        CHECK(next(sent).status == IBV_WC_SUCCESS && next(got).status == IBV_WC_SUCCESS && !has_event(QUIET_MS));
         CHECK(!ibv_req_notify_cq(got, 0) && !has_event(QUIET_MS));
     }
     CHECK(!ibv_destroy_qp(one) && !ibv_destroy_qp(two) && !ibv_destroy_cq(sent) && !ibv_destroy_cq(got));

@@ -238,7 +238,8 @@ impl CompletionQueue {
             .resize_completion_queue(&engine, number, ring, entries)?;
         self.queue.replace(checked);
         // Whether the device keeps a request for an event across this is not documented: it is
-        // made again, so that neither the event is lost nor its kind.
+        // made again, so that neither the event is lost nor its kind. If the event is under way,
+        // a request is left at the device, which may give one event more.
         if let Some(notify) = self.request.pending() {
             self.request.end();
             self.arm(notify);
