@@ -29,8 +29,6 @@
 
 #include "next.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 /* 127.232.0.0/16: the low half is that of the port's address. */
 static const uint32_t loopback_net = 0x7FE80000, low_half = 0xFFFF;
 /* The prefix of IPv4 addresses in IPv6. */

@@ -12,19 +12,13 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
-#include <netpacket/packet.h>
+#include <glob.h>
 #include <limits.h>
-#include <linux/if_link.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
@@ -32,8 +26,6 @@
 
 #include "helper.h"
 #include "next.h"
-
-#define EXPORT __attribute__((visibility("default")))
 
 /* Whether `path` is `folder` or lies in it. */
 static int is_in(const char *path, const char *folder)
@@ -62,6 +54,52 @@ static int are_written(const char *folder)
 	       exists(first);
 }
 
+/* Whether `path` is the folder of all interfaces. */
+static int is_list_of_interfaces(const char *path)
+{
+	return strcmp(path, "/sys/class/net") == 0 || strcmp(path, "/sys/class/net/") == 0;
+}
+
+/* Makes the kernel's interfaces links in the folder beside the one of ours: those that there are now. */
+static void link_interfaces(const char *folder)
+{
+	char at[PATH_MAX], target[PATH_MAX];
+	struct dirent *one;
+	DIR *list;
+	int turn;
+
+	/* Links to interfaces that are gone, then those that there are. */
+	for (turn = 0; turn < 2; turn++) {
+		list = NEXT(opendir)(turn == 0 ? folder : "/sys/class/net");
+		while (list != NULL && (one = readdir(list)) != NULL) {
+			if (one->d_name[0] == '.' || snprintf(at, PATH_MAX, "%s/%s", folder, one->d_name) >= PATH_MAX)
+				continue;
+			snprintf(target, PATH_MAX, "/sys/class/net/%s", one->d_name);
+			if (turn == 1)
+				(void)!symlink(target, at);
+			else if (!exists(at))
+				unlink(at);
+		}
+		if (list != NULL)
+			closedir(list);
+	}
+}
+
+/* Lists the interfaces in `place`, a folder of ours. True if that of the device is there: a program with verbs has it
+ * made, and another one that only lists interfaces does not have a device opened. */
+static int has_listed_interfaces(const char *folder, const char *place)
+{
+	int before = errno;
+
+	if (!are_written(folder) && dlsym(RTLD_DEFAULT, "ringside_write_files") != NULL)
+		write_files_by_helper();
+	if (!exists(place))
+		return 0;
+	link_interfaces(place);
+	errno = before;
+	return 1;
+}
+
 /* The name of the file that answers for `path`: itself, or a name that is built in `place`. */
 static const char *answer(const char *path, char place[PATH_MAX])
 {
@@ -72,11 +110,13 @@ static const char *answer(const char *path, char place[PATH_MAX])
 		return path;
 	if (!is_in(path, "/sys/class/infiniband") && !is_in(path, "/sys/class/infiniband_verbs") &&
 	    !is_in(path, "/sys/class/infiniband_mad") && !is_in(path, "/dev/infiniband") &&
-	    !is_in(path, "/sys/class/net/ringside0"))
+	    !is_in(path, "/sys/class/net/ringside0") && !is_list_of_interfaces(path))
 		return path;
 	folder = getenv("RINGSIDE_FILES");
 	if (folder == NULL || snprintf(place, PATH_MAX, "%s%s", folder, path) >= PATH_MAX)
 		return path;
+	if (is_list_of_interfaces(path))
+		return has_listed_interfaces(folder, place) ? place : path;
 	if (!exists(place)) {
 		if (!are_written(folder))
 			write_files_by_helper();
@@ -209,373 +249,34 @@ SECOND(int, __fxstatat64,
        (int version, int folder, const char *path, struct stat64 *into, int flags),
        (version, folder, path, into, flags))
 
-/* Name of the interface of the device. */
-#define INTERFACE "ringside0"
-
-/* Interfaces. Libraries ask for the addresses of all, and look for RDMA behind each (libfabric). The
- * device has no interface of the kernel: one is added to the list for each of its addresses.
- */
-struct interface {
-	struct ifaddrs entry;
-	struct sockaddr_storage address;
-	struct sockaddr_storage mask;
-	struct sockaddr_storage broadcast;
-	char name[IFNAMSIZ];
-};
-
-/* What the interface of the device is and does. */
-enum { INTERFACE_FLAGS = IFF_UP | IFF_RUNNING | IFF_BROADCAST | IFF_MULTICAST };
-
-/* The statistics of the interface, which programs read behind its MAC address: none. Marks entries of ours: ifa_data
- * points here. */
-static struct rtnl_link_stats is_ours;
-
-static void set_four(struct sockaddr_storage *into, const unsigned char *octets)
+static void *open_folder(const char *path)
 {
-	struct sockaddr_in *four = (struct sockaddr_in *)into;
-
-	four->sin_family = AF_INET;
-	memcpy(&four->sin_addr, octets, 4);
+	return opendir(path);
 }
 
-static void set_six(struct sockaddr_storage *into, const unsigned char *octets)
-{
-	struct sockaddr_in6 *six = (struct sockaddr_in6 *)into;
-
-	six->sin6_family = AF_INET6;
-	memcpy(&six->sin6_addr, octets, 16);
-}
-
-/* The most GIDs that a port has. */
-enum { GIDS = 64 };
-
-/* Reads the first line of a file of /sys/class. 0, or -1. By its own name: a program that only lists interfaces does
- * not have a device opened. */
-static int read_file(const char *name, char *into, int size)
-{
-	const char *folder = getenv("RINGSIDE_FILES");
-	char path[PATH_MAX];
-	FILE *file;
-	int found;
-
-	if (folder == NULL || snprintf(path, sizeof(path), "%s/sys/class/%s", folder, name) >= PATH_MAX)
-		return -1;
-	file = fopen(path, "r");
-	if (file == NULL)
-		return -1;
-	found = fgets(into, size, file) != NULL ? 0 : -1;
-	fclose(file);
-	if (found == 0)
-		into[strcspn(into, "\n")] = 0;
-	return found;
-}
-
-static int read_of_gid(const char *kind, int index, char *into, int size)
-{
-	char name[96];
-
-	snprintf(name, sizeof(name), "infiniband/ringside0/ports/1/%s/%d", kind, index);
-	return read_file(name, into, size);
-}
-
-/* The index of the interface, 0 without one. */
-static unsigned int index_of_interface(void)
-{
-	char text[32];
-
-	return read_file("net/" INTERFACE "/ifindex", text, sizeof(text)) == 0 ? (unsigned int)strtoul(text, NULL, 10) : 0;
-}
-
-/* An entry without an address; NULL without memory. */
-static struct interface *new_entry(void)
-{
-	struct interface *made = calloc(1, sizeof(*made));
-
-	if (made == NULL)
-		return NULL;
-	strcpy(made->name, INTERFACE);
-	made->entry.ifa_name = made->name;
-	made->entry.ifa_flags = INTERFACE_FLAGS;
-	made->entry.ifa_addr = (struct sockaddr *)&made->address;
-	made->entry.ifa_data = &is_ours;
-	return made;
-}
-
-/* Writes a mask of so many bits into octets that are zero. */
-static void set_bits(unsigned char *octets, int most, const char *text)
-{
-	int bits = atoi(text), i;
-
-	for (i = 0; i < bits && i < most; i++)
-		octets[i / 8] |= 0x80 >> i % 8;
-}
-
-/* An entry for an address that a file of GIDs holds; NULL without one. */
-static struct interface *interface_of(int index)
-{
-	static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
-	static const unsigned char none[16];
-	unsigned char gid[16], mask[16] = {0}, broadcast[4];
-	char text[64], prefix[8] = "128";
-	struct interface *made;
-	int place;
-
-	if (read_of_gid("gids", index, text, sizeof(text)) != 0 || inet_pton(AF_INET6, text, gid) != 1 ||
-	    memcmp(gid, none, sizeof(none)) == 0)
-		return NULL;
-	made = new_entry();
-	if (made == NULL)
-		return NULL;
-	read_of_gid("prefixes", index, prefix, sizeof(prefix));
-	if (memcmp(gid, mapped, sizeof(mapped)) == 0) {
-		set_bits(mask, 32, prefix);
-		set_four(&made->address, gid + 12);
-		set_four(&made->mask, mask);
-		for (place = 0; place < 4; place++)
-			broadcast[place] = gid[12 + place] | (unsigned char)~mask[place];
-		set_four(&made->broadcast, broadcast);
-		made->entry.ifa_broadaddr = (struct sockaddr *)&made->broadcast;
-	} else {
-		set_bits(mask, 128, prefix);
-		set_six(&made->address, gid);
-		/* As the C library says it of interfaces of the kernel. */
-		if (gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80)
-			((struct sockaddr_in6 *)&made->address)->sin6_scope_id = index_of_interface();
-		set_six(&made->mask, mask);
+/* Patterns: the C library's own search does not come by the functions above. */
+#define GLOB(name, list, entry, read, by_path, by_path_of_link)                                    \
+	static struct entry *read_for_##name(void *folder)                                         \
+	{                                                                                          \
+		return read(folder);                                                               \
+	}                                                                                          \
+	static void close_for_##name(void *folder)                                                 \
+	{                                                                                          \
+		closedir(folder);                                                                  \
+	}                                                                                          \
+	EXPORT int name(const char *pattern, int flags, int (*failed)(const char *, int),          \
+			list *into)                                                                \
+	{                                                                                          \
+		if (!(flags & GLOB_ALTDIRFUNC) &&                                                  \
+		    (is_in(pattern, "/sys/class") || is_in(pattern, "/dev"))) {                    \
+			flags |= GLOB_ALTDIRFUNC;                                                  \
+			into->gl_opendir = open_folder;                                            \
+			into->gl_readdir = read_for_##name;                                        \
+			into->gl_closedir = close_for_##name;                                      \
+			into->gl_stat = by_path;                                                   \
+			into->gl_lstat = by_path_of_link;                                          \
+		}                                                                                  \
+		return NEXT(name)(pattern, flags, failed, into);                                   \
 	}
-	made->entry.ifa_netmask = (struct sockaddr *)&made->mask;
-	return made;
-}
-
-/* Ethernet, as ARP numbers it. */
-enum { ETHERNET = 1 };
-
-/* Reads a MAC address. 0, or -1. */
-static int read_octets(const char *text, unsigned char *into)
-{
-	unsigned int octet[6];
-	int place;
-
-	if (sscanf(text, "%x:%x:%x:%x:%x:%x", &octet[0], &octet[1], &octet[2], &octet[3], &octet[4], &octet[5]) != 6)
-		return -1;
-	for (place = 0; place < 6; place++)
-		into[place] = (unsigned char)octet[place];
-	return 0;
-}
-
-/* The entry that has the MAC address; NULL without a device. */
-static struct interface *link_of_interface(void)
-{
-	struct sockaddr_ll *link;
-	struct interface *made;
-	char text[32];
-
-	if (read_file("net/" INTERFACE "/address", text, sizeof(text)) != 0)
-		return NULL;
-	made = new_entry();
-	if (made == NULL)
-		return NULL;
-	link = (struct sockaddr_ll *)&made->address;
-	link->sll_family = AF_PACKET;
-	link->sll_ifindex = (int)index_of_interface();
-	link->sll_hatype = ETHERNET;
-	link->sll_halen = 6;
-	if (read_octets(text, link->sll_addr) == 0) {
-		memcpy(&made->broadcast, link, sizeof(*link));
-		memset(((struct sockaddr_ll *)&made->broadcast)->sll_addr, 0xff, 6);
-		made->entry.ifa_broadaddr = (struct sockaddr *)&made->broadcast;
-		return made;
-	}
-	free(made);
-	return NULL;
-}
-
-/* Puts an entry before the others, if there is one. */
-static void add(struct ifaddrs **list, struct interface *made)
-{
-	if (made != NULL) {
-		made->entry.ifa_next = *list;
-		*list = &made->entry;
-	}
-}
-
-EXPORT int getifaddrs(struct ifaddrs **list)
-{
-	int result = NEXT(getifaddrs)(list);
-	int index;
-
-	if (result != 0 || getenv("RINGSIDE_FILES") == NULL)
-		return result;
-	for (index = 0; index < GIDS; index++)
-		add(list, interface_of(index));
-	add(list, link_of_interface());
-	return 0;
-}
-
-EXPORT void freeifaddrs(struct ifaddrs *list)
-{
-	struct ifaddrs *next;
-
-	while (list != NULL && list->ifa_data == &is_ours) {
-		next = list->ifa_next;
-		free(list);
-		list = next;
-	}
-	NEXT(freeifaddrs)(list);
-}
-
-/* Reads a line of a file about the interface; the device is opened first if it was not. 0, or -1. */
-static int read_about(const char *file, char *into, int size)
-{
-	void (*write_files)(void);
-	char path[PATH_MAX];
-	FILE *opened;
-	int turn, found = -1;
-
-	snprintf(path, sizeof(path), "/sys/class/net/" INTERFACE "/%s", file);
-	for (turn = 0; turn < 2; turn++) {
-		opened = fopen(path, "r");
-		if (opened != NULL) {
-			found = fgets(into, size, opened) != NULL ? 0 : -1;
-			fclose(opened);
-			return found;
-		}
-		write_files = (void (*)(void))dlsym(RTLD_DEFAULT, "ringside_write_files");
-		if (write_files == NULL)
-			return -1;
-		write_files();
-	}
-	return -1;
-}
-
-/* Whether a program means the interface of the device, and it is there. Sets its index. */
-static int is_interface(const char *name, int *index)
-{
-	char text[32];
-	int before = errno;
-	int found = strncmp(name, INTERFACE, IFNAMSIZ) == 0 && getenv("RINGSIDE_FILES") != NULL &&
-		    read_about("ifindex", text, sizeof(text)) == 0;
-
-	errno = before;
-	if (found)
-		*index = atoi(text);
-	return found;
-}
-
-/* The first IPv4 address, or its mask or broadcast address. 0, or an errno value. */
-static int put_address(unsigned long request, struct sockaddr *into)
-{
-	struct sockaddr_in four;
-	struct interface *made;
-	in_addr_t mask;
-	int index;
-
-	for (index = 0; index < GIDS; index++) {
-		made = interface_of(index);
-		if (made == NULL)
-			continue;
-		memcpy(&four, &made->address, sizeof(four));
-		mask = ((struct sockaddr_in *)&made->mask)->sin_addr.s_addr;
-		free(made);
-		if (four.sin_family != AF_INET)
-			continue;
-		if (request == SIOCGIFNETMASK)
-			four.sin_addr.s_addr = mask;
-		else if (request == SIOCGIFBRDADDR)
-			four.sin_addr.s_addr |= ~mask;
-		memcpy(into, &four, sizeof(four));
-		return 0;
-	}
-	return EADDRNOTAVAIL;
-}
-
-static int put_hardware_address(struct sockaddr *into)
-{
-	char text[32];
-
-	memset(into, 0, sizeof(*into));
-	into->sa_family = ETHERNET;
-	if (read_about("address", text, sizeof(text)) != 0 ||
-	    read_octets(text, (unsigned char *)into->sa_data) != 0)
-		return EADDRNOTAVAIL;
-	return 0;
-}
-
-/* Answers a request for the interface of the device. 0, or an errno value. */
-static int put_about(unsigned long request, struct ifreq *asked, int index)
-{
-	char text[32];
-
-	switch (request) {
-	case SIOCGIFADDR:
-	case SIOCGIFNETMASK:
-	case SIOCGIFBRDADDR:
-		return put_address(request, &asked->ifr_addr);
-	case SIOCGIFHWADDR:
-		return put_hardware_address(&asked->ifr_hwaddr);
-	case SIOCGIFFLAGS:
-		asked->ifr_flags = INTERFACE_FLAGS;
-		return 0;
-	case SIOCGIFMTU:
-		if (read_about("mtu", text, sizeof(text)) != 0)
-			return ENODEV;
-		asked->ifr_mtu = atoi(text);
-		return 0;
-	default:
-		asked->ifr_ifindex = index;
-		return 0;
-	}
-}
-
-EXPORT int ioctl(int descriptor, unsigned long request, ...)
-{
-	__typeof__(&ioctl) known = NEXT(ioctl);
-	int index, error;
-	void *argument;
-	va_list more;
-
-	va_start(more, request);
-	argument = va_arg(more, void *);
-	va_end(more);
-	switch (request) {
-	case SIOCGIFADDR:
-	case SIOCGIFNETMASK:
-	case SIOCGIFBRDADDR:
-	case SIOCGIFHWADDR:
-	case SIOCGIFFLAGS:
-	case SIOCGIFMTU:
-	case SIOCGIFINDEX:
-		/* What the kernel says of the descriptor comes first. */
-		error = known(descriptor, request, argument);
-		if (error == 0 || errno != ENODEV)
-			return error;
-		break;
-	default:
-		return known(descriptor, request, argument);
-	}
-	if (!is_interface(((struct ifreq *)argument)->ifr_name, &index)) {
-		errno = ENODEV;
-		return -1;
-	}
-	error = put_about(request, argument, index);
-	if (error != 0)
-		errno = error;
-	return error == 0 ? 0 : -1;
-}
-
-EXPORT unsigned int if_nametoindex(const char *name)
-{
-	int index;
-
-	return is_interface(name, &index) ? (unsigned int)index : NEXT(if_nametoindex)(name);
-}
-
-EXPORT char *if_indextoname(unsigned int index, char *name)
-{
-	int ours;
-
-	/* Not for the kernel's own, of which the device need not be opened. */
-	if (index < 1U << 20 || !is_interface(INTERFACE, &ours) || (int)index != ours)
-		return NEXT(if_indextoname)(index, name);
-	return strcpy(name, INTERFACE);
-}
+GLOB(glob, glob_t, dirent, readdir, stat, lstat)
+GLOB(glob64, glob64_t, dirent64, readdir64, stat64, lstat64)

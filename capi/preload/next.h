@@ -1,3 +1,5 @@
+#define EXPORT __attribute__((visibility("default")))
+
 /* The next definition of a function, which is the C library's or that of another preloaded object. Looked up once. */
 #define NEXT(name)                                                                                 \
 	({                                                                                         \

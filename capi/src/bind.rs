@@ -18,8 +18,8 @@ pub(crate) fn union_of(window: *mut ibv_mw, key: u32, bind: &ibv_mw_bind_info) -
 
 /// The bind that a request names.
 ///
-/// Errors: `EINVAL` without a window or a region, and for zero-based addresses, which this library
-/// gives no region.
+/// Errors: `EINVAL` without a window or a region, and for zero-based addresses: where such a window
+/// begins in its region is not documented.
 ///
 /// # Safety
 /// The objects that the request names are of this library.

@@ -3,6 +3,7 @@
 #include "connect.h"
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <glob.h>
 #include <ifaddrs.h>
 #include <linux/if_link.h>
 #include <net/if.h>
@@ -133,6 +134,14 @@ static void entries_are_whole(const unsigned char *mac, int index)
     freeifaddrs(list);
 }
 
+/* A pattern finds one file. */
+static void is_found(const char *pattern, const char *path)
+{
+    glob_t found;
+    CHECK(!glob(pattern, 0, NULL, &found) && found.gl_pathc == 1 && !strcmp(found.gl_pathv[0], path));
+    globfree(&found);
+}
+
 static void file_is(const char *folder, const char *name, const char *expected)
 {
     char path[128], text[64] = "";
@@ -166,6 +175,63 @@ static void files_of_the_interface(void)
     }
 }
 
+/* How often the lists of interfaces name one: the folder of all, the names, and the IPv4 addresses. */
+struct found {
+    int files, names, addresses;
+};
+
+static struct found listed(const char *name)
+{
+    struct found found = { 0 };
+    struct ifreq entries[64];
+    struct ifconf all = { .ifc_len = 0 };
+    int descriptor = socket(AF_INET, SOCK_DGRAM, 0);
+    DIR *list = opendir("/sys/class/net");
+    CHECK(list && descriptor >= 0);
+    for (struct dirent *one; (one = readdir(list));)
+        found.files += !strcmp(one->d_name, name);
+    CHECK(!closedir(list));
+    struct if_nameindex *names = if_nameindex();
+    CHECK(names);
+    for (struct if_nameindex *one = names; one->if_index; one++) {
+        CHECK(if_nametoindex(one->if_name) == one->if_index);
+        found.names += !strcmp(one->if_name, name);
+    }
+    if_freenameindex(names);
+    /* The room that is wanted, too little of it, and more than enough. */
+    CHECK(!ioctl(descriptor, SIOCGIFCONF, &all) && all.ifc_len > 0 && all.ifc_len % sizeof(struct ifreq) == 0);
+    int wanted = all.ifc_len;
+    all.ifc_req = entries;
+    all.ifc_len = sizeof(struct ifreq) - 1;
+    CHECK(!ioctl(descriptor, SIOCGIFCONF, &all) && all.ifc_len == 0);
+    all.ifc_len = sizeof entries;
+    CHECK(!ioctl(descriptor, SIOCGIFCONF, &all) && all.ifc_len == wanted);
+    for (int i = 0; i < (int)(wanted / sizeof *entries); i++)
+        found.addresses += !strcmp(entries[i].ifr_name, name);
+    close(descriptor);
+    return found;
+}
+
+/* Lists name the interface, once a device was opened, beside the kernel's. */
+static void lists_are_whole(int index)
+{
+    struct found ours = listed("ringside0"), lo = listed("lo");
+    struct ifreq asked = { .ifr_ifindex = index };
+    int descriptor = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(ours.files == 1 && ours.names == 1 && ours.addresses == 1);
+    CHECK(lo.files == 1 && lo.names == 1);
+    file_is("/sys/class/net", "lo/ifindex", "1");
+    is_found("/sys/class/net/r*0/mtu", "/sys/class/net/ringside0/mtu");
+    is_found("/sys/class/net/[l]o/mtu", "/sys/class/net/lo/mtu");
+    is_found("/sys/class/infiniband/*/ports/1/gids/0", "/sys/class/infiniband/ringside0/ports/1/gids/0");
+    CHECK(descriptor >= 0 && !ioctl(descriptor, SIOCGIFNAME, &asked) && !strcmp(asked.ifr_name, "ringside0"));
+    asked.ifr_ifindex = index + 1;
+    CHECK(ioctl(descriptor, SIOCGIFNAME, &asked) == -1 && errno == ENODEV);
+    asked.ifr_ifindex = 1;
+    CHECK(!ioctl(descriptor, SIOCGIFNAME, &asked) && !strcmp(asked.ifr_name, "lo"));
+    close(descriptor);
+}
+
 int main(int count, char **words)
 {
     union ibv_gid gid;
@@ -176,6 +242,7 @@ int main(int count, char **words)
         return 0;
     }
     /* Before anything of verbs. */
+    CHECK(listed("ringside0").files == 1);
     address_is(ask(SIOCGIFADDR, "ringside0", 0), "10.0.0.4");
     struct ibv_context *context = open_first(&gid);
     address_is(ask(SIOCGIFADDR, "ringside0", 0), "10.0.0.4");
@@ -198,6 +265,7 @@ int main(int count, char **words)
     scope_is(&local, index);
     entries_are_whole(mac, index);
     files_of_the_interface();
+    lists_are_whole(index);
     rate_is("100 Gb/sec (4X EDR)");
     /* The kernel's own, and none's. */
     address_is(ask(SIOCGIFADDR, "lo", 0), "127.0.0.1");

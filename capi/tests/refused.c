@@ -84,6 +84,22 @@ static void queue_sizes(struct ibv_context *context, struct ibv_pd *pd)
     CHECK(!ibv_destroy_cq(cq));
 }
 
+/* Types that the card lacks, and numbers that are none. */
+static void queue_pair_types(struct ibv_context *context, struct ibv_pd *pd)
+{
+    static const struct { int type, error; } wanted[] = {
+        { 0, EINVAL }, { 1, EINVAL }, { IBV_QPT_UC, EOPNOTSUPP }, { 7, EINVAL }, { IBV_QPT_RAW_PACKET, EOPNOTSUPP },
+        { IBV_QPT_DRIVER, EOPNOTSUPP }, { 0xFE, EINVAL },
+    };
+    struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+    CHECK(cq);
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(*wanted); i++) {
+        struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .cap = { 1, 1, 1, 1, 0 }, .qp_type = wanted[i].type };
+        CHECK(!ibv_create_qp(pd, &init) && errno == wanted[i].error);
+    }
+    CHECK(!ibv_destroy_cq(cq));
+}
+
 static struct rdma_cm_event *read_event(struct rdma_event_channel *events)
 {
     struct rdma_cm_event *event;
@@ -132,6 +148,7 @@ int main(void)
     struct ibv_pd *pd = ibv_alloc_pd(context);
     CHECK(pd);
     queue_sizes(context, pd);
+    queue_pair_types(context, pd);
     memory(pd);
     channel(context);
     groups(1);

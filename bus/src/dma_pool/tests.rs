@@ -5,7 +5,7 @@ use crate::function::{Backend, BarInfo, DmaLimits};
 use crate::{DeviceAddress, DmaSpace};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// A function with an IOMMU and nothing else. A pool needs no more.
 struct Iommu {
@@ -564,12 +564,11 @@ fn a_pool_that_insists_on_a_page_size_takes_no_smaller_one() {
 #[test]
 fn a_permit_for_static_memory_lends_its_whole_pages_and_nothing_else() {
     const PAGE: usize = 4096;
-    let area = (0..4 * PAGE).map(|_| std::sync::atomic::AtomicU8::new(0));
-    let area: &'static [_] = Box::leak(area.collect());
-    let permit = LendPermit::for_static(area);
-    let first = area.as_ptr().expose_provenance();
+    static AREA: [AtomicU8; 4 * PAGE] = [const { AtomicU8::new(0) }; 4 * PAGE];
+    let permit = LendPermit::for_static(&AREA);
+    let first = AREA.as_ptr().expose_provenance();
     let whole = first.next_multiple_of(PAGE);
-    let end = (first + area.len()) / PAGE * PAGE;
+    let end = (first + AREA.len()) / PAGE * PAGE;
     let pool = pool(&Iommu::new());
     let lend = |address, length| {
         let lent = pool.lend_permitted(&permit, address, length, DmaAccess::ReadWrite);

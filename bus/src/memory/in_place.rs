@@ -74,7 +74,7 @@ impl Memory {
         }
         let is_whole = start == address && end == address + length;
         // The stack of this thread would change while it is copied.
-        let here = (&raw const files).addr();
+        let here = stack_pointer();
         let is_movable = |area: &Area<'_>| area.is_private() && !area.pages.contains(&here);
         let covered = within.iter().map(|area| {
             let pages = area.pages.start.max(start)..area.pages.end.min(end);
@@ -120,6 +120,29 @@ impl Memory {
                 birth: Birth::now(),
             },
         }))
+    }
+}
+
+/// An address of the stack of this thread. A variable may lie elsewhere: AddressSanitizer moves
+/// those whose address is taken.
+fn stack_pointer() -> usize {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let here: usize;
+        // SAFETY: copies a register.
+        unsafe {
+            core::arch::asm!(
+                "mov {}, rsp",
+                out(reg) here,
+                options(nomem, nostack, preserves_flags)
+            );
+        }
+        here
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        let here = 0_u8;
+        (&raw const here).addr()
     }
 }
 

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)] // a system call and two ioctls that no crate of ours wraps
 
 use super::error::UnmapsError;
+use super::journal::ROUND;
 use crate::process::Inherited;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -31,7 +32,7 @@ const EVENT_REMOVE: u8 = 0x15;
 const EVENT_UNMAP: u8 = 0x16;
 
 /// Reports that are read at once.
-const REPORTS: usize = 16;
+const REPORTS: usize = ROUND as usize;
 /// Bytes of struct uffd_msg.
 const REPORT_BYTES: usize = 32;
 /// Page sizes that a watched range has to be a multiple of, depending on its mapping.

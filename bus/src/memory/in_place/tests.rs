@@ -189,7 +189,7 @@ fn memory_that_cannot_be_moved_stays() {
         assert!(unsafe { Memory::move_into_file(address, length) }.is_none());
     }
     // The stack of this thread.
-    let here = (&raw const pages).addr() / PAGE * PAGE;
+    let here = stack_pointer() / PAGE * PAGE;
     // SAFETY: a stack is not moved.
     assert!(unsafe { Memory::move_into_file(here, PAGE) }.is_none());
     assert_eq!(pages.in_files(), [false; 4]);
