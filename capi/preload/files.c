@@ -6,7 +6,8 @@
  * that is not there keeps its name. No right, mount or namespace is needed. For a program that has
  * not opened the device, a helper process writes the files first (helper.c).
  *
- * Functions that take a path are replaced. Nothing is allocated, and errno is left alone.
+ * Functions that take a path are replaced. errno is left alone, and nothing is allocated but to list
+ * the interfaces.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
