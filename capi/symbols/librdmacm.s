@@ -358,16 +358,16 @@ rdma_write_cm_event:
     .globl repoll_create
     .type repoll_create, @function
 repoll_create:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_repoll_create@PLT
     .size repoll_create, . - repoll_create
     .globl repoll_ctl
     .type repoll_ctl, @function
 repoll_ctl:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_repoll_ctl@PLT
     .size repoll_ctl, . - repoll_ctl
     .globl repoll_wait
     .type repoll_wait, @function
 repoll_wait:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_repoll_wait@PLT
     .size repoll_wait, . - repoll_wait
     .section .note.GNU-stack,"",@progbits

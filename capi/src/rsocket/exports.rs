@@ -2,7 +2,8 @@
 
 use super::datagram::Datagram;
 use super::directions::Directions;
-use super::poll::{Set, select, wait};
+use super::interest::{self, Change, InterestList};
+use super::poll::{Patience, Set, select, wait};
 use super::socket::{Options, Socket};
 use super::table::{self, Entry};
 use crate::cancel::Uncancelled;
@@ -129,10 +130,15 @@ pub extern "C-unwind" fn ringside_rshutdown(socket: c_int, how: c_int) -> c_int 
     }))
 }
 
-/// Closes a socket. What was sent arrives, unless the peer does not take it for 10 s.
+/// Closes a socket, or an interest list. What was sent arrives, unless the peer does not take it
+/// for 10 s.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn ringside_rclose(socket: c_int) -> c_int {
     let _call = Uncancelled::new();
+    if interest::remove(socket) {
+        return 0;
+    }
+    interest::forget(socket);
     match table::remove(socket) {
         Ok(Entry::Stream(socket)) => {
             if let Err(error) = socket.shut(Directions::Both) {
@@ -160,13 +166,13 @@ pub unsafe extern "C-unwind" fn ringside_rpoll(
     milliseconds: c_int,
 ) -> c_int {
     let _call = Uncancelled::new();
-    let limit = u64::try_from(milliseconds).ok().map(Duration::from_millis);
+    let patience = Patience::new(milliseconds);
     let entries = match entries.is_null() {
         true => &mut [],
         // SAFETY: the caller's promise.
         false => unsafe { std::slice::from_raw_parts_mut(entries, length as usize) },
     };
-    number(wait(entries, limit))
+    number(wait(entries, &patience))
 }
 
 /// Waits for sockets and other descriptors.
@@ -200,7 +206,78 @@ pub unsafe extern "C-unwind" fn ringside_rselect(
         set(errors, libc::POLLPRI, libc::POLLERR),
     ];
     // SAFETY: the caller's promise.
-    number(unsafe { select(length, &sets, limit) })
+    number(unsafe { select(length, &sets, &Patience::within(limit)) })
+}
+
+/// Makes an interest list of sockets and other descriptors.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn ringside_repoll_create(flags: c_int) -> c_int {
+    let _call = Uncancelled::new();
+    number(interest::make(flags))
+}
+
+/// The list of a descriptor. Errors: `EBADF` for a descriptor that is not open; `EINVAL` for
+/// another.
+fn interest_list(descriptor: c_int) -> Result<Arc<InterestList>, c_int> {
+    interest::find(descriptor).ok_or_else(|| {
+        // SAFETY: asks for flags only.
+        match unsafe { libc::fcntl(descriptor, libc::F_GETFD) } {
+            -1 => libc::EBADF,
+            _ => libc::EINVAL,
+        }
+    })
+}
+
+/// Changes an interest list, as epoll_ctl(2) does.
+///
+/// # Safety
+/// `event` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn ringside_repoll_ctl(
+    list: c_int,
+    operation: c_int,
+    descriptor: c_int,
+    event: *const libc::epoll_event,
+) -> c_int {
+    let _call = Uncancelled::new();
+    // SAFETY: the caller's promise.
+    let event = unsafe { event.as_ref() }.copied().ok_or(libc::EFAULT);
+    let changed = interest_list(list).and_then(|found| {
+        let change = match operation {
+            _ if descriptor == list => return Err(libc::EINVAL),
+            libc::EPOLL_CTL_ADD => Change::Add(event?),
+            libc::EPOLL_CTL_MOD => Change::Modify(event?),
+            libc::EPOLL_CTL_DEL => Change::Delete,
+            _ => return Err(libc::EINVAL),
+        };
+        found.change(descriptor, change)
+    });
+    answer(changed)
+}
+
+/// Waits for the events of an interest list, as epoll_wait(2) does.
+///
+/// # Safety
+/// `events` has room for `length` events.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn ringside_repoll_wait(
+    list: c_int,
+    events: *mut libc::epoll_event,
+    length: c_int,
+    milliseconds: c_int,
+) -> c_int {
+    let _call = Uncancelled::new();
+    let patience = Patience::new(milliseconds);
+    let found = interest_list(list).and_then(|list| match usize::try_from(length) {
+        Err(_) | Ok(0) => Err(libc::EINVAL),
+        Ok(_) if events.is_null() => Err(libc::EFAULT),
+        Ok(length) => {
+            // SAFETY: the caller's promise; the type allows room that was never written.
+            let room = unsafe { std::slice::from_raw_parts_mut(events.cast(), length) };
+            list.wait(room, &patience)
+        }
+    });
+    count(found) as c_int
 }
 
 /// # Safety
@@ -332,10 +409,15 @@ pub unsafe extern "C-unwind" fn ringside_rgetsockopt(
     answer(found.and_then(|found| unsafe { found.write(value, length) }))
 }
 
-/// Flags of a socket. In C the argument is variadic, which on x86-64 is passed as any other.
+/// Flags of a socket, or of an interest list. In C the argument is variadic, which on x86-64 is
+/// passed as any other.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn ringside_rfcntl(socket: c_int, command: c_int, argument: c_int) -> c_int {
     let _call = Uncancelled::new();
+    if interest::find(socket).is_some() {
+        // SAFETY: the commands that programs use take a number.
+        return unsafe { libc::fcntl(socket, command, argument) };
+    }
     number(table::socket(socket).and_then(|socket| match socket {
         Entry::Stream(stream) => stream.control(command, argument),
         Entry::Datagram(datagram) => datagram.control(command, argument),

@@ -10,6 +10,7 @@ mod directions;
 mod exports;
 mod flow;
 mod gather;
+mod interest;
 mod link;
 mod mapping;
 mod memory;

@@ -57,7 +57,8 @@ impl Socket {
 }
 
 impl Entry {
-    fn ready(&self, asked: c_short) -> c_short {
+    /// The requested events for which the socket is ready, and errors and hang-ups.
+    pub(super) fn ready(&self, asked: c_short) -> c_short {
         match self {
             Self::Stream(stream) => stream.ready(asked),
             Self::Datagram(datagram) => datagram.ready(asked),
@@ -65,7 +66,7 @@ impl Entry {
     }
 
     /// Adds the descriptors that report events. True if the socket must be looked at once more.
-    fn arm(&self, asked: c_short, into: &mut Vec<libc::pollfd>) -> bool {
+    pub(super) fn arm(&self, asked: c_short, into: &mut Vec<libc::pollfd>) -> bool {
         match self {
             Self::Stream(stream) => stream.arm(into),
             Self::Datagram(datagram) => datagram.arm(asked, into),
@@ -73,7 +74,7 @@ impl Entry {
     }
 
     /// Follows each [`Self::arm`].
-    fn rouse(&self) {
+    pub(super) fn rouse(&self) {
         match self {
             Self::Stream(stream) => stream.core().take_event(),
             Self::Datagram(datagram) => datagram.rouse(),
@@ -81,7 +82,7 @@ impl Entry {
     }
 }
 
-const fn entry(fd: c_int, events: c_short) -> libc::pollfd {
+pub(super) const fn entry(fd: c_int, events: c_short) -> libc::pollfd {
     libc::pollfd {
         fd,
         events,
@@ -122,9 +123,46 @@ fn look(
     Ok(count + found)
 }
 
+/// How long a call waits.
+pub(super) struct Patience {
+    began: Instant,
+    limit: Option<Duration>,
+}
+
+impl Patience {
+    /// Begins now; without a limit if `milliseconds` is negative.
+    pub(super) fn new(milliseconds: c_int) -> Self {
+        let limit = u64::try_from(milliseconds).ok().map(Duration::from_millis);
+        Self::within(limit)
+    }
+
+    /// Begins now.
+    pub(super) fn within(limit: Option<Duration>) -> Self {
+        Self {
+            began: Instant::now(),
+            limit,
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.limit
+            .is_some_and(|limit| self.began.elapsed() >= limit)
+    }
+
+    /// True at first: the call looks without sleeping.
+    pub(super) fn spins(&self) -> bool {
+        self.began.elapsed() < SPIN
+    }
+
+    /// Longest time for the next sleep.
+    pub(super) fn left(&self) -> Duration {
+        let left = |limit: Duration| limit.saturating_sub(self.began.elapsed()).min(LOOK);
+        self.limit.map_or(LOOK, left)
+    }
+}
+
 /// Waits until an entry is ready; returns how many are, 0 at the limit, or an errno value.
-pub(super) fn wait(entries: &mut [libc::pollfd], limit: Option<Duration>) -> Result<c_int, c_int> {
-    let began = Instant::now();
+pub(super) fn wait(entries: &mut [libc::pollfd], patience: &Patience) -> Result<c_int, c_int> {
     let mut held = None;
     let sockets: Vec<Option<Entry>> = entries
         .iter()
@@ -133,11 +171,10 @@ pub(super) fn wait(entries: &mut [libc::pollfd], limit: Option<Duration>) -> Res
     let mut others = Vec::with_capacity(entries.len());
     loop {
         let count = look(entries, &sockets, &mut others)?;
-        let passed = began.elapsed();
-        if count > 0 || limit.is_some_and(|limit| passed >= limit) {
+        if count > 0 || patience.is_over() {
             return Ok(count);
         }
-        if passed < SPIN {
+        if patience.spins() {
             continue;
         }
         let mut sources = others.clone();
@@ -147,12 +184,11 @@ pub(super) fn wait(entries: &mut [libc::pollfd], limit: Option<Duration>) -> Res
                 is_new |= socket.arm(wanted.events, &mut sources);
             }
         }
-        let left = limit.map_or(LOOK, |limit| (limit - passed).min(LOOK));
         let held = held.get_or_insert_with(Held::new);
         let slept = if is_new {
             Ok(0)
         } else {
-            held.poll(&mut sources, left)
+            held.poll(&mut sources, patience.left())
         };
         for socket in sockets.iter().flatten() {
             socket.rouse();
@@ -176,7 +212,7 @@ pub(super) struct Set {
 pub(super) unsafe fn select(
     count: c_int,
     sets: &[Set; 3],
-    limit: Option<Duration>,
+    patience: &Patience,
 ) -> Result<c_int, c_int> {
     let limit_of_sets = c_int::try_from(libc::FD_SETSIZE).unwrap_or(c_int::MAX);
     if !(0..=limit_of_sets).contains(&count) {
@@ -193,7 +229,7 @@ pub(super) unsafe fn select(
             entries.push(entry(fd, wanted));
         }
     }
-    wait(&mut entries, limit)?;
+    wait(&mut entries, patience)?;
     if entries
         .iter()
         .any(|found| found.revents & libc::POLLNVAL != 0)

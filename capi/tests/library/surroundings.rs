@@ -40,6 +40,11 @@ fn one_epoll_descriptor_waits_for_events_of_every_channel() {
 }
 
 #[test]
+fn interest_lists_hold_sockets_and_other_descriptors() {
+    says_ok("repolled", &["10.0.0.1"]);
+}
+
+#[test]
 fn programs_load_and_unload_the_library_while_they_run() {
     if !Path::new("/usr/include/rdma/rsocket.h").exists() {
         is_missing("librdmacm-dev");

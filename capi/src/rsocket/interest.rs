@@ -1,0 +1,397 @@
+//! `epoll` over sockets and other descriptors: `repoll_create`, `repoll_ctl` and `repoll_wait`.
+//!
+//! The descriptor of an interest list is one of the kernel's epoll, which has the descriptors that
+//! are not sockets of this library; the list itself has the sockets. The kernel is called directly:
+//! the C library's functions of these names may be those of `librspreload`, which call the
+//! functions here.
+
+use super::poll::{Patience, entry};
+use super::table::{self, Entry};
+use crate::channel::last_error;
+use crate::signals::Held;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_short};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock};
+
+const IN: u32 = libc::EPOLLIN as u32;
+const OUT: u32 = libc::EPOLLOUT as u32;
+const ERR: u32 = libc::EPOLLERR as u32;
+const HUP: u32 = libc::EPOLLHUP as u32;
+/// Other names of "can be read" and "can be written".
+const ALSO_IN: u32 = libc::EPOLLRDNORM as u32;
+const ALSO_OUT: u32 = libc::EPOLLWRNORM as u32;
+const PEER_ENDED: u32 = libc::EPOLLRDHUP as u32;
+const ONCE: u32 = libc::EPOLLONESHOT as u32;
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+
+static LISTS: LazyLock<RwLock<HashMap<c_int, Arc<InterestList>>>> = LazyLock::new(RwLock::default);
+
+/// The list of a descriptor; nothing for any other descriptor.
+pub(super) fn find(descriptor: c_int) -> Option<Arc<InterestList>> {
+    let lists = LISTS.read().unwrap_or_else(PoisonError::into_inner);
+    lists.get(&descriptor).cloned()
+}
+
+/// Makes an interest list; returns its descriptor. `flags`: `EPOLL_CLOEXEC`, and
+/// `O_NONBLOCK`, which has no effect. Errors: `EINVAL`, and those of the kernel.
+pub(super) fn make(flags: c_int) -> Result<c_int, c_int> {
+    if flags & !(libc::EPOLL_CLOEXEC | libc::O_NONBLOCK) != 0 {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: no memory is handed over.
+    let made = unsafe { libc::syscall(libc::SYS_epoll_create1, flags & libc::EPOLL_CLOEXEC) };
+    let Ok(made @ 0..) = c_int::try_from(made) else {
+        return Err(last_error());
+    };
+    let list = InterestList {
+        // SAFETY: the new descriptor is owned by nobody else.
+        kernel: unsafe { OwnedFd::from_raw_fd(made) },
+        state: Mutex::default(),
+    };
+    let mut lists = LISTS.write().unwrap_or_else(PoisonError::into_inner);
+    // Left by a program that closed the descriptor itself: the number is the new list's now.
+    if let Some(former) = lists.insert(made, Arc::new(list)) {
+        std::mem::forget(former);
+    }
+    Ok(made)
+}
+
+/// Closes a list; calls that wait for it end. Returns false if the descriptor is no list's.
+pub(super) fn remove(descriptor: c_int) -> bool {
+    let mut lists = LISTS.write().unwrap_or_else(PoisonError::into_inner);
+    let removed = lists.remove(&descriptor);
+    drop(lists);
+    let closed = removed.inspect(|list| {
+        let mut state = list.state();
+        state.is_closed = true;
+        state.wake();
+    });
+    closed.is_some()
+}
+
+/// Takes a socket that is closed out of every list.
+pub(super) fn forget(socket: c_int) {
+    let lists = LISTS.read().unwrap_or_else(PoisonError::into_inner);
+    for list in lists.values() {
+        list.state().interests.retain(|one| one.socket != socket);
+    }
+}
+
+/// A change of a list.
+pub(super) enum Change {
+    Add(libc::epoll_event),
+    Modify(libc::epoll_event),
+    Delete,
+}
+
+/// A socket of a list.
+struct Interest {
+    socket: c_int,
+    /// as the program asked, with flags
+    events: u32,
+    data: u64,
+    /// false once an event that is reported once was reported, until the next change
+    is_armed: bool,
+}
+
+impl Interest {
+    fn new(socket: c_int, asked: libc::epoll_event) -> Self {
+        Self {
+            socket,
+            events: asked.events,
+            data: asked.u64,
+            is_armed: true,
+        }
+    }
+
+    /// The requested events in terms of `poll`.
+    fn asked(&self) -> c_short {
+        let bit = |events: u32, event| if self.events & events != 0 { event } else { 0 };
+        bit(IN | ALSO_IN, libc::POLLIN) | bit(OUT | ALSO_OUT, libc::POLLOUT)
+    }
+
+    /// What `poll` found in terms of `epoll`: requested events, errors and hang-ups.
+    fn found(&self, found: c_short) -> u32 {
+        let bit = |event, events: u32| if found & event != 0 { events } else { 0 };
+        let asked = bit(libc::POLLIN, IN | ALSO_IN)
+            | bit(libc::POLLOUT, OUT | ALSO_OUT)
+            | bit(libc::POLLHUP, PEER_ENDED);
+        (asked & self.events) | bit(libc::POLLERR, ERR) | bit(libc::POLLHUP, HUP)
+    }
+}
+
+/// Wakes a call that waits.
+struct Waker {
+    event: Arc<OwnedFd>,
+    is_used: bool,
+}
+
+#[derive(Default)]
+struct State {
+    interests: Vec<Interest>,
+    /// place of the socket that is looked at first, so that none is passed over for others
+    first: usize,
+    /// true if the kernel's descriptors are reported before the sockets this time
+    is_kernels_turn: bool,
+    wakers: Vec<Waker>,
+    is_closed: bool,
+}
+
+impl State {
+    /// Ends the sleeps of calls that wait: the list has changed.
+    fn wake(&self) {
+        for waker in self.wakers.iter().filter(|waker| waker.is_used) {
+            let one = 1_u64;
+            // SAFETY: eight bytes of a live value; the descriptor does not wait.
+            unsafe { libc::write(waker.event.as_raw_fd(), (&raw const one).cast(), 8) };
+        }
+    }
+
+    /// An event descriptor for a call that waits.
+    fn waker(&mut self) -> Result<Arc<OwnedFd>, c_int> {
+        if let Some(free) = self.wakers.iter_mut().find(|waker| !waker.is_used) {
+            free.is_used = true;
+            return Ok(Arc::clone(&free.event));
+        }
+        // SAFETY: no memory is handed over.
+        let made = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+        if made < 0 {
+            return Err(last_error());
+        }
+        // SAFETY: the new descriptor is owned by nobody else.
+        let event = Arc::new(unsafe { OwnedFd::from_raw_fd(made) });
+        self.wakers.push(Waker {
+            event: Arc::clone(&event),
+            is_used: true,
+        });
+        Ok(event)
+    }
+
+    fn change(&mut self, socket: c_int, change: Change) -> Result<(), c_int> {
+        let place = self.interests.iter().position(|one| one.socket == socket);
+        match (change, place) {
+            (Change::Add(_), Some(_)) => return Err(libc::EEXIST),
+            (Change::Add(event), None) => self.interests.push(Interest::new(socket, event)),
+            (Change::Modify(event), _) if event.events & EXCLUSIVE != 0 => {
+                return Err(libc::EINVAL);
+            }
+            (Change::Modify(event), Some(place)) => {
+                self.interests[place] = Interest::new(socket, event);
+            }
+            (Change::Delete, Some(place)) => drop(self.interests.remove(place)),
+            (Change::Modify(_) | Change::Delete, None) => return Err(libc::ENOENT),
+        }
+        self.wake();
+        Ok(())
+    }
+
+    /// Looks at each socket once; writes the events of those that are ready, as far as there is
+    /// room, and returns how many.
+    fn ready_sockets(&mut self, into: &mut [MaybeUninit<libc::epoll_event>]) -> usize {
+        let length = self.interests.len();
+        let mut count = 0;
+        for turn in 0..length {
+            if count == into.len() {
+                break;
+            }
+            let place = (self.first + turn) % length;
+            let interest = &mut self.interests[place];
+            if !interest.is_armed {
+                continue;
+            }
+            let socket = table::find(interest.socket);
+            let found = socket.map_or(0, |socket| socket.ready(interest.asked()));
+            let events = interest.found(found);
+            if events == 0 {
+                continue;
+            }
+            interest.is_armed = interest.events & ONCE == 0;
+            into[count].write(libc::epoll_event {
+                events,
+                u64: interest.data,
+            });
+            count += 1;
+            if count == into.len() {
+                self.first = (place + 1) % length;
+            }
+        }
+        count
+    }
+
+    /// Adds the descriptors that report events of the sockets, and the sockets to be roused after
+    /// the sleep. True if they must be looked at once more.
+    fn arm(&self, sources: &mut Vec<libc::pollfd>, armed: &mut Vec<Entry>) -> bool {
+        let mut is_new = false;
+        for interest in self.interests.iter().filter(|one| one.is_armed) {
+            if let Some(socket) = table::find(interest.socket) {
+                is_new |= socket.arm(interest.asked(), sources);
+                armed.push(socket);
+            }
+        }
+        is_new
+    }
+}
+
+/// An interest list, in the words of epoll(7): descriptors, and the events that are waited for.
+pub(super) struct InterestList {
+    kernel: OwnedFd,
+    state: Mutex<State>,
+}
+
+/// A call that sleeps: others wake it, and its signals are held back between its sleeps.
+struct Sleeper<'list> {
+    list: &'list InterestList,
+    event: Arc<OwnedFd>,
+    held: Held,
+}
+
+impl InterestList {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what the list waits for. Errors: those of epoll_ctl(2); `EINVAL` also for another
+    /// list with sockets, which cannot be waited for.
+    pub(super) fn change(&self, descriptor: c_int, change: Change) -> Result<(), c_int> {
+        if table::find(descriptor).is_some() {
+            return self.state().change(descriptor, change);
+        }
+        if find(descriptor).is_some() {
+            return Err(libc::EINVAL);
+        }
+        let (operation, event) = match change {
+            Change::Add(event) => (libc::EPOLL_CTL_ADD, Some(event)),
+            Change::Modify(event) => (libc::EPOLL_CTL_MOD, Some(event)),
+            Change::Delete => (libc::EPOLL_CTL_DEL, None),
+        };
+        let event = event
+            .as_ref()
+            .map_or(std::ptr::null(), |event| &raw const *event);
+        // SAFETY: a live event, or none for the operation that reads none.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_ctl,
+                self.kernel.as_raw_fd(),
+                operation,
+                descriptor,
+                event,
+            )
+        };
+        if result < 0 {
+            Err(last_error())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Waits until something of the list is ready. Writes the events, as far as there is room, and
+    /// returns how many; 0 at the limit. Events are reported as long as they last, also with
+    /// `EPOLLET`. Errors: `EINTR` after a handler of a signal,
+    /// `EBADF` once the list is closed.
+    pub(super) fn wait(
+        &self,
+        into: &mut [MaybeUninit<libc::epoll_event>],
+        patience: &Patience,
+    ) -> Result<usize, c_int> {
+        let mut sleeper = None;
+        loop {
+            let count = self.look(into)?;
+            if count > 0 || patience.is_over() {
+                return Ok(count);
+            }
+            if patience.spins() {
+                continue;
+            }
+            match &mut sleeper {
+                // What changes from here on wakes it; what changed before is seen by one more look.
+                None => sleeper = Some(Sleeper::new(self)?),
+                Some(sleeper) => sleeper.sleep(patience)?,
+            }
+        }
+    }
+
+    /// Looks at everything once. The kernel's descriptors and the sockets take turns to be first.
+    fn look(&self, into: &mut [MaybeUninit<libc::epoll_event>]) -> Result<usize, c_int> {
+        let mut state = self.state();
+        if state.is_closed {
+            return Err(libc::EBADF);
+        }
+        state.is_kernels_turn = !state.is_kernels_turn;
+        if state.is_kernels_turn {
+            let count = self.ready_of_kernel(into)?;
+            return Ok(count + state.ready_sockets(&mut into[count..]));
+        }
+        let count = state.ready_sockets(into);
+        if count > 0 {
+            // Reported in any case: an event that is reported once must not be lost by an error.
+            return Ok(count + self.ready_of_kernel(&mut into[count..]).unwrap_or(0));
+        }
+        self.ready_of_kernel(into)
+    }
+
+    fn ready_of_kernel(&self, into: &mut [MaybeUninit<libc::epoll_event>]) -> Result<usize, c_int> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        let room = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
+        // SAFETY: the room is as long as is said; nothing is waited for.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait,
+                self.kernel.as_raw_fd(),
+                into.as_mut_ptr(),
+                room,
+                0,
+                std::ptr::null::<libc::sigset_t>(),
+                0,
+            )
+        };
+        usize::try_from(count).map_err(|_| last_error())
+    }
+}
+
+impl<'list> Sleeper<'list> {
+    fn new(list: &'list InterestList) -> Result<Self, c_int> {
+        let event = list.state().waker()?;
+        Ok(Self {
+            list,
+            event,
+            held: Held::new(),
+        })
+    }
+
+    fn sleep(&self, patience: &Patience) -> Result<(), c_int> {
+        let watched = [self.list.kernel.as_raw_fd(), self.event.as_raw_fd()];
+        let mut sources = Vec::from(watched.map(|descriptor| entry(descriptor, libc::POLLIN)));
+        let mut armed = Vec::new();
+        let is_new = self.list.state().arm(&mut sources, &mut armed);
+        let slept = if is_new {
+            Ok(0)
+        } else {
+            self.held.poll(&mut sources, patience.left())
+        };
+        for socket in &armed {
+            socket.rouse();
+        }
+        let mut count = 0_u64;
+        // SAFETY: eight bytes of a live value; the descriptor does not wait.
+        unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) };
+        slept.map(|_| ())
+    }
+}
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        let mut state = self.list.state();
+        let event = &self.event;
+        if let Some(waker) = state
+            .wakers
+            .iter_mut()
+            .find(|waker| Arc::ptr_eq(&waker.event, event))
+        {
+            waker.is_used = false;
+        }
+    }
+}
