@@ -90,8 +90,18 @@ LONGEST = ("dpdk-24", "dpdk-25", "vfio-programs-all", "perftest-sizes", "vfio-bo
            "reload", "vfio-irdma", "sizes", "recording", "perftest", "vfio-forward")
 
 # Scenarios of the nightly run only: their judge moves, or they take long and others come close to what they show.
-NIGHTLY = ("dpdk-24", "dpdk-25", "ours-dpdk", "iser", "srp", "classes", "perftest-sizes", "perftest-both-ways", "perftest-atomics", "perftest-others", "refused-keys-load", "vfio-programs-all", "sizes",
-           "counters", "ptp", "ethtool", "stacked", "tunnelled", "resets", "reset", "safe-traffic", "soft-roce", "ours-mtu", "vfio-bodies", "vfio-forward", "vfio-memory", "vfio-removed", "vfio-soft-roce", "vfio-tools", "vfio-vanished", *together.RDMA)
+NIGHTLY = (
+    # on the model: the kernel's drivers, and their settings
+    "classes", "counters", "ptp", "ethtool", "stacked", "tunnelled", "vlan", "mtu", "rules", "tap", "reload", "resets", "reset", "safe-traffic",
+    # RDMA between two kernels
+    "perftest-sizes", "perftest-both-ways", "perftest-atomics", "perftest-others", "refused-keys-load", "sizes", "large-mtu", "engine-errors", "peer-killed",
+    "nfs", "iser", "srp", "soft-roce", *together.RDMA,
+    # our driver on the model beside a kernel's, and DPDK
+    "ours", "ours-mtu", "ours-datagrams", "our-dhcp", "perftest-over-port", "ours-dpdk", "dpdk-24", "dpdk-25",
+    # our driver over VFIO
+    "vfio-bodies", "vfio-examples", "vfio-forward", "vfio-killed", "vfio-memory", "vfio-programs-all", "vfio-removed", "vfio-soft-roce", "vfio-tools",
+    "vfio-vanished",
+)
 # The judge of a scenario that has one besides the rig's.
 DPDK = {"dpdk-24": "dpdk-24", "dpdk-25": "dpdk-25", "ours-dpdk": "dpdk-24"}
 # Scenarios that compare with recordings of one kernel, the first of the table of judges.
