@@ -1,11 +1,15 @@
-/* A program that polls one completion for each event: what is unread when it asks for the next event gives one, and
- * there is none without a completion. Says "ok" and ends with 0. */
+/* Programs that poll one completion for each event. One polls first: what is unread when it asks for the next event, and
+ * was not told of, gives one. One asks first: the completion that it was told of gives none again. There is no event
+ * without a completion. Says "ok" and ends with 0. */
 #include "connect.h"
 #include <poll.h>
 
 enum { QUIET_MS = 200, EVENT_MS = SECONDS * 1000 };
 
 static struct ibv_comp_channel *channel;
+static struct ibv_cq *sent, *got;
+static struct ibv_qp *one, *two;
+static struct ibv_sge into;
 
 static int has_event(int milliseconds)
 {
@@ -19,6 +23,53 @@ static int has_event(int milliseconds)
     return 1;
 }
 
+/* A message, which has arrived then. */
+static void pass(int is_with_immediate)
+{
+    struct ibv_sge from = { (uintptr_t)"12345678", 8, 0 };
+    struct ibv_recv_wr receive = { .sg_list = &into, .num_sge = 1 }, *bad_receive;
+    struct ibv_send_wr send = { .sg_list = &from, .num_sge = 1, .opcode = is_with_immediate ? IBV_WR_SEND_WITH_IMM :
+        IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE }, *bad;
+    CHECK(!ibv_post_recv(two, &receive, &bad_receive) && !ibv_post_send(one, &send, &bad));
+    CHECK(next(sent).status == IBV_WC_SUCCESS);
+}
+
+static void ask(void)
+{
+    CHECK(!ibv_req_notify_cq(got, 0));
+}
+
+static void take(void)
+{
+    CHECK(next(got).status == IBV_WC_SUCCESS);
+}
+
+/* As perftest does: an event, the next request, one poll. */
+static void asks_first(void)
+{
+    struct ibv_wc wc;
+    ask();
+    CHECK(!has_event(QUIET_MS));
+    for (int round = 0; round < 40; round++) {
+        pass(round % 3 == 0);
+        CHECK(has_event(EVENT_MS));
+        ask();
+        CHECK(ibv_poll_cq(got, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+        CHECK(round % 8 || !has_event(QUIET_MS / 4));
+    }
+    /* Two and three at once: an event for each. */
+    for (int count = 2; count < 4; count++) {
+        for (int i = 0; i < count; i++)
+            pass(i == 0);
+        for (int i = 0; i < count; i++) {
+            CHECK(has_event(EVENT_MS));
+            ask();
+            take();
+        }
+        CHECK(!has_event(QUIET_MS));
+    }
+}
+
 int main(void)
 {
     static char bytes[8];
@@ -26,38 +77,38 @@ int main(void)
     struct ibv_context *context = open_first(&gid);
     struct ibv_pd *pd = ibv_alloc_pd(context);
     CHECK(pd && (channel = ibv_create_comp_channel(context)));
-    struct ibv_cq *sent = ibv_create_cq(context, 8, NULL, NULL, 0), *got = ibv_create_cq(context, 8, NULL, channel, 0);
+    sent = ibv_create_cq(context, 8, NULL, NULL, 0), got = ibv_create_cq(context, 8, NULL, channel, 0);
     CHECK(sent && got);
     struct ibv_qp_init_attr init = { .send_cq = sent, .recv_cq = sent, .qp_type = IBV_QPT_RC,
         .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 8 } };
-    struct ibv_qp *one = ibv_create_qp(pd, &init);
+    one = ibv_create_qp(pd, &init);
     init.recv_cq = got;
-    struct ibv_qp *two = ibv_create_qp(pd, &init);
+    two = ibv_create_qp(pd, &init);
     struct ibv_mr *mr = ibv_reg_mr(pd, bytes, sizeof bytes, IBV_ACCESS_LOCAL_WRITE);
     CHECK(one && two && mr);
     join(one, two, &gid);
-    struct ibv_sge from = { (uintptr_t)"12345678", 8, 0 }, into = { (uintptr_t)bytes, 8, mr->lkey };
-    struct ibv_recv_wr receive = { .sg_list = &into, .num_sge = 1 }, *bad_receive;
-    struct ibv_send_wr send = { .sg_list = &from, .num_sge = 1, .opcode = IBV_WR_SEND,
-        .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE }, *bad;
+    into = (struct ibv_sge) { (uintptr_t)bytes, 8, mr->lkey };
 
-    CHECK(!ibv_req_notify_cq(got, 0) && !has_event(QUIET_MS));
+    ask();
+    CHECK(!has_event(QUIET_MS));
     for (int round = 0; round < 5; round++) {
-        for (int i = 0; i < 2; i++) {
-            CHECK(!ibv_post_recv(two, &receive, &bad_receive) && !ibv_post_send(one, &send, &bad));
-            CHECK(next(sent).status == IBV_WC_SUCCESS);
-        }
+        pass(0);
+        pass(0);
         CHECK(has_event(EVENT_MS));
-        CHECK(next(got).status == IBV_WC_SUCCESS);
+        take();
         /* The second is there. */
-        CHECK(!ibv_req_notify_cq(got, 0) && has_event(EVENT_MS));
-        CHECK(next(got).status == IBV_WC_SUCCESS);
+        ask();
+        CHECK(has_event(EVENT_MS));
+        take();
         /* It has given its event: the wish for it is not left for a completion that is not solicited. */
         CHECK(!ibv_req_notify_cq(got, 1));
-        CHECK(!ibv_post_recv(two, &receive, &bad_receive) && !ibv_post_send(one, &send, &bad));
-        CHECK(next(sent).status == IBV_WC_SUCCESS && next(got).status == IBV_WC_SUCCESS && !has_event(QUIET_MS));
-        CHECK(!ibv_req_notify_cq(got, 0) && !has_event(QUIET_MS));
+        pass(0);
+        take();
+        CHECK(!has_event(QUIET_MS));
+        ask();
+        CHECK(!has_event(QUIET_MS));
     }
+    asks_first();
     CHECK(!ibv_destroy_qp(one) && !ibv_destroy_qp(two) && !ibv_destroy_cq(sent) && !ibv_destroy_cq(got));
     CHECK(!ibv_destroy_comp_channel(channel) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
     puts("ok");

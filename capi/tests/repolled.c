@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -118,6 +119,12 @@ static void wrong_calls(int list, int socket)
     CHECK(!control(list, EPOLL_CTL_ADD, socket, &event));
     FAILS_WITH(control(list, EPOLL_CTL_ADD, socket, &event), EEXIST);
     CHECK(!control(list, EPOLL_CTL_DEL, socket, NULL));
+    event.events = EPOLLIN | EPOLLEXCLUSIVE | EPOLLONESHOT;
+    FAILS_WITH(control(list, EPOLL_CTL_ADD, socket, &event), EINVAL);
+    event.events = EPOLLIN | EPOLLEXCLUSIVE;
+    CHECK(!control(list, EPOLL_CTL_ADD, socket, &event));
+    FAILS_WITH(control(list, EPOLL_CTL_MOD, socket, &event), EINVAL);
+    CHECK(!control(list, EPOLL_CTL_DEL, socket, (struct epoll_event *)1)); /* which is not read */
     FAILS_WITH(wait_for(list, &event, 0, 0), EINVAL);
     FAILS_WITH(wait_for(list, NULL, 1, 0), EFAULT);
     FAILS_WITH(wait_for(pipes[0], &event, 1, 0), EINVAL);
@@ -273,6 +280,143 @@ static void datagrams(int list)
     CHECK(!rclose(first) && !rclose(second));
 }
 
+static long used_ms(void)
+{
+    struct timespec used;
+    CHECK(!clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used));
+    return used.tv_sec * 1000 + used.tv_nsec / 1000000;
+}
+
+/* Nothing that is waited for comes, and the wait sleeps. */
+static void expect_sleep(int list)
+{
+    struct epoll_event ready;
+    long used = used_ms();
+    CHECK(wait_for(list, &ready, 1, 20 * SHORT_MS) == 0);
+    CHECK(used_ms() - used < 10 * SHORT_MS);
+}
+
+/* A request for a connection waits at a listener, and the list does not wait for it. */
+static void unwanted(int listener)
+{
+    int list = create(0), far;
+    pthread_t thread;
+    CHECK(list >= 0 && !change(list, EPOLL_CTL_ADD, listener, EPOLLOUT, 12));
+    CHECK(!pthread_create(&thread, NULL, connect_one, &far));
+    struct pollfd one = { .fd = listener, .events = POLLIN };
+    CHECK(rpoll(&one, 1, LIMIT_MS) == 1);
+    expect_sleep(list);
+    int near = raccept(listener, NULL, NULL);
+    CHECK(near >= 0 && !pthread_join(thread, NULL));
+    CHECK(!rclose(near) && !rclose(far) && !rclose(list));
+}
+
+static void *wait_on(void *given)
+{
+    struct epoll_event ready;
+    wait_for(*(int *)given, &ready, 1, -1);
+    return NULL;
+}
+
+/* A thread is cancelled while it waits for a datagram; later waits sleep. */
+static void cancelled(void)
+{
+    struct sockaddr_in own = at(PORT + 2);
+    int first = rsocket(AF_INET, SOCK_DGRAM, 0), second = rsocket(AF_INET, SOCK_DGRAM, 0), list = create(0);
+    char text[8];
+    pthread_t thread;
+    CHECK(first >= 0 && second >= 0 && list >= 0 && !rbind(first, (struct sockaddr *)&own, sizeof own));
+    CHECK(!change(list, EPOLL_CTL_ADD, first, EPOLLIN, 13));
+    for (int round = 0; round < 3; round++) {
+        CHECK(!pthread_create(&thread, NULL, wait_on, &list));
+        sleep_ms(SHORT_MS);
+        CHECK(!pthread_cancel(thread) && !pthread_join(thread, NULL));
+    }
+    CHECK(rsendto(second, "datagram", 8, 0, (struct sockaddr *)&own, sizeof own) == 8);
+    expect(list, 13, EPOLLIN);
+    CHECK(rrecv(first, text, 8, 0) == 8);
+    expect_sleep(list);
+    CHECK(!rclose(first));
+    FAILS_WITH(control(list, EPOLL_CTL_DEL, first, NULL), EBADF);
+    CHECK(!rclose(second) && !rclose(list));
+}
+
+static int must_end;
+
+static void *look_on(void *given)
+{
+    struct epoll_event ready;
+    while (!__atomic_load_n(&must_end, __ATOMIC_RELAXED))
+        CHECK(wait_for(*(int *)given, &ready, 1, 0) == 0);
+    return NULL;
+}
+
+/* A child of a fork has no socket and no list of its parent, also if a thread of the parent looks at them. */
+static void forked(int listener)
+{
+    int list = create(0);
+    pthread_t thread;
+    CHECK(list >= 0 && !change(list, EPOLL_CTL_ADD, listener, EPOLLIN, 14));
+    CHECK(!pthread_create(&thread, NULL, look_on, &list));
+    for (int round = 0; round < 20; round++) {
+        int status;
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (!child) {
+            struct epoll_event ready;
+            alarm(LIMIT_MS / 1000);
+            FAILS_WITH(wait_for(list, &ready, 1, LIMIT_MS), EINVAL);
+            FAILS_WITH(rclose(listener), EBADF);
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
+    }
+    __atomic_store_n(&must_end, 1, __ATOMIC_RELAXED);
+    CHECK(!pthread_join(thread, NULL) && !rclose(list));
+}
+
+/* A list that was closed by close(2): its number is a socket's or another list's then. */
+static void closed_plainly(int listener)
+{
+    int list = create(0), held[MOST], count = 0;
+    struct epoll_event ready;
+    CHECK(list >= 0 && !change(list, EPOLL_CTL_ADD, listener, EPOLLIN, 15));
+    /* No lower number is free. */
+    do {
+        CHECK(count < MOST);
+        CHECK((held[count] = dup(0)) >= 0);
+    } while (held[count++] < list);
+    CHECK(!close(list));
+    CHECK(rsocket(AF_INET, SOCK_STREAM, 0) == list);
+    while (count > 0)
+        CHECK(!close(held[--count]));
+    CHECK(!rfcntl(list, F_SETFL, O_NONBLOCK) && rfcntl(list, F_GETFL) & O_NONBLOCK);
+    FAILS_WITH(wait_for(list, &ready, 1, 0), EINVAL);
+    CHECK(!rclose(list));
+    FAILS_WITH(rclose(list), EBADF);
+    list = create(0);
+    CHECK(list >= 0 && !close(list) && create(0) == list && !rclose(list));
+}
+
+/* One side ends its direction; then data is left at the end of the connection, which the list does not wait for. */
+static void half_closed(int list, int listener)
+{
+    struct pair both = connected(list, listener);
+    CHECK(!change(list, EPOLL_CTL_ADD, both.near, EPOLLRDHUP, 16));
+    expect_nothing(list);
+    CHECK(rsend(both.far, "left", 4, 0) == 4 && !rshutdown(both.far, SHUT_WR));
+    expect(list, 16, EPOLLRDHUP);
+    CHECK(!change(list, EPOLL_CTL_MOD, both.near, 0, 17));
+    expect_nothing(list);
+    CHECK(!rclose(both.far));
+    expect(list, 17, EPOLLHUP);
+    CHECK(!change(list, EPOLL_CTL_MOD, both.near, EPOLLIN, 18));
+    expect(list, 18, EPOLLIN);
+    take(both.near, "left");
+    expect(list, 18, EPOLLIN | EPOLLHUP);
+    CHECK(!rclose(both.near));
+}
+
 /* The end of the peer; then a closed socket is in no list, and neither is a later one of the same number. */
 static void hang_up(int list, struct pair both)
 {
@@ -317,6 +461,11 @@ int main(int count, char **arguments)
     ends(both);
     datagrams(list);
     hang_up(list, both);
+    half_closed(list, listener);
+    unwanted(listener);
+    cancelled();
+    forked(listener);
+    closed_plainly(listener);
     CHECK(!rclose(list) && !rclose(listener));
     puts("ok");
     return 0;

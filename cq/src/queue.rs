@@ -21,12 +21,14 @@
 //! errors of sends.
 //! Source: irdma `uk.c`, irdma_uk_cq_poll_cmpl; `verbs.c`, irdma_generate_flush_completions.
 
+mod announced;
 mod attend;
 mod members;
 mod replace;
 mod ring_words;
 mod slots;
 
+pub use self::announced::Announced;
 use self::ring_words::{extension_header_of, header_of, word};
 use self::slots::{Raw, deliver, failed_first, find, oldest, plain_send, take_plain, take_run};
 use crate::QueueError;
@@ -429,13 +431,6 @@ impl CompletionQueue {
             || self.shadow.store_release(CQ_SHADOW_ARM_WORD, armed.0),
             || doorbell.ring(number),
         );
-    }
-
-    /// True if a poll would take something: a completion that the device has written, or one that
-    /// waits in memory. The device need not give an event for it once the queue is armed.
-    #[must_use]
-    pub fn has_unread(&self) -> bool {
-        self.is_there(header_of(self.ring.next())) || !self.backlog.is_empty()
     }
 
     /// Counts of the device's impossible reports so far.

@@ -41,7 +41,10 @@ pub extern "C-unwind" fn ringside_rsocket(family: c_int, kind: c_int, protocol: 
         }
         _ => Err(libc::ENOTSUP),
     };
-    number(made.map(table::enter))
+    number(
+        made.map(table::enter)
+            .inspect(|made| interest::displace(*made)),
+    )
 }
 
 /// # Safety
@@ -80,6 +83,7 @@ pub unsafe extern "C-unwind" fn ringside_raccept(
     let _call = Uncancelled::new();
     match table::stream(socket).and_then(|socket| socket.accept()) {
         Ok(made) => {
+            interest::displace(made.descriptor);
             if !address.is_null() && !length.is_null() {
                 // SAFETY: the caller's promise.
                 unsafe { made.peer(address, length) };
@@ -231,7 +235,7 @@ fn interest_list(descriptor: c_int) -> Result<Arc<InterestList>, c_int> {
 /// Changes an interest list, as epoll_ctl(2) does.
 ///
 /// # Safety
-/// `event` is null or valid.
+/// `event` is null or valid, if the operation reads it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ringside_repoll_ctl(
     list: c_int,
@@ -240,13 +244,13 @@ pub unsafe extern "C-unwind" fn ringside_repoll_ctl(
     event: *const libc::epoll_event,
 ) -> c_int {
     let _call = Uncancelled::new();
-    // SAFETY: the caller's promise.
-    let event = unsafe { event.as_ref() }.copied().ok_or(libc::EFAULT);
+    // SAFETY: the caller's promise, which is for the operations that read it.
+    let event = || unsafe { event.as_ref() }.copied().ok_or(libc::EFAULT);
     let changed = interest_list(list).and_then(|found| {
         let change = match operation {
             _ if descriptor == list => return Err(libc::EINVAL),
-            libc::EPOLL_CTL_ADD => Change::Add(event?),
-            libc::EPOLL_CTL_MOD => Change::Modify(event?),
+            libc::EPOLL_CTL_ADD => Change::Add(event()?),
+            libc::EPOLL_CTL_MOD => Change::Modify(event()?),
             libc::EPOLL_CTL_DEL => Change::Delete,
             _ => return Err(libc::EINVAL),
         };

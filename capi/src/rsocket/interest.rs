@@ -5,15 +5,16 @@
 //! the C library's functions of these names may be those of `librspreload`, which call the
 //! functions here.
 
-use super::poll::{Patience, entry};
-use super::table::{self, Entry};
+use super::poll::{Armed, Patience, entry};
+use super::table;
 use crate::channel::last_error;
+use crate::per_process::PerProcess;
 use crate::signals::Held;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_short};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 const IN: u32 = libc::EPOLLIN as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
@@ -25,12 +26,20 @@ const ALSO_OUT: u32 = libc::EPOLLWRNORM as u32;
 const PEER_ENDED: u32 = libc::EPOLLRDHUP as u32;
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+/// The bits that the kernel takes together with that.
+const WITH_EXCLUSIVE: u32 =
+    EXCLUSIVE | IN | OUT | ERR | HUP | libc::EPOLLWAKEUP as u32 | libc::EPOLLET as u32;
 
-static LISTS: LazyLock<RwLock<HashMap<c_int, Arc<InterestList>>>> = LazyLock::new(RwLock::default);
+/// A child of a fork has none of its parent's: a thread of the parent may have had a lock.
+static LISTS: PerProcess<RwLock<HashMap<c_int, Arc<InterestList>>>> = PerProcess::new();
+
+fn lists() -> &'static RwLock<HashMap<c_int, Arc<InterestList>>> {
+    LISTS.get_or_init(RwLock::default)
+}
 
 /// The list of a descriptor; nothing for any other descriptor.
 pub(super) fn find(descriptor: c_int) -> Option<Arc<InterestList>> {
-    let lists = LISTS.read().unwrap_or_else(PoisonError::into_inner);
+    let lists = lists().read().unwrap_or_else(PoisonError::into_inner);
     lists.get(&descriptor).cloned()
 }
 
@@ -45,37 +54,52 @@ pub(super) fn make(flags: c_int) -> Result<c_int, c_int> {
     let Ok(made @ 0..) = c_int::try_from(made) else {
         return Err(last_error());
     };
+    displace(made);
     let list = InterestList {
-        // SAFETY: the new descriptor is owned by nobody else.
-        kernel: unsafe { OwnedFd::from_raw_fd(made) },
+        kernel: made,
         state: Mutex::default(),
     };
-    let mut lists = LISTS.write().unwrap_or_else(PoisonError::into_inner);
-    // Left by a program that closed the descriptor itself: the number is the new list's now.
-    if let Some(former) = lists.insert(made, Arc::new(list)) {
-        std::mem::forget(former);
-    }
+    let mut lists = lists().write().unwrap_or_else(PoisonError::into_inner);
+    lists.insert(made, Arc::new(list));
     Ok(made)
 }
 
-/// Closes a list; calls that wait for it end. Returns false if the descriptor is no list's.
+/// A new socket or list has this number: a list that still has it was closed by close(2), and ends
+/// without its descriptor.
+pub(super) fn displace(descriptor: c_int) {
+    if find(descriptor).is_none() {
+        return;
+    }
+    let mut lists = lists().write().unwrap_or_else(PoisonError::into_inner);
+    let former = lists.remove(&descriptor);
+    drop(lists);
+    if let Some(list) = former {
+        list.end(true);
+    }
+}
+
+/// Closes a list. Returns false if the descriptor is no list's.
 pub(super) fn remove(descriptor: c_int) -> bool {
-    let mut lists = LISTS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut lists = lists().write().unwrap_or_else(PoisonError::into_inner);
     let removed = lists.remove(&descriptor);
     drop(lists);
-    let closed = removed.inspect(|list| {
-        let mut state = list.state();
-        state.is_closed = true;
-        state.wake();
-    });
-    closed.is_some()
+    removed.inspect(|list| list.end(false)).is_some()
 }
 
 /// Takes a socket that is closed out of every list.
 pub(super) fn forget(socket: c_int) {
-    let lists = LISTS.read().unwrap_or_else(PoisonError::into_inner);
-    for list in lists.values() {
-        list.state().interests.retain(|one| one.socket != socket);
+    let lists = lists().read().unwrap_or_else(PoisonError::into_inner);
+    let all: Vec<_> = lists.values().cloned().collect();
+    // A list that is in use keeps no other one from being made.
+    drop(lists);
+    for list in all {
+        let mut state = list.state();
+        let before = state.interests.len();
+        state.interests.retain(|one| one.socket != socket);
+        if state.interests.len() < before {
+            // A call that sleeps keeps the socket.
+            state.wake();
+        }
     }
 }
 
@@ -109,7 +133,9 @@ impl Interest {
     /// The requested events in terms of `poll`.
     fn asked(&self) -> c_short {
         let bit = |events: u32, event| if self.events & events != 0 { event } else { 0 };
-        bit(IN | ALSO_IN, libc::POLLIN) | bit(OUT | ALSO_OUT, libc::POLLOUT)
+        bit(IN | ALSO_IN, libc::POLLIN)
+            | bit(OUT | ALSO_OUT, libc::POLLOUT)
+            | bit(PEER_ENDED, libc::POLLRDHUP)
     }
 
     /// What `poll` found in terms of `epoll`: requested events, errors and hang-ups.
@@ -117,9 +143,13 @@ impl Interest {
         let bit = |event, events: u32| if found & event != 0 { events } else { 0 };
         let asked = bit(libc::POLLIN, IN | ALSO_IN)
             | bit(libc::POLLOUT, OUT | ALSO_OUT)
-            | bit(libc::POLLHUP, PEER_ENDED);
+            | bit(libc::POLLRDHUP, PEER_ENDED);
         (asked & self.events) | bit(libc::POLLERR, ERR) | bit(libc::POLLHUP, HUP)
     }
+}
+
+const fn is_exclusive(events: u32) -> bool {
+    events & EXCLUSIVE != 0
 }
 
 /// Wakes a call that waits.
@@ -137,28 +167,38 @@ struct State {
     is_kernels_turn: bool,
     wakers: Vec<Waker>,
     is_closed: bool,
+    /// its descriptor is another's now
+    is_displaced: bool,
 }
 
 impl State {
     /// Ends the sleeps of calls that wait: the list has changed.
     fn wake(&self) {
-        for waker in self.wakers.iter().filter(|waker| waker.is_used) {
+        self.wake_but(None);
+    }
+
+    /// Ends the sleeps of calls that wait, but for that of one.
+    fn wake_but(&self, one: Option<&Arc<OwnedFd>>) {
+        let is_other = |waker: &&Waker| one.is_none_or(|one| !Arc::ptr_eq(one, &waker.event));
+        let used = self.wakers.iter().filter(|waker| waker.is_used);
+        for waker in used.filter(is_other) {
             let one = 1_u64;
             // SAFETY: eight bytes of a live value; the descriptor does not wait.
             unsafe { libc::write(waker.event.as_raw_fd(), (&raw const one).cast(), 8) };
         }
     }
 
-    /// An event descriptor for a call that waits.
-    fn waker(&mut self) -> Result<Arc<OwnedFd>, c_int> {
+    /// An event descriptor for a call that waits; none if the process has no descriptor left: the
+    /// call looks by itself after its longest sleep.
+    fn waker(&mut self) -> Option<Arc<OwnedFd>> {
         if let Some(free) = self.wakers.iter_mut().find(|waker| !waker.is_used) {
             free.is_used = true;
-            return Ok(Arc::clone(&free.event));
+            return Some(Arc::clone(&free.event));
         }
         // SAFETY: no memory is handed over.
         let made = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
         if made < 0 {
-            return Err(last_error());
+            return None;
         }
         // SAFETY: the new descriptor is owned by nobody else.
         let event = Arc::new(unsafe { OwnedFd::from_raw_fd(made) });
@@ -166,18 +206,24 @@ impl State {
             event: Arc::clone(&event),
             is_used: true,
         });
-        Ok(event)
+        Some(event)
     }
 
     fn change(&mut self, socket: c_int, change: Change) -> Result<(), c_int> {
         let place = self.interests.iter().position(|one| one.socket == socket);
         match (change, place) {
             (Change::Add(_), Some(_)) => return Err(libc::EEXIST),
-            (Change::Add(event), None) => self.interests.push(Interest::new(socket, event)),
-            (Change::Modify(event), _) if event.events & EXCLUSIVE != 0 => {
-                return Err(libc::EINVAL);
+            (Change::Add(event), None) if is_exclusive(event.events) => {
+                if event.events & !WITH_EXCLUSIVE != 0 {
+                    return Err(libc::EINVAL);
+                }
+                self.interests.push(Interest::new(socket, event));
             }
+            (Change::Add(event), None) => self.interests.push(Interest::new(socket, event)),
             (Change::Modify(event), Some(place)) => {
+                if is_exclusive(event.events | self.interests[place].events) {
+                    return Err(libc::EINVAL);
+                }
                 self.interests[place] = Interest::new(socket, event);
             }
             (Change::Delete, Some(place)) => drop(self.interests.remove(place)),
@@ -220,14 +266,13 @@ impl State {
         count
     }
 
-    /// Adds the descriptors that report events of the sockets, and the sockets to be roused after
-    /// the sleep. True if they must be looked at once more.
-    fn arm(&self, sources: &mut Vec<libc::pollfd>, armed: &mut Vec<Entry>) -> bool {
+    /// Adds the descriptors that report events of the sockets. True if they must be looked at once
+    /// more.
+    fn arm(&self, sources: &mut Vec<libc::pollfd>, armed: &mut Armed) -> bool {
         let mut is_new = false;
         for interest in self.interests.iter().filter(|one| one.is_armed) {
             if let Some(socket) = table::find(interest.socket) {
-                is_new |= socket.arm(interest.asked(), sources);
-                armed.push(socket);
+                is_new |= armed.add(&socket, interest.asked(), sources);
             }
         }
         is_new
@@ -236,20 +281,40 @@ impl State {
 
 /// An interest list, in the words of epoll(7): descriptors, and the events that are waited for.
 pub(super) struct InterestList {
-    kernel: OwnedFd,
+    /// the kernel's, which is the list's own
+    kernel: c_int,
     state: Mutex<State>,
+}
+
+impl Drop for InterestList {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        if !state.unwrap_or_else(PoisonError::into_inner).is_displaced {
+            // SAFETY: the list's own descriptor.
+            unsafe { libc::close(self.kernel) };
+        }
+    }
 }
 
 /// A call that sleeps: others wake it, and its signals are held back between its sleeps.
 struct Sleeper<'list> {
     list: &'list InterestList,
-    event: Arc<OwnedFd>,
+    event: Option<Arc<OwnedFd>>,
     held: Held,
 }
 
 impl InterestList {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the list, and the calls that wait for it.
+    fn end(&self, is_displaced: bool) {
+        let mut state = self.state();
+        state.is_closed = true;
+        state.is_displaced = is_displaced;
+        state.interests.clear();
+        state.wake();
     }
 
     /// Changes what the list waits for. Errors: those of epoll_ctl(2); `EINVAL` also for another
@@ -273,7 +338,7 @@ impl InterestList {
         let result = unsafe {
             libc::syscall(
                 libc::SYS_epoll_ctl,
-                self.kernel.as_raw_fd(),
+                self.kernel,
                 operation,
                 descriptor,
                 event,
@@ -306,7 +371,7 @@ impl InterestList {
             }
             match &mut sleeper {
                 // What changes from here on wakes it; what changed before is seen by one more look.
-                None => sleeper = Some(Sleeper::new(self)?),
+                None => sleeper = Some(Sleeper::new(self)),
                 Some(sleeper) => sleeper.sleep(patience)?,
             }
         }
@@ -340,7 +405,7 @@ impl InterestList {
         let count = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait,
-                self.kernel.as_raw_fd(),
+                self.kernel,
                 into.as_mut_ptr(),
                 room,
                 0,
@@ -353,44 +418,48 @@ impl InterestList {
 }
 
 impl<'list> Sleeper<'list> {
-    fn new(list: &'list InterestList) -> Result<Self, c_int> {
-        let event = list.state().waker()?;
-        Ok(Self {
+    fn new(list: &'list InterestList) -> Self {
+        Self {
             list,
-            event,
+            event: list.state().waker(),
             held: Held::new(),
-        })
+        }
     }
 
     fn sleep(&self, patience: &Patience) -> Result<(), c_int> {
-        let watched = [self.list.kernel.as_raw_fd(), self.event.as_raw_fd()];
-        let mut sources = Vec::from(watched.map(|descriptor| entry(descriptor, libc::POLLIN)));
-        let mut armed = Vec::new();
+        let own = self.event.as_ref().map(|event| event.as_raw_fd());
+        let watched = [Some(self.list.kernel), own].into_iter().flatten();
+        let mut sources = watched
+            .map(|descriptor| entry(descriptor, libc::POLLIN))
+            .collect();
+        let mut armed = Armed::default();
         let is_new = self.list.state().arm(&mut sources, &mut armed);
         let slept = if is_new {
             Ok(0)
         } else {
             self.held.poll(&mut sources, patience.left())
         };
-        for socket in &armed {
-            socket.rouse();
+        if armed.rouse() {
+            // Another call that sleeps on the same socket has not seen the event.
+            self.list.state().wake_but(self.event.as_ref());
         }
-        let mut count = 0_u64;
-        // SAFETY: eight bytes of a live value; the descriptor does not wait.
-        unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) };
+        if let Some(own) = own {
+            let mut count = 0_u64;
+            // SAFETY: eight bytes of a live value; the descriptor does not wait.
+            unsafe { libc::read(own, (&raw mut count).cast(), 8) };
+        }
         slept.map(|_| ())
     }
 }
 
 impl Drop for Sleeper<'_> {
     fn drop(&mut self) {
+        let Some(own) = &self.event else {
+            return;
+        };
         let mut state = self.list.state();
-        let event = &self.event;
-        if let Some(waker) = state
-            .wakers
-            .iter_mut()
-            .find(|waker| Arc::ptr_eq(&waker.event, event))
-        {
+        let mut wakers = state.wakers.iter_mut();
+        if let Some(waker) = wakers.find(|waker| Arc::ptr_eq(own, &waker.event)) {
             waker.is_used = false;
         }
     }

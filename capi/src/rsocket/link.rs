@@ -165,16 +165,19 @@ impl Link {
         true
     }
 
-    /// Takes the event, if it is there.
-    pub(super) fn take_event(&mut self) {
+    /// Takes the event. True if it was there.
+    pub(super) fn take_event(&mut self) -> bool {
+        let mut is_taken = false;
         let (mut queue, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the endpoint's channel, which does not wait; live places.
         unsafe {
             while ibv_get_cq_event(self.endpoint.channel, &raw mut queue, &raw mut context) == 0 {
                 ibv_ack_cq_events(queue, 1);
                 self.is_armed = false;
+                is_taken = true;
             }
         }
+        is_taken
     }
 
     /// Takes completions, and posts receives again. Returns news until there is none.

@@ -17,14 +17,15 @@ impl Socket {
         let both = asked & (libc::POLLIN | libc::POLLOUT);
         match core.phase {
             // What was received before the end is read first: many programs take a hang-up for the
-            // end of everything.
-            Phase::Ended if core.has_data() => asked & libc::POLLIN,
-            Phase::Made | Phase::Ended => (asked & libc::POLLIN) | libc::POLLHUP,
+            // end of everything. One that does not wait for data is told at once.
+            Phase::Ended if core.has_data() && asked & libc::POLLIN != 0 => libc::POLLIN,
+            Phase::Made => (asked & libc::POLLIN) | libc::POLLHUP,
+            Phase::Ended => (asked & (libc::POLLIN | libc::POLLRDHUP)) | libc::POLLHUP,
             Phase::Failed(_) => both | libc::POLLERR,
             Phase::Connecting | Phase::Accepting => 0,
             Phase::Listening => self.has_event() & asked,
-            Phase::Connected { .. } => {
-                let mut found = 0;
+            Phase::Connected { reads, .. } => {
+                let mut found = if reads { 0 } else { libc::POLLRDHUP };
                 if core.can_receive() {
                     found |= libc::POLLIN;
                 }
@@ -45,9 +46,14 @@ impl Socket {
     }
 
     /// Adds the descriptors that report events. True if completions must be polled once more.
-    fn arm(&self, into: &mut Vec<libc::pollfd>) -> bool {
+    fn arm(&self, asked: c_short, into: &mut Vec<libc::pollfd>) -> bool {
         let mut core = self.core();
-        into.push(entry(self.descriptor, libc::POLLIN));
+        // The event of a listener waits for the program, which need not want it.
+        let events = match core.phase {
+            Phase::Listening => asked & libc::POLLIN,
+            _ => libc::POLLIN,
+        };
+        into.push(entry(self.descriptor, events));
         let Some(link) = &mut core.link else {
             return false;
         };
@@ -66,19 +72,55 @@ impl Entry {
     }
 
     /// Adds the descriptors that report events. True if the socket must be looked at once more.
-    pub(super) fn arm(&self, asked: c_short, into: &mut Vec<libc::pollfd>) -> bool {
+    fn arm(&self, asked: c_short, into: &mut Vec<libc::pollfd>) -> bool {
         match self {
-            Self::Stream(stream) => stream.arm(into),
+            Self::Stream(stream) => stream.arm(asked, into),
             Self::Datagram(datagram) => datagram.arm(asked, into),
         }
     }
 
-    /// Follows each [`Self::arm`].
-    pub(super) fn rouse(&self) {
+    /// Follows each [`Self::arm`]. True if it took an event, which other calls that sleep may have
+    /// waited for: a datagram socket has left word of it for them.
+    fn rouse(&self) -> bool {
         match self {
             Self::Stream(stream) => stream.core().take_event(),
-            Self::Datagram(datagram) => datagram.rouse(),
+            Self::Datagram(datagram) => {
+                datagram.rouse();
+                false
+            }
         }
+    }
+}
+
+/// Sockets that are armed for a sleep. They are roused after it, also if the thread is cancelled.
+#[derive(Default)]
+pub(super) struct Armed {
+    sockets: Vec<Entry>,
+}
+
+impl Armed {
+    /// Adds the descriptors that report events of a socket. True if it must be looked at once more.
+    pub(super) fn add(
+        &mut self,
+        socket: &Entry,
+        asked: c_short,
+        sources: &mut Vec<libc::pollfd>,
+    ) -> bool {
+        let is_new = socket.arm(asked, sources);
+        self.sockets.push(socket.clone());
+        is_new
+    }
+
+    /// Ends the sleep. True if an event was taken that other calls that sleep may wait for.
+    pub(super) fn rouse(&mut self) -> bool {
+        let roused = self.sockets.drain(..);
+        roused.fold(false, |is_taken, socket| socket.rouse() | is_taken)
+    }
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        self.rouse();
     }
 }
 
@@ -178,10 +220,11 @@ pub(super) fn wait(entries: &mut [libc::pollfd], patience: &Patience) -> Result<
             continue;
         }
         let mut sources = others.clone();
+        let mut armed = Armed::default();
         let mut is_new = false;
         for (wanted, socket) in entries.iter().zip(&sockets) {
             if let Some(socket) = socket {
-                is_new |= socket.arm(wanted.events, &mut sources);
+                is_new |= armed.add(socket, wanted.events, &mut sources);
             }
         }
         let held = held.get_or_insert_with(Held::new);
@@ -190,9 +233,7 @@ pub(super) fn wait(entries: &mut [libc::pollfd], patience: &Patience) -> Result<
         } else {
             held.poll(&mut sources, patience.left())
         };
-        for socket in sockets.iter().flatten() {
-            socket.rouse();
-        }
+        armed.rouse();
         slept?;
     }
 }

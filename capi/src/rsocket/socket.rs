@@ -472,11 +472,10 @@ impl Core {
     }
 
     /// Takes the event of completions; those may have news for other calls.
-    pub(super) fn take_event(&mut self) {
+    /// Takes the event of completions. True if there was one.
+    pub(super) fn take_event(&mut self) -> bool {
         self.turns += 1;
-        if let Some(link) = &mut self.link {
-            link.take_event();
-        }
+        self.link.as_mut().is_some_and(Link::take_event)
     }
 
     /// Asks whether the peer is still there, after a silence.

@@ -2,9 +2,10 @@
 
 use super::datagram::Datagram;
 use super::socket::Socket;
+use crate::per_process::PerProcess;
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// A socket of either kind.
 #[derive(Clone)]
@@ -13,7 +14,12 @@ pub(super) enum Entry {
     Datagram(Arc<Datagram>),
 }
 
-static SOCKETS: LazyLock<RwLock<HashMap<c_int, Entry>>> = LazyLock::new(RwLock::default);
+/// A child of a fork has none of its parent's: a thread of the parent may have had the lock.
+static SOCKETS: PerProcess<RwLock<HashMap<c_int, Entry>>> = PerProcess::new();
+
+fn sockets() -> &'static RwLock<HashMap<c_int, Entry>> {
+    SOCKETS.get_or_init(RwLock::default)
+}
 
 /// Enters a socket; returns its descriptor.
 pub(super) fn enter(socket: Entry) -> c_int {
@@ -21,14 +27,14 @@ pub(super) fn enter(socket: Entry) -> c_int {
         Entry::Stream(stream) => stream.descriptor,
         Entry::Datagram(datagram) => datagram.descriptor(),
     };
-    let mut sockets = SOCKETS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut sockets = sockets().write().unwrap_or_else(PoisonError::into_inner);
     sockets.insert(descriptor, socket);
     descriptor
 }
 
 /// The socket of a descriptor; nothing for any other descriptor.
 pub(super) fn find(descriptor: c_int) -> Option<Entry> {
-    let sockets = SOCKETS.read().unwrap_or_else(PoisonError::into_inner);
+    let sockets = sockets().read().unwrap_or_else(PoisonError::into_inner);
     sockets.get(&descriptor).cloned()
 }
 
@@ -47,6 +53,6 @@ pub(super) fn stream(descriptor: c_int) -> Result<Arc<Socket>, c_int> {
 
 /// Takes a socket out. It goes with its last call.
 pub(super) fn remove(descriptor: c_int) -> Result<Entry, c_int> {
-    let mut sockets = SOCKETS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut sockets = sockets().write().unwrap_or_else(PoisonError::into_inner);
     sockets.remove(&descriptor).ok_or(libc::EBADF)
 }

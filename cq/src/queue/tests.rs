@@ -1015,3 +1015,75 @@ fn no_completion_of_a_queue_pair_follows_its_detachment_by_another_core() {
     assert_eq!(bench.poll(), []);
     assert_eq!(bench.queue.anomalies().unknown_context, 2);
 }
+
+/// Requests of events, polls and completions in any order, over many passes of the ring: a request
+/// is told of a completion that no event has told of, and of no other.
+#[test]
+fn requests_of_events_know_what_was_told() {
+    let mut bench = bench(8);
+    let mut announced = Announced::default();
+    // Counted from the first completion.
+    let (mut written, mut read, mut told) = (0_u64, 0_u64, 0_u64);
+    let mut is_first = true;
+    let mut random = 1_u64;
+    let mut draw = move |below: u64| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) % below
+    };
+    let mut outcomes = [0; 2];
+    for step in 0..20_000 {
+        match draw(3) {
+            0 if written - read < 7 => {
+                bench.post(written, SIGNALLED);
+                bench.complete_send((written % 64) as u16);
+                written += 1;
+            }
+            1 => {
+                let mut batch = [Completion::EMPTY; 1];
+                read += bench.queue.poll(&mut batch) as u64;
+            }
+            _ => {
+                let is_told = draw(2) == 0;
+                told = match is_first {
+                    true => read,
+                    false => read.max(told + u64::from(is_told)),
+                };
+                let is_due = written > told;
+                let found = bench.queue.has_unannounced(&mut announced, is_told, 0);
+                assert_eq!(found, is_due, "step {step}: {written} {read} {told}");
+                told = told.min(written);
+                is_first = false;
+                outcomes[usize::from(is_due)] += 1;
+            }
+        }
+    }
+    assert!(outcomes.iter().all(|&count| count > 500), "{outcomes:?}");
+    assert!(written > 2_000);
+}
+
+#[test]
+fn a_completion_of_two_slots_is_told_of_once() {
+    let mut bench = bench(8);
+    let mut announced = Announced::default();
+    let mut ask =
+        |bench: &QueuesInMemory, aside| bench.queue.has_unannounced(&mut announced, true, aside);
+    assert!(!ask(&bench, 0));
+    bench.receive.post(1, &[Fragment::default()]).unwrap();
+    let extension = CompletionExtension {
+        immediate: Some(7),
+        ..CompletionExtension::NONE
+    };
+    let element = CompletionElement {
+        extended: true,
+        ..bench.success(QueueSide::Receive, 0)
+    };
+    bench.complete(element);
+    bench.put(|polarity| extension.encode(polarity));
+    // The event of the device told of it.
+    assert!(!ask(&bench, 0));
+    // Of two that the library made one has not been told of, then both have.
+    assert!(ask(&bench, 2));
+    assert!(!ask(&bench, 2));
+}

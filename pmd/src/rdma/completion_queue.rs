@@ -10,7 +10,7 @@ use super::objects::{Objects, Table};
 use super::records::{CompletionQueueRecord, Reports};
 use super::session::Session;
 use ringside_bus::DmaBuffer;
-use ringside_cq::{Anomalies, Completion, CompletionQueueHandle};
+use ringside_cq::{Announced, Anomalies, Completion, CompletionQueueHandle};
 use ringside_spec::rdma::commands::{
     CreateCompletionQueue, DestroyCompletionQueue, ModifyCompletionQueue,
 };
@@ -215,11 +215,13 @@ impl CompletionQueue {
         }
     }
 
-    /// True if a completion is there that no poll has taken. An event that is requested now need
-    /// not tell of it.
-    #[must_use]
-    pub fn has_unread(&self) -> bool {
-        self.queue.has_unread()
+    /// The program requests an event. True if a completion is there that no poll has taken and no
+    /// event has told of: an event that is requested now need not tell of it.
+    ///
+    /// `is_told`: an event was given since the request before. `aside`: completions that wait
+    /// elsewhere.
+    pub fn has_unannounced(&self, announced: &mut Announced, is_told: bool, aside: usize) -> bool {
+        self.queue.has_unannounced(announced, is_told, aside)
     }
 
     /// Makes it hold that many completions, 1..=524287, while it is in use. What was complete and

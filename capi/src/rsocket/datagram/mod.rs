@@ -94,6 +94,15 @@ impl worker::Served for Datagram {
     }
 }
 
+/// A call that sleeps: it wakes up at the end, also if its thread is cancelled.
+struct Sleeper<'socket>(&'socket Datagram);
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        self.0.rouse();
+    }
+}
+
 impl Datagram {
     /// A socket without address. Errors: an errno value.
     pub(super) fn make(family: c_int, options: Options) -> Result<Arc<Self>, c_int> {
@@ -317,13 +326,14 @@ impl Datagram {
             let mut sources = Vec::with_capacity(2);
             self.sources(&core, &mut sources);
             drop(core);
+            let sleeper = Sleeper(self);
             // The queue stays while a call uses the socket.
             let pause = longest.min(LOOK);
             is_interrupted = held
                 .get_or_insert_with(Held::new)
                 .sleep(&mut sources, pause);
+            drop(sleeper);
             core = self.core();
-            self.wake_up(&mut core);
         }
     }
 
