@@ -47,9 +47,8 @@ pub(crate) struct Polled {
 }
 
 impl Polled {
-    fn has_unannounced(&mut self, is_told: bool, aside: usize) -> bool {
-        let announced = &mut self.announced;
-        self.queue.has_unannounced(announced, is_told, aside)
+    fn has_unannounced(&mut self, is_told: bool) -> bool {
+        self.queue.has_unannounced(&mut self.announced, is_told)
     }
 }
 
@@ -106,15 +105,16 @@ impl CompletionObject {
         let mut polled = self.polled.hold();
         // First: the event of the device may come at once.
         let is_told = !self.is_armed.swap(true, Ordering::AcqRel);
-        let aside = self.made.waiting();
         let before = polled.announced;
-        let is_due = notify == Notify::Next && polled.has_unannounced(is_told, aside) || {
+        // Completions that the library made are not counted.
+        let is_made = || self.made.waiting() > 0;
+        let is_due = notify == Notify::Next && (polled.has_unannounced(is_told) || is_made()) || {
             polled.queue.arm(notify);
             // See `CompletionObject::complete`. The device need not tell of what it has written
             // before it saw the request.
             fence(Ordering::SeqCst);
             polled.announced = before;
-            polled.has_unannounced(is_told, self.made.waiting()) && notify == Notify::Next
+            (polled.has_unannounced(is_told) || is_made()) && notify == Notify::Next
         };
         drop(polled);
         if is_due {
@@ -246,17 +246,33 @@ impl CompletionObject {
         while done < wanted && self.made.take(unsafe { &mut *into.add(done).cast() }) {
             done += 1;
         }
+        if done < wanted {
+            self.settle(polled);
+        }
         done
+    }
+
+    /// A poll has found no more completions.
+    #[inline]
+    pub(crate) fn settle(&self, polled: &mut Polled) {
+        // No event is given from here on, before the next request.
+        if !self.public.cq.channel.is_null()
+            && !self.is_armed.load(Ordering::Acquire)
+            && self.made.waiting() == 0
+        {
+            polled.queue.settle(&mut polled.announced);
+        }
     }
 
     /// Gives the core away after a poll of this queue that found nothing, if it is time. True if it
     /// did: another look is worth it.
     #[cold]
     pub(crate) fn gave_way(&self) -> bool {
+        let mut polled = self.polled.hold();
+        self.settle(&mut polled);
         if !self.is_model {
             return false;
         }
-        let mut polled = self.polled.hold();
         polled.empty += 1;
         if !gives_way(&raw const *self as usize, polled.empty) {
             return false;
@@ -510,6 +526,8 @@ impl CompletionObject {
 
 fn resize(polled: &mut Polled, wanted: u32) -> Result<(), c_int> {
     let resized = polled.queue.resize(wanted);
+    // It counts places of a ring.
+    polled.announced = Announced::default();
     resized.map_err(|refused| errno::of(&refused.error))
 }
 

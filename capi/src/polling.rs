@@ -115,7 +115,10 @@ unsafe extern "C" fn next_poll(queue: *mut ibv_cq_ex) -> c_int {
             object.show(&completion);
             0
         }
-        false => libc::ENOENT,
+        false => {
+            object.settle(polled);
+            libc::ENOENT
+        }
     }
 }
 

@@ -70,6 +70,31 @@ static void asks_first(void)
     }
 }
 
+/* An event that is read after its completion was taken, and after a poll found nothing (UCX): it hides no later one. */
+static void reads_late(void)
+{
+    struct pollfd one_event = { .fd = channel->fd, .events = POLLIN };
+    struct ibv_wc some[4];
+    for (int is_batch = 0; is_batch < 2; is_batch++) {
+        ask();
+        pass(0);
+        CHECK(poll(&one_event, 1, EVENT_MS) == 1);
+        if (is_batch) {
+            CHECK(ibv_poll_cq(got, 4, some) == 1);
+        } else {
+            take();
+            CHECK(ibv_poll_cq(got, 1, some) == 0);
+        }
+        CHECK(has_event(0));
+        pass(0);
+        ask();
+        CHECK(has_event(EVENT_MS));
+        take();
+    }
+    ask();
+    CHECK(!has_event(QUIET_MS));
+}
+
 int main(void)
 {
     static char bytes[8];
@@ -109,6 +134,7 @@ int main(void)
         CHECK(!has_event(QUIET_MS));
     }
     asks_first();
+    reads_late();
     CHECK(!ibv_destroy_qp(one) && !ibv_destroy_qp(two) && !ibv_destroy_cq(sent) && !ibv_destroy_cq(got));
     CHECK(!ibv_destroy_comp_channel(channel) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
     puts("ok");

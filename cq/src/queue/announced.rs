@@ -11,6 +11,8 @@ pub struct Announced {
     seen: Option<Seen>,
     /// slots beyond that place whose completions events told of
     told: usize,
+    /// all completions were taken after the last event: those that come are new
+    is_settled: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,24 +24,23 @@ struct Seen {
 
 impl CompletionQueue {
     /// The program requests an event. True if there is a completion that no poll has taken and no
-    /// event has told of: the device, too, need not tell of it.
+    /// event has told of: the device, too, need not tell of it. Always true for completions of a
+    /// ring that was replaced.
     ///
-    /// `is_told`: an event was given since the request before. `aside`: completions that wait
-    /// besides those of this queue. Control path: looks at the slots of completions of which events
-    /// told.
-    pub fn has_unannounced(&self, announced: &mut Announced, is_told: bool, aside: usize) -> bool {
+    /// `is_told`: an event was given since the request before. Control path: looks at the slots of
+    /// completions of which events told.
+    pub fn has_unannounced(&self, announced: &mut Announced, is_told: bool) -> bool {
         let slots = self.slots();
         let second_pass = if self.polarity() { 0 } else { slots };
         let position = self.ring.index() + second_pass;
         let told = match announced.seen {
-            Some(seen) if seen.slots == slots => {
+            Some(seen) if seen.slots == slots && !announced.is_settled => {
                 let taken = (position + 2 * slots - seen.position) % (2 * slots);
                 (announced.told + usize::from(is_told)).saturating_sub(taken)
             }
-            // The first request, or the first one since the ring was replaced.
+            // The first request, or all is new.
             _ => 0,
         };
-        announced.seen = Some(Seen { position, slots });
         let mut ahead = 0;
         let mut next = self.written_ahead(ahead);
         while ahead < told
@@ -48,10 +49,19 @@ impl CompletionQueue {
             ahead += width;
             next = self.written_ahead(ahead);
         }
-        let left = told.saturating_sub(ahead);
-        let aside = aside + self.backlog.len();
-        announced.told = ahead + left.min(aside);
-        next.is_some() || aside > left
+        *announced = Announced {
+            seen: Some(Seen { position, slots }),
+            told: ahead,
+            is_settled: false,
+        };
+        next.is_some() || !self.backlog.is_empty()
+    }
+
+    /// A poll found no more completions after the last event was given, and none can be given
+    /// before the next request: what comes from now on is new to the program. Does nothing if a
+    /// completion has come meanwhile.
+    pub fn settle(&self, announced: &mut Announced) {
+        announced.is_settled |= self.written_ahead(0).is_none() && self.backlog.is_empty();
     }
 
     /// Slots of the completion that stands `ahead` slots after the next one: 1 or 2; none if the

@@ -218,10 +218,15 @@ impl CompletionQueue {
     /// The program requests an event. True if a completion is there that no poll has taken and no
     /// event has told of: an event that is requested now need not tell of it.
     ///
-    /// `is_told`: an event was given since the request before. `aside`: completions that wait
-    /// elsewhere.
-    pub fn has_unannounced(&self, announced: &mut Announced, is_told: bool, aside: usize) -> bool {
-        self.queue.has_unannounced(announced, is_told, aside)
+    /// `is_told`: an event was given since the request before.
+    pub fn has_unannounced(&self, announced: &mut Announced, is_told: bool) -> bool {
+        self.queue.has_unannounced(announced, is_told)
+    }
+
+    /// A poll found no more completions after the last event was given, and none can be given
+    /// before the next request: what comes from now on is new to the program.
+    pub fn settle(&self, announced: &mut Announced) {
+        self.queue.settle(announced);
     }
 
     /// Makes it hold that many completions, 1..=524287, while it is in use. What was complete and
