@@ -246,33 +246,44 @@ impl CompletionObject {
         while done < wanted && self.made.take(unsafe { &mut *into.add(done).cast() }) {
             done += 1;
         }
-        if done < wanted {
-            self.settle(polled);
+        // After an empty poll `gave_way` does this.
+        if (1..wanted).contains(&done) {
+            self.found_last(polled);
         }
         done
     }
 
-    /// A poll has found no more completions.
-    #[inline]
-    pub(crate) fn settle(&self, polled: &mut Polled) {
-        // No event is given from here on, before the next request.
-        if !self.public.cq.channel.is_null()
-            && !self.is_armed.load(Ordering::Acquire)
-            && self.made.waiting() == 0
-        {
+    /// True if no event is given before the next request, in a program that uses events.
+    fn may_settle(&self) -> bool {
+        !self.public.cq.channel.is_null() && !self.is_armed.load(Ordering::Acquire)
+    }
+
+    /// A poll has found no more completions after some.
+    pub(crate) fn found_last(&self, polled: &mut Polled) {
+        if self.may_settle() {
+            self.settle(polled);
+        }
+    }
+
+    /// A poll has found no more completions, and none of them can give an event before the next
+    /// request.
+    fn settle(&self, polled: &mut Polled) {
+        if self.made.waiting() == 0 {
             polled.queue.settle(&mut polled.announced);
         }
     }
 
-    /// Gives the core away after a poll of this queue that found nothing, if it is time. True if it
-    /// did: another look is worth it.
+    /// A poll of this queue found nothing. Gives the core away, if it is time. True if it did:
+    /// another look is worth it.
     #[cold]
     pub(crate) fn gave_way(&self) -> bool {
-        let mut polled = self.polled.hold();
-        self.settle(&mut polled);
+        if self.may_settle() {
+            self.settle(&mut self.polled.hold());
+        }
         if !self.is_model {
             return false;
         }
+        let mut polled = self.polled.hold();
         polled.empty += 1;
         if !gives_way(&raw const *self as usize, polled.empty) {
             return false;

@@ -116,7 +116,7 @@ unsafe extern "C" fn next_poll(queue: *mut ibv_cq_ex) -> c_int {
             0
         }
         false => {
-            object.settle(polled);
+            object.found_last(polled);
             libc::ENOENT
         }
     }

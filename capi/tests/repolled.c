@@ -1,11 +1,8 @@
 /* Interest lists of sockets and other descriptors: repoll_create, repoll_ctl, repoll_wait. They are looked up by name: only
  * the newest headers declare them. The argument is an address of the device. Says "ok" and ends with 0. */
-#include "check.h"
-#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <rdma/rsocket.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
@@ -15,30 +12,16 @@
 #include <unistd.h>
 
 enum { PORT = 7460, LIMIT_MS = 20000, SHORT_MS = 40, MOST = 8 };
+#include "streams.h"
 
 static int (*create)(int);
 static int (*control)(int, int, int, struct epoll_event *);
 static int (*wait_for)(int, struct epoll_event *, int, int);
-static const char *address;
-
-static struct sockaddr_in at(int port)
-{
-    struct sockaddr_in all = { .sin_family = AF_INET, .sin_port = htons(port) };
-    CHECK(inet_pton(AF_INET, address, &all.sin_addr) == 1);
-    return all;
-}
-
 static long now_ms(void)
 {
     struct timespec now;
     CHECK(!clock_gettime(CLOCK_MONOTONIC, &now));
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static void sleep_ms(long ms)
-{
-    struct timespec time = { .tv_nsec = ms * 1000000 };
-    CHECK(!nanosleep(&time, NULL));
 }
 
 static int change(int list, int operation, int fd, uint32_t events, uint64_t tag)
@@ -66,19 +49,6 @@ static void expect_nothing(int list)
 }
 
 #define FAILS_WITH(call, error) CHECK((errno = 0, call) == -1 && errno == (error))
-
-static void *connect_one(void *into)
-{
-    struct sockaddr_in peer = at(PORT);
-    int fd = rsocket(AF_INET, SOCK_STREAM, 0);
-    CHECK(fd >= 0 && !rconnect(fd, (struct sockaddr *)&peer, sizeof peer));
-    *(int *)into = fd;
-    return NULL;
-}
-
-struct pair {
-    int near, far;
-};
 
 /* A connection, whose request the list reports. */
 static struct pair connected(int list, int listener)
@@ -449,10 +419,8 @@ int main(int count, char **arguments)
     *(void **)&control = dlsym(library, "repoll_ctl");
     *(void **)&wait_for = dlsym(library, "repoll_wait");
     CHECK(create && control && wait_for);
-    struct sockaddr_in own = at(PORT);
-    int listener = rsocket(AF_INET, SOCK_STREAM, 0), list = create(0);
-    CHECK(listener >= 0 && list >= 0);
-    CHECK(!rbind(listener, (struct sockaddr *)&own, sizeof own) && !rlisten(listener, 4));
+    int listener = listening(), list = create(0);
+    CHECK(list >= 0);
     wrong_calls(list, listener);
     struct pair both = connected(list, listener);
     levels(list, both);

@@ -1,12 +1,9 @@
 /* Signals during calls of sockets. A handler without SA_RESTART ends a call that waits, one with
  * SA_RESTART only rpoll; a storm of signals loses nothing. The argument is an address of the device. Says
  * "ok" and ends with 0. */
-#include "check.h"
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <rdma/rsocket.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -14,21 +11,14 @@
 #include <unistd.h>
 
 enum { PORT = 7430, BETWEEN_MS = 20, LIMIT_MS = 20000, LONG = 1 << 20, MOST_SIGNALS = 500, ROUNDS = 10 };
+#include "streams.h"
 
-static const char *address;
 static atomic_int handled;
 
 static void handle(int number)
 {
     (void)number;
     handled++;
-}
-
-static void sleep_ms(long ms)
-{
-    struct timespec time = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
-    while (nanosleep(&time, &time) && errno == EINTR)
-        ;
 }
 
 static void install(int flags)
@@ -84,34 +74,6 @@ static void end(struct storm *storm)
         CHECK(result == -1 && errno == EINTR);                      \
         CHECK(handled > handled_before);                            \
     } while (0)
-
-static struct sockaddr_in at(int port)
-{
-    struct sockaddr_in all = { .sin_family = AF_INET, .sin_port = htons(port) };
-    CHECK(inet_pton(AF_INET, address, &all.sin_addr) == 1);
-    return all;
-}
-
-static int listening(void)
-{
-    struct sockaddr_in own = at(PORT);
-    int fd = rsocket(AF_INET, SOCK_STREAM, 0);
-    CHECK(fd >= 0 && !rbind(fd, (struct sockaddr *)&own, sizeof own) && !rlisten(fd, 4));
-    return fd;
-}
-
-static void *connect_one(void *into)
-{
-    struct sockaddr_in peer = at(PORT);
-    int fd = rsocket(AF_INET, SOCK_STREAM, 0);
-    CHECK(fd >= 0 && !rconnect(fd, (struct sockaddr *)&peer, sizeof peer));
-    *(int *)into = fd;
-    return NULL;
-}
-
-struct pair {
-    int near, far;
-};
 
 static struct pair connected(int listener)
 {

@@ -138,7 +138,7 @@ impl Interest {
             | bit(PEER_ENDED, libc::POLLRDHUP)
     }
 
-    /// What `poll` found in terms of `epoll`: requested events, errors and hang-ups.
+    /// The events of `epoll` for those that `poll` found: requested ones, errors and hang-ups.
     fn found(&self, found: c_short) -> u32 {
         let bit = |event, events: u32| if found & event != 0 { events } else { 0 };
         let asked = bit(libc::POLLIN, IN | ALSO_IN)
@@ -200,7 +200,7 @@ impl State {
         if made < 0 {
             return None;
         }
-        // SAFETY: the new descriptor is owned by nobody else.
+        // SAFETY: the new descriptor has no other owner.
         let event = Arc::new(unsafe { OwnedFd::from_raw_fd(made) });
         self.wakers.push(Waker {
             event: Arc::clone(&event),

@@ -165,7 +165,7 @@ fn look(
     Ok(count + found)
 }
 
-/// How long a call waits.
+/// The time that a call may wait.
 pub(super) struct Patience {
     began: Instant,
     limit: Option<Duration>,

@@ -471,8 +471,7 @@ impl Core {
         matches!(self.phase, Phase::Connected { writes: true, .. })
     }
 
-    /// Takes the event of completions; those may have news for other calls.
-    /// Takes the event of completions. True if there was one.
+    /// Takes the event of completions, which may have news for other calls. True if there was one.
     pub(super) fn take_event(&mut self) -> bool {
         self.turns += 1;
         self.link.as_mut().is_some_and(Link::take_event)

@@ -1,4 +1,4 @@
-//! Which completions a program was told of, for programs that take one completion for each event.
+//! The completions that a program was told of, for programs that take one for each event.
 
 use super::CompletionQueue;
 use super::ring_words::header_of;
@@ -7,7 +7,8 @@ use super::ring_words::header_of;
 /// none told before. Counted in slots of the ring, from request to request of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Announced {
-    /// where the ring was read to at the last request, and the ring's slots; none before the first
+    /// the place that was read next at the last request, and the ring's slots; none before the
+    /// first
     seen: Option<Seen>,
     /// slots beyond that place whose completions events told of
     told: usize,
