@@ -17,9 +17,7 @@ use crate::memory::DomainObject;
 use crate::shared::feeds::Feeds;
 use crate::work_completion::{convert, flushed};
 use made::Made;
-use ringside_pmd::rdma::{
-    Announced, Completion, CompletionQueue, CompletionTarget, Earlier, Notify,
-};
+use ringside_pmd::rdma::{Announced, Completion, CompletionQueue, CompletionTarget, Earlier};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -38,18 +36,12 @@ pub(crate) struct EventCounts {
 
 /// State that polling changes.
 pub(crate) struct Polled {
-    queue: CompletionQueue,
+    pub(crate) queue: CompletionQueue,
     /// the shared receive queues of queue pairs that report receives here
     feeds: Feeds,
     /// polls that found nothing since one that did, or since others got the core
     empty: u32,
-    announced: Announced,
-}
-
-impl Polled {
-    fn has_unannounced(&mut self, is_told: bool) -> bool {
-        self.queue.has_unannounced(&mut self.announced, is_told)
-    }
+    pub(crate) announced: Announced,
 }
 
 /// A completion queue. The public part is as long as the extended form.
@@ -67,7 +59,7 @@ pub(crate) struct CompletionObject {
     /// the parent domain that it was made for, or null
     domain: *mut ibv_pd,
     /// the program wants an event for the next completion
-    is_armed: AtomicBool,
+    pub(crate) is_armed: AtomicBool,
     pub(crate) counts: Mutex<EventCounts>,
     pub(crate) counted: Condvar,
     /// queue pairs that report to it
@@ -95,31 +87,14 @@ impl CompletionObject {
         channel.events.push(&raw const self.public as usize);
     }
 
-    /// Asks for an event. A completion that is unread, and of which no event has told, gives it at
-    /// once, if the program wants one for any: so it is from other cards, and programs that poll
-    /// one completion for each event rely on it. Programs that ask before they poll the completion
-    /// of the last event (perftest) get no second event for it, as from the kernel's irdma. The
-    /// device is not asked if the event is given at once: it would keep the request, and tell of
-    /// the next completion a program that by then wants an event for solicited ones only.
-    pub(crate) fn request_event(&self, notify: Notify) {
-        let mut polled = self.polled.hold();
-        // First: the event of the device may come at once.
-        let is_told = !self.is_armed.swap(true, Ordering::AcqRel);
-        let before = polled.announced;
-        // Completions that the library made are not counted.
-        let is_made = || self.made.waiting() > 0;
-        let is_due = notify == Notify::Next && (polled.has_unannounced(is_told) || is_made()) || {
-            polled.queue.arm(notify);
-            // See `CompletionObject::complete`. The device need not tell of what it has written
-            // before it saw the request.
-            fence(Ordering::SeqCst);
-            polled.announced = before;
-            (polled.has_unannounced(is_told) || is_made()) && notify == Notify::Next
-        };
-        drop(polled);
-        if is_due {
-            self.notify();
-        }
+    /// True if a poll finds completions beside those of the device: which the library made, or
+    /// messages that waited for receives. Not counted, so each request of an event tells of them.
+    pub(crate) fn has_more(&self, polled: &Polled) -> bool {
+        self.has_made() || polled.feeds.can_deliver()
+    }
+
+    pub(crate) fn has_made(&self) -> bool {
+        self.made.waiting() > 0
     }
 
     /// A queue pair with a shared receive queue reports here.
@@ -251,26 +226,6 @@ impl CompletionObject {
             self.found_last(polled);
         }
         done
-    }
-
-    /// True if no event is given before the next request, in a program that uses events.
-    fn may_settle(&self) -> bool {
-        !self.public.cq.channel.is_null() && !self.is_armed.load(Ordering::Acquire)
-    }
-
-    /// A poll has found no more completions after some.
-    pub(crate) fn found_last(&self, polled: &mut Polled) {
-        if self.may_settle() {
-            self.settle(polled);
-        }
-    }
-
-    /// A poll has found no more completions, and none of them can give an event before the next
-    /// request.
-    fn settle(&self, polled: &mut Polled) {
-        if self.made.waiting() == 0 {
-            polled.queue.settle(&mut polled.announced);
-        }
     }
 
     /// A poll of this queue found nothing. Gives the core away, if it is time. True if it did:

@@ -138,6 +138,41 @@ fn tell_channels(port: &Port, vector: u16, numbers: &mut Vec<u32>) {
     }
 }
 
+/// Queue pairs that failed a short time ago. A request may be posted while its queue pair fails,
+/// after the device has flushed the others: the device tells of none.
+#[derive(Default)]
+struct Failing {
+    /// by number, with the time after which no request can be such a one
+    list: Vec<(u32, Instant)>,
+}
+
+impl Failing {
+    /// A thread that has begun to post has done it by then.
+    const TIME: Duration = Duration::from_secs(1);
+
+    fn add(&mut self, queue_pair: u32) {
+        self.list.retain(|(number, _)| *number != queue_pair);
+        self.list.push((queue_pair, Instant::now() + Self::TIME));
+    }
+
+    /// Looks for such requests.
+    fn look(&mut self, port: &Port) {
+        if self.list.is_empty() {
+            return;
+        }
+        let (registry, now) = (lock(&port.registry), Instant::now());
+        self.list.retain(|(number, end)| {
+            let Some(object) = registry.queue_pair(*number) else {
+                return false;
+            };
+            // SAFETY: it is registered, and leaves the registry, which is locked, before it is
+            // freed.
+            unsafe { QueuePairObject::of(object) }.tell_of_flushed();
+            now < *end
+        });
+    }
+}
+
 /// Looks after the device, as its configuration says.
 struct Supervisor {
     supervision: Supervision,
@@ -211,6 +246,7 @@ fn resume(machine: &Arc<Machine>) -> Result<(), Failure> {
 
 fn watch(port: &Weak<Port>, interrupts: &Interrupts, mut link: Link, mut supervisor: Supervisor) {
     let (mut numbers, mut events) = (Vec::new(), Vec::new());
+    let mut failing = Failing::default();
     while let Some(port) = next(port, interrupts) {
         tell_channels(&port, 0, &mut numbers);
         follow_lease(&port);
@@ -219,7 +255,11 @@ fn watch(port: &Weak<Port>, interrupts: &Interrupts, mut link: Link, mut supervi
         link.look(&port, &mut events);
         for event in &events {
             report(&port, event);
+            if let Event::QueuePairFailed { queue_pair, .. } = event {
+                failing.add(*queue_pair);
+            }
         }
+        failing.look(&port);
         if has_failed {
             // Its event may have been lost in a full queue.
             if !port.has_failed() {

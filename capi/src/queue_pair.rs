@@ -103,10 +103,18 @@ impl QueuePairObject {
     /// The library has completed its requests, without an event of the device: tells the channels
     /// of its completion queues.
     pub(crate) fn notify_queues(&self) {
-        for queue in [self.init.send_cq, self.init.recv_cq] {
-            // SAFETY: a completion queue outlives its queue pairs: it refuses to go before.
-            unsafe { CompletionObject::of(queue) }.notify();
-        }
+        self.queues().for_each(CompletionObject::notify);
+    }
+
+    /// It has failed, a short time ago: see [`CompletionObject::tell_of_flushed`].
+    pub(crate) fn tell_of_flushed(&self) {
+        self.queues().for_each(CompletionObject::tell_of_flushed);
+    }
+
+    fn queues(&self) -> impl Iterator<Item = &CompletionObject> {
+        let both = [self.init.send_cq, self.init.recv_cq].into_iter();
+        // SAFETY: a completion queue outlives its queue pairs: it refuses to go before.
+        both.map(|queue| unsafe { CompletionObject::of(queue) })
     }
 }
 

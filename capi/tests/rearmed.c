@@ -1,6 +1,7 @@
 /* Programs that poll one completion for each event. One polls first: what is unread when it asks for the next event, and
  * was not told of, gives one. One asks first: the completion that it was told of gives none again. There is no event
- * without a completion. Says "ok" and ends with 0. */
+ * without a completion. Requests that the library completes, because their queue pair failed, and messages that waited
+ * for receives give events as others do. Says "ok" and ends with 0. */
 #include "connect.h"
 #include <poll.h>
 
@@ -95,6 +96,62 @@ static void reads_late(void)
     CHECK(!has_event(QUIET_MS));
 }
 
+/* A queue pair fails with requests that the device reports once. */
+static void flushes(void)
+{
+    enum { RECEIVES = 3 };
+    struct ibv_recv_wr receive = { .sg_list = &into, .num_sge = 1 }, *bad;
+    struct ibv_qp_attr failed = { .qp_state = IBV_QPS_ERR };
+    for (int i = 0; i < RECEIVES; i++)
+        CHECK(!ibv_post_recv(two, &receive, &bad));
+    ask();
+    CHECK(!ibv_modify_qp(two, &failed, IBV_QP_STATE));
+    for (int i = 0; i < RECEIVES; i++) {
+        CHECK(has_event(EVENT_MS));
+        CHECK(next(got).status == IBV_WC_WR_FLUSH_ERR);
+        ask();
+    }
+    CHECK(!has_event(QUIET_MS));
+}
+
+/* Messages wait for a receive of a shared queue, which is posted before the program asks for an event. */
+static void holds(struct ibv_pd *pd, union ibv_gid *gid)
+{
+    enum { MESSAGES = 3 };
+    struct ibv_srq_init_attr shared = { .attr = { .max_wr = 8, .max_sge = 1 } };
+    struct ibv_srq *srq = ibv_create_srq(pd, &shared);
+    CHECK(srq);
+    struct ibv_qp_init_attr init = { .send_cq = sent, .recv_cq = got, .srq = srq, .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = 4, .max_send_sge = 1, .max_inline_data = 8 } };
+    struct ibv_qp *from = ibv_create_qp(pd, &init), *to = ibv_create_qp(pd, &init);
+    CHECK(from && to);
+    join(from, to, gid);
+    struct ibv_sge data = { (uintptr_t)"12345678", 8, 0 };
+    struct ibv_recv_wr receive = { .sg_list = &into, .num_sge = 1 }, *bad_receive;
+    struct ibv_send_wr send = { .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_SEND,
+        .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE }, *bad;
+    struct ibv_wc wc;
+    CHECK(!ibv_post_srq_recv(srq, &receive, &bad_receive));
+    for (int i = 0; i < MESSAGES; i++) {
+        CHECK(!ibv_post_send(from, &send, &bad));
+        CHECK(next(sent).status == IBV_WC_SUCCESS);
+    }
+    take();
+    CHECK(ibv_poll_cq(got, 1, &wc) == 0);
+    while (has_event(0))
+        ;
+    for (int i = 1; i < MESSAGES; i++)
+        CHECK(!ibv_post_srq_recv(srq, &receive, &bad_receive));
+    for (int i = 1; i < MESSAGES; i++) {
+        ask();
+        CHECK(has_event(EVENT_MS));
+        take();
+    }
+    ask();
+    CHECK(!has_event(QUIET_MS));
+    CHECK(!ibv_destroy_qp(from) && !ibv_destroy_qp(to) && !ibv_destroy_srq(srq));
+}
+
 int main(void)
 {
     static char bytes[8];
@@ -135,6 +192,8 @@ int main(void)
     }
     asks_first();
     reads_late();
+    holds(pd, &gid);
+    flushes();
     CHECK(!ibv_destroy_qp(one) && !ibv_destroy_qp(two) && !ibv_destroy_cq(sent) && !ibv_destroy_cq(got));
     CHECK(!ibv_destroy_comp_channel(channel) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
     puts("ok");

@@ -71,6 +71,15 @@ impl Feeds {
         self.list.iter().map(|feed| feed.held.len()).sum()
     }
 
+    /// True if a receive is posted for a message that was held.
+    pub(crate) fn can_deliver(&self) -> bool {
+        self.list.iter().any(|feed| {
+            // SAFETY: it feeds a queue pair.
+            let shared = || unsafe { feed.shared() };
+            !feed.held.is_empty() && shared().queue.hold().queue.room().is_some()
+        })
+    }
+
     /// Polls the completion queue with the address `owner`; returns the number of completions.
     pub(crate) fn poll(
         &mut self,

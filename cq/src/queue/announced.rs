@@ -26,7 +26,7 @@ struct Seen {
 impl CompletionQueue {
     /// The program requests an event. True if there is a completion that no poll has taken and no
     /// event has told of: the device, too, need not tell of it. Always true for completions of a
-    /// ring that was replaced.
+    /// ring that was replaced, and if it [owes reports](CompletionQueue::owes_reports).
     ///
     /// `is_told`: an event was given since the request before. Control path: looks at the slots of
     /// completions of which events told.
@@ -55,7 +55,7 @@ impl CompletionQueue {
             told: ahead,
             is_settled: false,
         };
-        next.is_some() || !self.backlog.is_empty()
+        next.is_some() || !self.backlog.is_empty() || self.owes_reports()
     }
 
     /// A poll found no more completions after the last event was given, and none can be given

@@ -1094,3 +1094,49 @@ fn a_completion_of_two_slots_is_told_of_once() {
     assert!(ask(&bench));
     assert!(!ask(&bench));
 }
+
+/// The device reports a failed queue pair once; polls report its other requests. A program that
+/// polls one for each event is told of each.
+#[test]
+fn a_request_tells_of_what_the_device_has_not_reported_of_a_failed_queue_pair() {
+    let mut bench = bench(8);
+    let mut announced = Announced::default();
+    assert!(!bench.queue.has_unannounced(&mut announced, false));
+    for id in 0..3 {
+        bench.post(id, SIGNALLED);
+    }
+    bench.fail(QueueSide::Send, 0, 3);
+    assert!(bench.queue.flush(bench.state.context, QueueSide::Send));
+    // The event of the device told of its completion.
+    assert!(!bench.queue.has_unannounced(&mut announced, true));
+    let mut place = Completion::EMPTY;
+    for left in [2, 1, 0] {
+        assert!(bench.queue.poll_one(&mut place));
+        let is_told = bench.queue.has_unannounced(&mut announced, false);
+        assert_eq!(is_told, left > 0, "{left} left");
+    }
+    // Posted while the queue pair failed.
+    bench.post(3, SIGNALLED);
+    assert!(bench.queue.has_unannounced(&mut announced, false));
+    assert!(bench.queue.poll_one(&mut place));
+    assert_eq!((place.id, place.status()), (3, Status::Flushed));
+    assert!(!bench.queue.has_unannounced(&mut announced, false));
+}
+
+/// A send without completion that the device has carried out gives no report.
+#[test]
+fn a_failed_queue_pair_owes_no_report_of_a_send_that_is_done() {
+    let mut bench = bench(8);
+    bench.post(0, SILENT);
+    bench.post(1, SILENT);
+    bench.state.settle_sends(1);
+    assert!(bench.queue.flush(bench.state.context, QueueSide::Send));
+    assert!(bench.queue.owes_reports());
+    let mut place = Completion::EMPTY;
+    assert!(bench.queue.poll_one(&mut place));
+    assert_eq!((place.id, place.status()), (1, Status::Flushed));
+    bench.post(2, SILENT);
+    bench.state.settle_sends(3);
+    assert!(!bench.queue.owes_reports());
+    assert!(!bench.queue.poll_one(&mut place));
+}

@@ -219,8 +219,18 @@ impl CompletionQueue {
     /// event has told of: an event that is requested now need not tell of it.
     ///
     /// `is_told`: an event was given since the request before.
-    pub fn has_unannounced(&self, announced: &mut Announced, is_told: bool) -> bool {
+    pub fn has_unannounced(&mut self, announced: &mut Announced, is_told: bool) -> bool {
+        // A queue pair may have failed.
+        self.queue.take_requests();
         self.queue.has_unannounced(announced, is_told)
+    }
+
+    /// True if a poll reports requests of failed queue pairs beside what the device has written.
+    /// First carries out what other cores have requested, as
+    /// [`take_requests`](Self::take_requests) does.
+    pub fn owes_reports(&mut self) -> bool {
+        self.queue.take_requests();
+        self.queue.owes_reports()
     }
 
     /// A poll found no more completions after the last event was given, and none can be given
