@@ -7,6 +7,7 @@
 
 use crate::abi::{ibv_cq, ibv_device, ibv_qp};
 use crate::claim::Failure;
+use crate::failing::Failing;
 use crate::machine::{InService, Machine};
 use crate::network::Network;
 use crate::per_process::PerProcess;
@@ -90,6 +91,7 @@ pub(crate) struct Port {
     pub(crate) reaches: Reaches,
     /// contexts that receive asynchronous events, by address
     pub(crate) contexts: Mutex<Vec<usize>>,
+    pub(crate) failing: Failing,
     /// the device failed: the period is over
     has_failed: AtomicBool,
     /// the host wants the device back
@@ -133,6 +135,7 @@ impl Port {
             vectors,
             reaches: Reaches::default(),
             contexts: Mutex::default(),
+            failing: Failing::default(),
             has_failed: AtomicBool::new(false),
             is_asked_for: AtomicBool::new(false),
         }))

@@ -138,38 +138,19 @@ fn tell_channels(port: &Port, vector: u16, numbers: &mut Vec<u32>) {
     }
 }
 
-/// Queue pairs that failed a short time ago. A request may be posted while its queue pair fails,
-/// after the device has flushed the others: the device tells of none.
-#[derive(Default)]
-struct Failing {
-    /// by number, with the time after which no request can be such a one
-    list: Vec<(u32, Instant)>,
-}
-
-impl Failing {
-    /// A thread that has begun to post has done it by then.
-    const TIME: Duration = Duration::from_secs(1);
-
-    fn add(&mut self, queue_pair: u32) {
-        self.list.retain(|(number, _)| *number != queue_pair);
-        self.list.push((queue_pair, Instant::now() + Self::TIME));
+/// Tells of requests of queue pairs that failed a short time ago: see [`crate::failing`].
+fn tell_of_flushed(port: &Port) {
+    let numbers = port.failing.numbers();
+    if numbers.is_empty() {
+        return;
     }
-
-    /// Looks for such requests.
-    fn look(&mut self, port: &Port) {
-        if self.list.is_empty() {
-            return;
-        }
-        let (registry, now) = (lock(&port.registry), Instant::now());
-        self.list.retain(|(number, end)| {
-            let Some(object) = registry.queue_pair(*number) else {
-                return false;
-            };
-            // SAFETY: it is registered, and leaves the registry, which is locked, before it is
-            // freed.
-            unsafe { QueuePairObject::of(object) }.tell_of_flushed();
-            now < *end
-        });
+    let registry = lock(&port.registry);
+    for queue_pair in numbers
+        .iter()
+        .filter_map(|number| registry.queue_pair(*number))
+    {
+        // SAFETY: it is registered, and leaves the registry, which is locked, before it is freed.
+        unsafe { QueuePairObject::of(queue_pair) }.tell_of_flushed();
     }
 }
 
@@ -246,7 +227,6 @@ fn resume(machine: &Arc<Machine>) -> Result<(), Failure> {
 
 fn watch(port: &Weak<Port>, interrupts: &Interrupts, mut link: Link, mut supervisor: Supervisor) {
     let (mut numbers, mut events) = (Vec::new(), Vec::new());
-    let mut failing = Failing::default();
     while let Some(port) = next(port, interrupts) {
         tell_channels(&port, 0, &mut numbers);
         follow_lease(&port);
@@ -255,11 +235,8 @@ fn watch(port: &Weak<Port>, interrupts: &Interrupts, mut link: Link, mut supervi
         link.look(&port, &mut events);
         for event in &events {
             report(&port, event);
-            if let Event::QueuePairFailed { queue_pair, .. } = event {
-                failing.add(*queue_pair);
-            }
         }
-        failing.look(&port);
+        tell_of_flushed(&port);
         if has_failed {
             // Its event may have been lost in a full queue.
             if !port.has_failed() {
@@ -344,7 +321,7 @@ fn report(port: &Port, event: &Event) {
     if let Event::QueuePairFailed { flushed, .. } = event {
         // SAFETY: it is registered, and leaves the registry, which is locked, before it is freed.
         let queue_pair = unsafe { QueuePairObject::of(element.cast()) };
-        queue_pair.report_last_receive();
+        queue_pair.note_failure();
         if flushed.is_none() {
             queue_pair.notify_queues();
         }
@@ -363,7 +340,7 @@ unsafe fn end_users_of(registry: &Registry, failed: *mut ibv_cq) {
         // is freed.
         let queue_pair = unsafe { QueuePairObject::of(*queue_pair as *mut ibv_qp) };
         if queue_pair.reports_to(failed) {
-            queue_pair.report_last_receive();
+            queue_pair.note_failure();
             queue_pair.notify_queues();
         }
     }

@@ -38,6 +38,7 @@ mod diagnosis;
 mod errno;
 mod events;
 mod extended;
+mod failing;
 mod files;
 mod fragments;
 mod gid;

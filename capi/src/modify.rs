@@ -45,7 +45,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
         unsafe { (*pair).state = now };
     }
     match now {
-        state::ERR => object.report_last_receive(),
+        state::ERR => object.note_failure(),
         state::RESET => {
             object.told_of_last_receive.store(false, Ordering::Release);
             for queue in [object.plain().send_cq, object.plain().recv_cq] {
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     }
     if to == state::ERR && result.is_err() && object.inner().has_failed() {
         // The device did not flush it, so the library did.
-        object.report_last_receive();
+        object.note_failure();
         object.notify_queues();
     }
     errno::returned(result)

@@ -80,15 +80,16 @@ impl QueuePairObject {
         self.inner.hold()
     }
 
-    /// It has failed, by the device or by the program: it takes no more receives of its shared
-    /// queue. Tells the program once until it is reset: programs wait for that before they destroy
-    /// it.
-    pub(crate) fn report_last_receive(&self) {
+    /// It has failed, by the device or by the program. Requests that no event of the device tells
+    /// of give one in time. It takes no more receives of its shared queue: tells the program once
+    /// until it is reset, since programs wait for that before they destroy it.
+    pub(crate) fn note_failure(&self) {
+        // SAFETY: a context outlives its objects.
+        let context = unsafe { ContextObject::of(self.plain().context) };
+        context.port.failing.add(self.plain().qp_num);
         if self.init.srq.is_null() || self.told_of_last_receive.swap(true, Ordering::AcqRel) {
             return;
         }
-        // SAFETY: a context outlives its objects.
-        let context = unsafe { ContextObject::of(self.plain().context) };
         context.events.push(Reported {
             element: &raw const self.public as usize,
             kind: event::QP_LAST_WQE_REACHED,
@@ -106,7 +107,7 @@ impl QueuePairObject {
         self.queues().for_each(CompletionObject::notify);
     }
 
-    /// It has failed, a short time ago: see [`CompletionObject::tell_of_flushed`].
+    /// It failed a short time ago: see [`CompletionObject::tell_of_flushed`].
     pub(crate) fn tell_of_flushed(&self) {
         self.queues().for_each(CompletionObject::tell_of_flushed);
     }

@@ -93,10 +93,9 @@ impl Feeds {
                 // SAFETY: it feeds a queue pair.
                 let shared = unsafe { feed.shared() };
                 let mut receives = shared.queue.hold();
+                let had_waited = !feed.held.is_empty();
                 let count = receives.poll(port, queue, &mut feed.held, batch);
-                if !feed.held.is_empty() {
-                    receives.wait(owner);
-                }
+                receives.set_waiting(owner, had_waited, !feed.held.is_empty());
                 shared.report_limit(&mut receives.queue);
                 count
             }
@@ -135,9 +134,7 @@ impl Feeds {
             let shared = unsafe { feed.shared() };
             let mut receives = shared.queue.hold();
             let done = receives.take_held(port, &mut feed.held);
-            if !feed.held.is_empty() {
-                receives.wait(owner);
-            }
+            receives.set_waiting(owner, true, !feed.held.is_empty());
             shared.report_limit(&mut receives.queue);
             if done.is_some() {
                 return done;
@@ -154,10 +151,9 @@ impl Feeds {
             // SAFETY: it feeds a queue pair.
             let shared = unsafe { feed.shared() };
             let mut receives = shared.queue.hold();
+            let had_waited = !feed.held.is_empty();
             let accepted = receives.accept(port, queue, done, &mut feed.held);
-            if !feed.held.is_empty() {
-                receives.wait(owner);
-            }
+            receives.set_waiting(owner, had_waited, !feed.held.is_empty());
             shared.report_limit(&mut receives.queue);
             if accepted.is_some() {
                 return accepted;

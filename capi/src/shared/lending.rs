@@ -510,10 +510,14 @@ impl Receives {
         Delivered::Done(done)
     }
 
-    /// A completion queue has messages for which no receive was posted: it is to be told of posts.
-    pub(crate) fn wait(&mut self, queue: usize) {
-        if !self.waiting.contains(&queue) {
-            self.waiting.push(queue);
+    /// A completion queue was polled. While it has messages for which no receive was posted, it is
+    /// to be told of posts.
+    #[inline]
+    pub(crate) fn set_waiting(&mut self, queue: usize, had_waited: bool, waits: bool) {
+        match waits {
+            true if !self.waiting.contains(&queue) => self.waiting.push(queue),
+            false if had_waited => self.forget(queue),
+            _ => {}
         }
     }
 
