@@ -95,6 +95,37 @@ fn a_message_was_received_by_no_send_and_no_failure() {
     assert!(!of(zero.with_send_queue(true).with_error(true)).is_received());
 }
 
+/// Each of the three reasons alone, and other bits beside none of them.
+#[test]
+fn a_member_received_a_message_unless_it_was_destroyed_before() {
+    let of = |header| Completion {
+        header,
+        ..Completion::EMPTY
+    };
+    let zero = CompletionHeader::ZERO;
+    let received = of(zero.with_minor(3).with_extended(true));
+    assert!(received.is_received_by_member() && !received.outlives_queue_pair());
+    assert!(!of(zero.with_send_queue(true)).is_received_by_member());
+    assert!(!of(zero.with_error(true)).is_received_by_member());
+    let outliving = received.outliving();
+    assert!(!outliving.is_received_by_member());
+    assert!(outliving.is_received() && outliving.outlives_queue_pair());
+    assert_eq!(outliving.outliving(), outliving);
+}
+
+#[test]
+fn only_receives_count_as_flushed_receives() {
+    let flushed = Completion::flushed_receive(7, 9);
+    assert!(flushed.is_flushed_receive());
+    let send = Completion {
+        header: flushed.header.with_send_queue(true),
+        ..flushed
+    };
+    assert!(!send.is_flushed_receive() && send.status() == Status::Flushed);
+    let failed = Completion::failed_receive(7, 9, FlushCode::LocalLength);
+    assert!(!failed.is_flushed_receive() && !Completion::EMPTY.is_flushed_receive());
+}
+
 #[test]
 fn the_last_packet_of_a_write_has_an_immediate_only_with_the_extended_bit() {
     let header = CompletionHeader::ZERO.with_operation(u64::from(PACKET_WRITE_ONLY_IMMEDIATE));
