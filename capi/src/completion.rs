@@ -17,7 +17,9 @@ use crate::memory::DomainObject;
 use crate::shared::feeds::Feeds;
 use crate::work_completion::{convert, flushed};
 use made::Made;
-use ringside_pmd::rdma::{Announced, Completion, CompletionQueue, CompletionTarget, Earlier};
+use ringside_pmd::rdma::{
+    Announced, Completion, CompletionQueue, CompletionTarget, Earlier, Elsewhere,
+};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -74,10 +76,10 @@ impl CompletionObject {
         unsafe { &*queue.cast() }
     }
 
-    /// The device has an event for it, or messages that waited for receives can be polled, or a
-    /// completion that the library made: tells the program, if it wants to be told of the next
-    /// completion. It is told once: the library may be faster than the device, whose event then
-    /// comes unasked.
+    /// The device has an event for it, or messages that waited for receives can be polled, or
+    /// requests of a failed queue pair, or a completion that the library made: tells the program,
+    /// if it wants to be told of the next completion. It is told once: the library may be faster
+    /// than the device, whose event then comes unasked.
     pub(crate) fn notify(&self) {
         if self.public.cq.channel.is_null() || !self.is_armed.swap(false, Ordering::AcqRel) {
             return;
@@ -87,10 +89,21 @@ impl CompletionObject {
         channel.events.push(&raw const self.public as usize);
     }
 
-    /// True if a poll finds completions beside those of the device: which the library made, or
-    /// messages that waited for receives. Not counted, so each request of an event tells of them.
-    pub(crate) fn has_more(&self, polled: &Polled) -> bool {
-        self.has_made() || polled.feeds.can_deliver()
+    /// What the program takes from this queue beside the driver's.
+    pub(crate) fn elsewhere(&self, polled: &Polled) -> Elsewhere {
+        Elsewhere {
+            succeeded: polled.feeds.ready(&raw const self.public as usize),
+            failed: 0,
+            // A message that is held was polled, and the program did not get it.
+            taken: self.made.taken().wrapping_sub(polled.feeds.waiting()),
+        }
+    }
+
+    /// True if polls give failures of which no event tells, whatever events were given: those that
+    /// the library made may have to wait for others, and the receives of a shared queue belong to
+    /// several completion queues.
+    pub(crate) fn owes_events(&self, polled: &Polled) -> bool {
+        self.has_made() || polled.feeds.owe_flushed()
     }
 
     pub(crate) fn has_made(&self) -> bool {

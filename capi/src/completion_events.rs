@@ -10,12 +10,6 @@ use ringside_pmd::rdma::Notify;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{Ordering, fence};
 
-impl Polled {
-    fn has_unannounced(&mut self, is_told: bool) -> bool {
-        self.queue.has_unannounced(&mut self.announced, is_told)
-    }
-}
-
 impl CompletionObject {
     /// Asks for an event. A completion that is unread, and of which no event has told, gives it at
     /// once, if the program wants one for any: so it is from other cards, and programs that poll
@@ -28,15 +22,15 @@ impl CompletionObject {
         // First: the event of the device may come at once.
         let is_told = !self.is_armed.swap(true, Ordering::AcqRel);
         let before = polled.announced;
-        let is_unread =
-            |polled: &mut Polled| polled.has_unannounced(is_told) || self.has_more(polled);
-        let is_due = notify == Notify::Next && is_unread(&mut polled) || {
+        // The library reports the requests of a failed queue pair; the device reports one alone.
+        let failed_only = notify == Notify::Solicited;
+        let is_due = self.has_unannounced(&mut polled, is_told, failed_only) || {
             polled.queue.arm(notify);
             // See `CompletionObject::complete`. The device need not tell of what it has written
             // before it saw the request.
             fence(Ordering::SeqCst);
             polled.announced = before;
-            notify == Notify::Next && is_unread(&mut polled)
+            self.has_unannounced(&mut polled, is_told, failed_only)
         };
         drop(polled);
         if is_due {
@@ -44,17 +38,40 @@ impl CompletionObject {
         }
     }
 
+    /// True if there is something to poll of which no event has told. `failed_only`: only failures
+    /// that the device does not report.
+    fn has_unannounced(&self, polled: &mut Polled, is_told: bool, failed_only: bool) -> bool {
+        let elsewhere = self.elsewhere(polled);
+        let Polled {
+            queue, announced, ..
+        } = polled;
+        let is_unannounced = queue.has_unannounced(announced, is_told, failed_only, elsewhere);
+        is_unannounced || self.owes_events(polled)
+    }
+
     /// A queue pair that reports here has failed: tells the program, if it waits, of requests that
-    /// no event of the device tells of. To be called again after a while: a call may have the
-    /// queue, or begin to post. Only for queues with a lock: without one, the thread that posts is
-    /// the one that waits.
+    /// no event of the device tells of. To be called again after a while: another call may hold the
+    /// queue now, or be about to post. A queue without a lock is not looked at: see
+    /// [`Self::tell_of_failure`].
     pub(crate) fn tell_of_flushed(&self) {
-        let is_armed = || self.is_armed.load(Ordering::Acquire);
-        if is_armed()
+        if self.is_armed.load(Ordering::Acquire)
             && let Some(mut polled) = self.polled.try_hold()
-            && polled.queue.owes_reports()
         {
+            let before = polled.announced;
+            let is_due = self.has_unannounced(&mut polled, false, true);
+            polled.announced = before;
             drop(polled);
+            if is_due {
+                self.notify();
+            }
+        }
+    }
+
+    /// The device has reported that a queue pair failed which reports here. The program's thread
+    /// may have asked for an event after that of the device, and before the library knew of the
+    /// failure. A queue without a lock is not looked at: the program may find nothing then.
+    pub(crate) fn tell_of_failure(&self) {
+        if !self.polled.has_lock() {
             self.notify();
         }
     }

@@ -322,8 +322,9 @@ fn report(port: &Port, event: &Event) {
         // SAFETY: it is registered, and leaves the registry, which is locked, before it is freed.
         let queue_pair = unsafe { QueuePairObject::of(element.cast()) };
         queue_pair.note_failure();
-        if flushed.is_none() {
-            queue_pair.notify_queues();
+        match flushed {
+            None => queue_pair.notify_queues(),
+            Some(_) => queue_pair.tell_of_failure(),
         }
     }
 }

@@ -57,6 +57,11 @@ impl<T> Guarded<T> {
         })
     }
 
+    /// False if the program promised that it makes one call at a time.
+    pub(crate) fn has_lock(&self) -> bool {
+        self.lock.is_some()
+    }
+
     pub(crate) fn into_inner(self) -> T {
         self.value.into_inner()
     }

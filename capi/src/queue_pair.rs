@@ -107,6 +107,11 @@ impl QueuePairObject {
         self.queues().for_each(CompletionObject::notify);
     }
 
+    /// The device has reported that it failed: see [`CompletionObject::tell_of_failure`].
+    pub(crate) fn tell_of_failure(&self) {
+        self.queues().for_each(CompletionObject::tell_of_failure);
+    }
+
     /// It failed a short time ago: see [`CompletionObject::tell_of_flushed`].
     pub(crate) fn tell_of_flushed(&self) {
         self.queues().for_each(CompletionObject::tell_of_flushed);

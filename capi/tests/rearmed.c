@@ -142,8 +142,7 @@ static void holds(struct ibv_pd *pd, union ibv_gid *gid)
     }
     take();
     CHECK(ibv_poll_cq(got, 1, &wc) == 0);
-    while (has_event(0))
-        ;
+    CHECK(has_event(EVENT_MS));
     for (int i = 1; i < MESSAGES; i++)
         CHECK(!ibv_post_srq_recv(srq, &receive, &bad_receive));
     for (int i = 1; i < MESSAGES; i++) {

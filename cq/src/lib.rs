@@ -21,7 +21,7 @@ mod table;
 pub use completion::{Completion, Datagram, Operation, Status};
 pub use event_ring::EventRing;
 pub use inbox::{CompletionQueueHandle, HandleError};
-pub use queue::{Announced, Anomalies, CompletionQueue};
+pub use queue::{Announced, Anomalies, CompletionQueue, Elsewhere};
 pub use ringside_qp::{CompletionContext, QueuePairState};
 pub use table::{AttachError, Sides};
 

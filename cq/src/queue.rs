@@ -28,7 +28,7 @@ mod replace;
 mod ring_words;
 mod slots;
 
-pub use self::announced::Announced;
+pub use self::announced::{Announced, Elsewhere};
 use self::ring_words::{extension_header_of, header_of, word};
 use self::slots::{Raw, deliver, failed_first, find, oldest, plain_send, take_plain, take_run};
 use crate::QueueError;
@@ -109,6 +109,10 @@ pub struct CompletionQueue {
     drain: Option<Drain>,
     /// Contexts of queue pairs with a flushed queue.
     flushed: Vec<CompletionContext>,
+    /// passes of the ring that are complete
+    passes: usize,
+    /// completions delivered that were not in the ring, less those in the ring that stand for them
+    reported: usize,
     /// Completions taken from a ring that the queue left, not delivered yet.
     backlog: VecDeque<Completion>,
     /// the same while the ring is replaced
@@ -158,6 +162,8 @@ impl CompletionQueue {
             table: Table::new(queue_pairs),
             drain: None,
             flushed: Vec::with_capacity(queue_pairs as usize),
+            passes: 0,
+            reported: 0,
             backlog: VecDeque::new(),
             moving: VecDeque::new(),
             anomalies: Anomalies::default(),
@@ -344,6 +350,7 @@ impl CompletionQueue {
     #[inline(never)]
     fn begin_pass(&mut self) {
         self.valid ^= CompletionHeader::VALID_MASK;
+        self.passes = self.passes.wrapping_add(1);
         self.expect();
     }
 
@@ -375,6 +382,8 @@ impl CompletionQueue {
             }
             Step::Skipped => {}
             Step::Drain(drain) => {
+                // Its first report is that of the slot.
+                self.reported = self.reported.wrapping_sub(1);
                 self.drain = Some(drain);
                 return self.carry_on(batch, count);
             }

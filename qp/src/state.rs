@@ -358,6 +358,7 @@ pub struct QueuePairState {
     /// Outstanding receives.
     pub receive: Tracker,
     keeps_receives: AtomicBool,
+    is_fed: AtomicBool,
     flushed_in_former_rings: AtomicU64,
     /// position before which the device has reported that no send is pending
     settled_sends: AtomicU64,
@@ -386,6 +387,7 @@ impl QueuePairState {
             send: Tracker::new(context, send_quanta, number, 0),
             receive: Tracker::new(context, receive_quanta, number, receive_shift),
             keeps_receives: AtomicBool::new(false),
+            is_fed: AtomicBool::new(false),
             flushed_in_former_rings: AtomicU64::new(0),
             settled_sends: AtomicU64::new(0),
         }
@@ -447,6 +449,18 @@ impl QueuePairState {
         let count = self.flushed_in_former_rings();
         self.flushed_in_former_rings
             .store(count + 1, Ordering::Relaxed);
+    }
+
+    /// True if a shared receive queue feeds it: receives of it that are flushed serve others, and
+    /// are not reported.
+    #[must_use]
+    pub fn is_fed(&self) -> bool {
+        self.is_fed.load(Ordering::Relaxed)
+    }
+
+    /// A shared receive queue feeds it from now on.
+    pub(crate) fn feed(&self) {
+        self.is_fed.store(true, Ordering::Relaxed);
     }
 
     /// Sets what [`Self::keeps_receives`] returns.

@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Default)]
 pub(super) struct Made {
     count: AtomicUsize,
+    /// completions taken so far, modulo the size of the type
+    taken: AtomicUsize,
     list: Mutex<MadeList>,
 }
 
@@ -70,8 +72,14 @@ impl Made {
             *count = count.saturating_sub(1);
         }
         self.count.store(list.waiting.len(), Ordering::Release);
+        self.taken.fetch_add(1, Ordering::Relaxed);
         place.write(first);
         true
+    }
+
+    /// The number of completions taken so far, modulo the size of the type.
+    pub(super) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
     }
 
     /// The number of completions that wait.

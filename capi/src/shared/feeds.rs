@@ -71,13 +71,29 @@ impl Feeds {
         self.list.iter().map(|feed| feed.held.len()).sum()
     }
 
-    /// True if a receive is posted for a message that was held.
-    pub(crate) fn can_deliver(&self) -> bool {
-        self.list.iter().any(|feed| {
+    /// Messages that waited and that a poll of the completion queue with the address `owner` takes
+    /// now. It is told of further receives if there are too few.
+    pub(crate) fn ready(&self, owner: usize) -> usize {
+        let held = self.list.iter().filter(|feed| !feed.held.is_empty());
+        let ready = held.map(|feed| {
             // SAFETY: it feeds a queue pair.
-            let shared = || unsafe { feed.shared() };
-            !feed.held.is_empty() && shared().queue.hold().queue.room().is_some()
-        })
+            let mut receives = unsafe { feed.shared() }.queue.hold();
+            let left = receives.queue.left() as usize;
+            if left < feed.held.len() {
+                receives.set_waiting(owner, true, true);
+            }
+            left.min(feed.held.len())
+        });
+        ready.sum()
+    }
+
+    /// True if polls report receives of shared queues as flushed: the device has failed.
+    pub(crate) fn owe_flushed(&self) -> bool {
+        // SAFETY: it feeds a queue pair.
+        let receives = |feed: &Feed| unsafe { feed.shared() }.queue.hold();
+        self.list
+            .iter()
+            .any(|feed| receives(feed).queue.owes_flushed())
     }
 
     /// Polls the completion queue with the address `owner`; returns the number of completions.

@@ -2,12 +2,10 @@
 //! writes in place of the device.
 
 use super::CompletionQueue;
-use super::ring_words::header_of;
 use super::slots::{flushed, passed_over};
 use crate::completion::Completion;
 use crate::inbox::Request;
 use crate::table::{Drain, tracker};
-use ringside_qp::{CompletionContext, QueuePairState};
 use ringside_spec::verbs::QueueSide;
 
 impl CompletionQueue {
@@ -31,6 +29,7 @@ impl CompletionQueue {
         for (place, completion) in places.iter_mut().zip(self.backlog.drain(..taken)) {
             *place = completion;
         }
+        self.reported = self.reported.wrapping_add(taken);
         count + taken
     }
 
@@ -58,7 +57,7 @@ impl CompletionQueue {
         let Some(drain) = self.drain.take() else {
             return count;
         };
-        let (count, done) = self.run(&drain, batch, count);
+        let (count, done) = self.run_counted(&drain, batch, count);
         if !done {
             self.drain = Some(drain);
         }
@@ -82,30 +81,23 @@ impl CompletionQueue {
                         named: None,
                         to_end: true,
                     };
-                    (count, _) = self.run(&drain, batch, count);
+                    (count, _) = self.run_counted(&drain, batch, count);
                 }
             }
         }
         count
     }
 
-    /// True if the next poll reports a request of a failed queue pair that the device has not
-    /// reported: no completion in the ring is unread, and such a request is outstanding. Only of
-    /// what [`CompletionQueue::take_requests`] has carried out. Control path: looks at the failed
-    /// queue pairs.
-    #[must_use]
-    pub fn owes_reports(&self) -> bool {
-        let both = [QueueSide::Send, QueueSide::Receive];
-        let is_owing = |context: &CompletionContext| {
-            both.into_iter().any(|side| {
-                let state = self.table.find(side, context.0);
-                let is_flushed = self.table.is_flushed(side, *context);
-                is_flushed && state.is_some_and(|state| has_report(state, side))
-            })
-        };
-        // A drain that remains had no place for its next report.
-        let is_some_owing = || self.drain.is_some() || self.flushed.iter().any(is_owing);
-        !self.is_there(header_of(self.ring.next())) && is_some_owing()
+    /// As [`Self::run`]; counts what it reports.
+    fn run_counted(
+        &mut self,
+        drain: &Drain,
+        batch: &mut [Completion],
+        before: usize,
+    ) -> (usize, bool) {
+        let (count, done) = self.run(drain, batch, before);
+        self.reported = self.reported.wrapping_add(count - before);
+        (count, done)
     }
 
     /// Retires requests from the tail on. Returns the number of completions, and true if the drain
@@ -149,22 +141,4 @@ impl CompletionQueue {
         }
         (count, true)
     }
-}
-
-/// True if an outstanding request of a failed queue is reported: sends without completion are not,
-/// if the device has completed them.
-fn has_report(state: &QueuePairState, side: QueueSide) -> bool {
-    let tracker = tracker(state, side);
-    let settled = match side {
-        QueueSide::Send => state.settled_sends(),
-        QueueSide::Receive => 0,
-    };
-    let mut next = tracker.next_from(tracker.tail());
-    while let Some(request) = next {
-        if request.position >= settled || !request.info.silent() {
-            return true;
-        }
-        next = tracker.next_from(request.end());
-    }
-    false
 }

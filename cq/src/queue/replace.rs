@@ -46,6 +46,8 @@ impl CompletionQueue {
         self.backlog = std::mem::take(&mut self.moving);
         self.ring = ReadRing::from(ring);
         self.valid = CompletionHeader::VALID_MASK;
+        // Further than any slot of the former ring.
+        self.passes = self.passes.wrapping_add(2);
         self.stalled = false;
         let arm = CqShadowArm(self.shadow.load(CQ_SHADOW_ARM_WORD));
         let selected = (arm.cq_select() + 1) % (CqShadowArm::CQ_SELECT_MASK + 1);

@@ -97,6 +97,20 @@ impl QueuesInMemory {
         });
     }
 
+    /// A request of an event for any completion.
+    fn ask(&mut self, announced: &mut Announced, is_told: bool) -> bool {
+        let elsewhere = Elsewhere::default();
+        self.queue
+            .has_unannounced(announced, is_told, false, elsewhere)
+    }
+
+    /// A request of an event for failures.
+    fn ask_for_failures(&mut self, announced: &mut Announced, is_told: bool) -> bool {
+        let elsewhere = Elsewhere::default();
+        self.queue
+            .has_unannounced(announced, is_told, true, elsewhere)
+    }
+
     fn poll(&mut self) -> Vec<Completion> {
         let mut batch = [Completion::EMPTY; 64];
         let count = self.queue.poll(&mut batch);
@@ -1055,7 +1069,7 @@ fn requests_of_events_know_what_was_told() {
                     false => read.max(told + u64::from(is_told)),
                 };
                 let is_due = written > told;
-                let found = bench.queue.has_unannounced(&mut announced, is_told);
+                let found = bench.ask(&mut announced, is_told);
                 assert_eq!(found, is_due, "step {step}: {written} {read} {told}");
                 told = told.min(written);
                 is_new = false;
@@ -1071,8 +1085,8 @@ fn requests_of_events_know_what_was_told() {
 fn a_completion_of_two_slots_is_told_of_once() {
     let mut bench = bench(8);
     let mut announced = Announced::default();
-    let mut ask = |bench: &QueuesInMemory| bench.queue.has_unannounced(&mut announced, true);
-    assert!(!ask(&bench));
+    let mut ask = |bench: &mut QueuesInMemory| bench.ask(&mut announced, true);
+    assert!(!ask(&mut bench));
     bench.receive.post(1, &[Fragment::default()]).unwrap();
     let extension = CompletionExtension {
         immediate: Some(7),
@@ -1085,58 +1099,152 @@ fn a_completion_of_two_slots_is_told_of_once() {
     bench.complete(element);
     bench.put(|polarity| extension.encode(polarity));
     // The event of the device told of it.
-    assert!(!ask(&bench));
+    assert!(!ask(&mut bench));
     // A second one is new, then told of.
     bench.receive.post(2, &[Fragment::default()]).unwrap();
     bench.receive.post(3, &[Fragment::default()]).unwrap();
     bench.complete(bench.success(QueueSide::Receive, 1));
     bench.complete(bench.success(QueueSide::Receive, 2));
-    assert!(ask(&bench));
-    assert!(!ask(&bench));
+    assert!(ask(&mut bench));
+    assert!(!ask(&mut bench));
 }
 
 /// The device reports a failed queue pair once; polls report its other requests. A program that
-/// polls one for each event is told of each.
+/// polls one for each event is told of each, whether it polls before it asks or after.
 #[test]
 fn a_request_tells_of_what_the_device_has_not_reported_of_a_failed_queue_pair() {
-    let mut bench = bench(8);
-    let mut announced = Announced::default();
-    assert!(!bench.queue.has_unannounced(&mut announced, false));
-    for id in 0..3 {
-        bench.post(id, SIGNALLED);
-    }
-    bench.fail(QueueSide::Send, 0, 3);
-    assert!(bench.queue.flush(bench.state.context, QueueSide::Send));
-    // The event of the device told of its completion.
-    assert!(!bench.queue.has_unannounced(&mut announced, true));
-    let mut place = Completion::EMPTY;
-    for left in [2, 1, 0] {
+    for asks_first in [false, true] {
+        let mut bench = bench(8);
+        let mut announced = Announced::default();
+        assert!(!bench.ask(&mut announced, false));
+        for id in 0..3 {
+            bench.post(id, SIGNALLED);
+        }
+        bench.fail(QueueSide::Send, 0, 3);
+        assert!(bench.queue.flush(bench.state.context, QueueSide::Send));
+        // The event of the device told of its completion.
+        let mut is_told = true;
+        let mut place = Completion::EMPTY;
+        for left in [2, 1, 0] {
+            if !asks_first {
+                assert!(bench.queue.poll_one(&mut place));
+            }
+            let before = announced;
+            is_told = bench.ask_for_failures(&mut announced, is_told);
+            assert_eq!(is_told, left > 0, "{left} left");
+            announced = before;
+            is_told = bench.ask(&mut announced, true);
+            assert_eq!(is_told, left > 0, "{left} left");
+            if asks_first {
+                assert!(bench.queue.poll_one(&mut place));
+            }
+        }
+        // Posted while the queue pair failed.
+        bench.post(3, SIGNALLED);
+        assert!(bench.ask(&mut announced, is_told));
         assert!(bench.queue.poll_one(&mut place));
-        let is_told = bench.queue.has_unannounced(&mut announced, false);
-        assert_eq!(is_told, left > 0, "{left} left");
+        assert_eq!((place.id, place.status()), (3, Status::Flushed));
+        assert!(!bench.ask(&mut announced, true));
     }
-    // Posted while the queue pair failed.
-    bench.post(3, SIGNALLED);
-    assert!(bench.queue.has_unannounced(&mut announced, false));
-    assert!(bench.queue.poll_one(&mut place));
-    assert_eq!((place.id, place.status()), (3, Status::Flushed));
-    assert!(!bench.queue.has_unannounced(&mut announced, false));
 }
 
 /// A send without completion that the device has carried out gives no report.
 #[test]
 fn a_failed_queue_pair_owes_no_report_of_a_send_that_is_done() {
     let mut bench = bench(8);
+    let mut announced = Announced::default();
     bench.post(0, SILENT);
     bench.post(1, SILENT);
     bench.state.settle_sends(1);
     assert!(bench.queue.flush(bench.state.context, QueueSide::Send));
-    assert!(bench.queue.owes_reports());
+    assert!(bench.ask_for_failures(&mut announced, false));
     let mut place = Completion::EMPTY;
     assert!(bench.queue.poll_one(&mut place));
     assert_eq!((place.id, place.status()), (1, Status::Flushed));
     bench.post(2, SILENT);
     bench.state.settle_sends(3);
-    assert!(!bench.queue.owes_reports());
+    assert!(!bench.ask(&mut announced, true));
     assert!(!bench.queue.poll_one(&mut place));
+}
+
+/// Receives that a shared receive queue takes back are no reports.
+#[test]
+fn a_failed_queue_pair_owes_no_report_of_receives_that_serve_others() {
+    for lends in [false, true] {
+        let mut bench = bench(8);
+        let mut announced = Announced::default();
+        let mut shared = SharedReceives::new(16, 1, 64);
+        let fed = ReceiveQueue::new(words(32), Arc::clone(&bench.state)).unwrap();
+        shared.add(42, fed, 4).unwrap();
+        shared.post(7, &[Fragment::default()]).unwrap();
+        if lends {
+            shared.begin_lending();
+        }
+        assert!(bench.queue.flush(bench.state.context, QueueSide::Receive));
+        assert!(!bench.ask(&mut announced, false));
+        // Its own ones, of a queue pair that is not fed.
+        let mut other = bench_of(8, CompletionContext::new(3, 9), 0, false);
+        other.receive.post(1, &[Fragment::default()]).unwrap();
+        assert!(other.queue.flush(other.state.context, QueueSide::Receive));
+        assert!(other.ask(&mut announced, false));
+    }
+}
+
+/// Messages that arrive beside requests of a failed queue, in any order with polls and requests of
+/// events: each event stands for one of them, wherever it came from.
+#[test]
+fn events_of_failed_queues_and_of_messages_are_counted_together() {
+    let mut random = 7_u64;
+    let mut draw = move |below: u64| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) % below
+    };
+    let mut outcomes = [0; 2];
+    for round in 0..300 {
+        let mut bench = bench(4 << (round % 3));
+        let mut announced = Announced::default();
+        assert!(bench.queue.flush(bench.state.context, QueueSide::Send));
+        let (mut sends, mut messages, mut read, mut told) = (0_u64, 0_u64, 0_u64, 0_u64);
+        // Taken since the last request; messages in the ring.
+        let (mut taken, mut in_ring) = (0, 0);
+        assert!(!bench.ask(&mut announced, false));
+        for step in 0..150 {
+            let unread = sends + messages - read;
+            match draw(4) {
+                0 if unread < 60 => {
+                    bench.post(sends, SIGNALLED);
+                    sends += 1;
+                }
+                1 if in_ring < 3 => {
+                    bench.receive.post(messages, &[]).unwrap();
+                    let index = (messages % 8) as u16;
+                    bench.complete(bench.success(QueueSide::Receive, index));
+                    messages += 1;
+                    in_ring += 1;
+                }
+                2 => {
+                    let mut place = Completion::EMPTY;
+                    if bench.queue.poll_one(&mut place) {
+                        (read, taken) = (read + 1, taken + 1);
+                        in_ring -= u64::from(place.is_received());
+                    }
+                }
+                _ => {
+                    // An event that the device or another thread gave.
+                    let is_told = draw(2) == 0;
+                    told = (told + u64::from(is_told))
+                        .saturating_sub(taken)
+                        .min(unread);
+                    taken = 0;
+                    let is_due = unread > told;
+                    let found = bench.ask(&mut announced, is_told);
+                    assert_eq!(found, is_due, "round {round}, step {step}: {unread} {told}");
+                    outcomes[usize::from(is_due)] += 1;
+                }
+            }
+        }
+    }
+    assert!(outcomes.iter().all(|&count| count > 500), "{outcomes:?}");
 }

@@ -10,7 +10,7 @@ use super::objects::{Objects, Table};
 use super::records::{CompletionQueueRecord, Reports};
 use super::session::Session;
 use ringside_bus::DmaBuffer;
-use ringside_cq::{Announced, Anomalies, Completion, CompletionQueueHandle};
+use ringside_cq::{Announced, Anomalies, Completion, CompletionQueueHandle, Elsewhere};
 use ringside_spec::rdma::commands::{
     CreateCompletionQueue, DestroyCompletionQueue, ModifyCompletionQueue,
 };
@@ -218,19 +218,18 @@ impl CompletionQueue {
     /// The program requests an event. True if a completion is there that no poll has taken and no
     /// event has told of: an event that is requested now need not tell of it.
     ///
-    /// `is_told`: an event was given since the request before.
-    pub fn has_unannounced(&mut self, announced: &mut Announced, is_told: bool) -> bool {
-        // A queue pair may have failed.
-        self.queue.take_requests();
-        self.queue.has_unannounced(announced, is_told)
-    }
-
-    /// True if a poll reports requests of failed queue pairs beside what the device has written.
-    /// First carries out what other cores have requested, as
-    /// [`take_requests`](Self::take_requests) does.
-    pub fn owes_reports(&mut self) -> bool {
-        self.queue.take_requests();
-        self.queue.owes_reports()
+    /// `is_told`: an event was given since the request before. `failed_only`: true only for
+    /// failures that the device does not report. `elsewhere`: what the program takes beside this
+    /// queue's completions. First carries out what other cores have requested.
+    pub fn has_unannounced(
+        &mut self,
+        announced: &mut Announced,
+        is_told: bool,
+        failed_only: bool,
+        elsewhere: Elsewhere,
+    ) -> bool {
+        self.queue
+            .has_unannounced(announced, is_told, failed_only, elsewhere)
     }
 
     /// A poll found no more completions after the last event was given, and none can be given

@@ -97,7 +97,7 @@ pub use registration_cache::{
     CacheError, CacheReport, CacheSettings, Registered, RegistrationCache, Unmapping,
 };
 pub use ringside_bus::{DmaBuffer, LendPermit, Memory};
-pub use ringside_cq::{Announced, Anomalies, Completion, Datagram, Operation, Status};
+pub use ringside_cq::{Announced, Anomalies, Completion, Datagram, Elsewhere, Operation, Status};
 pub use ringside_qp::{Fragment, SendFlags, SendFlags as Flags, WorkRequest};
 pub use ringside_spec::verbs::Route;
 

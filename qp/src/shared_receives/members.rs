@@ -35,6 +35,7 @@ impl SharedReceives {
     }
 
     fn insert(&mut self, queue_pair: u32, queue: ReceiveQueue, window: u32) {
+        queue.state().feed();
         queue.state().keep_receives(!self.is_lending());
         let window = window.clamp(1, queue.capacity()) as usize;
         if let Some(place) = self.members.get_mut(queue_pair as usize) {

@@ -127,4 +127,9 @@ impl SharedReceiveQueue {
         let mut one = [Completion::EMPTY];
         (self.flush(&mut one) == 1).then_some(one[0])
     }
+    /// True if [`Self::take_flushed`] gives a receive, once the completion queues are empty.
+    #[must_use]
+    pub fn owes_flushed(&self) -> bool {
+        self.domain.engine().over.load(Ordering::Relaxed) && self.inner.left() > 0
+    }
 }
