@@ -9,31 +9,38 @@ use std::time::{Duration, Instant};
 /// posted while the pair fails.
 #[derive(Default)]
 pub(crate) struct Failing {
-    /// the end of the time, by number
-    ends: Mutex<HashMap<u32, Instant>>,
+    /// when they failed, by number
+    times: Mutex<HashMap<u32, Instant>>,
 }
 
 impl Failing {
-    /// A thread that has begun to post has done it by then, and programs have polled.
+    /// The event of the device has been taken by then: it comes before the library's own one.
+    const REST: Duration = Duration::from_millis(50);
+    /// A thread that has begun to post has done it by then.
     const TIME: Duration = Duration::from_secs(2);
 
     /// A queue pair has failed.
     pub(crate) fn add(&self, queue_pair: u32) {
-        self.ends().insert(queue_pair, Instant::now() + Self::TIME);
+        self.times().insert(queue_pair, Instant::now());
     }
 
-    /// Their numbers, for the last time for those whose time is over.
+    /// The numbers of those that it is time to look at; for the last time of those whose time is
+    /// over.
     pub(crate) fn numbers(&self) -> Vec<u32> {
-        let mut ends = self.ends();
-        let numbers = ends.keys().copied().collect();
-        if !ends.is_empty() {
-            let now = Instant::now();
-            ends.retain(|_, end| now < *end);
+        let mut times = self.times();
+        if times.is_empty() {
+            return Vec::new();
         }
+        let now = Instant::now();
+        let due = times
+            .iter()
+            .filter(|(_, failed)| now.duration_since(**failed) >= Self::REST);
+        let numbers = due.map(|(number, _)| *number).collect();
+        times.retain(|_, failed| now.duration_since(*failed) < Self::TIME);
         numbers
     }
 
-    fn ends(&self) -> MutexGuard<'_, HashMap<u32, Instant>> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    fn times(&self) -> MutexGuard<'_, HashMap<u32, Instant>> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

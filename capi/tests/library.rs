@@ -468,6 +468,16 @@ fn a_program_that_polls_once_for_each_event_gets_all() {
 }
 
 #[test]
+fn each_event_stands_for_one_completion_wherever_it_comes_from() {
+    says_ok("counted", &[]);
+    if let Some(program) = compiled("counted") {
+        let single = [("RINGSIDE_SINGLE_THREAD", OsStr::new("1"))];
+        let output = run_with(&single, &program, &[]).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n");
+    }
+}
+
+#[test]
 fn options_of_sockets_are_those_of_rdma_core() {
     says_ok("options", &["10.0.0.1"]);
 }

@@ -2,7 +2,7 @@
 
 use super::abi::{DATAGRAM_KEY, MAX_RESOURCES, event, rdma_cm_id, rdma_conn_param};
 use super::addressing::bind;
-use super::events::finish;
+use super::events::{drop_event, finish};
 use super::id::{IdObject, Notice, Step};
 use super::node::{Node, node, push};
 use super::pairs;
@@ -393,7 +393,11 @@ pub unsafe extern "C-unwind" fn ringside_rdma_accept(
     // SAFETY: the caller's promise.
     unsafe {
         match accept(id, wanted) {
-            Ok(()) if (*id).qp_type == kind::UD => 0,
+            // No event follows. That of the request counts for the listener, which may go first.
+            Ok(()) if (*id).qp_type == kind::UD => {
+                drop_event(id);
+                0
+            }
             Ok(()) => finish(id),
             Err(error) => errno::minus_one(error),
         }

@@ -134,7 +134,7 @@ pub unsafe extern "C-unwind" fn ringside_rrecvmsg(
     // SAFETY: the caller's promise.
     unsafe {
         let message = &mut *message;
-        if message.msg_controllen > 0 {
+        if !message.msg_control.is_null() && message.msg_controllen > 0 {
             return errno::minus_one(libc::ENOTSUP) as isize;
         }
         message.msg_flags = 0;
@@ -226,7 +226,7 @@ pub unsafe extern "C-unwind" fn ringside_rsendmsg(
     // SAFETY: the caller's promise.
     unsafe {
         let message = &*message;
-        if message.msg_controllen > 0 {
+        if !message.msg_control.is_null() && message.msg_controllen > 0 {
             return errno::minus_one(libc::ENOTSUP) as isize;
         }
         let pieces = pieces(message.msg_iov, message.msg_iovlen);

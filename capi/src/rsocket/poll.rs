@@ -1,11 +1,14 @@
 //! `rpoll` and `rselect`: sockets and other descriptors together.
 
+use super::bell::Sleep;
+use super::datagram::Datagram;
 use super::link::Link;
 use super::socket::{LOOK, Phase, SPIN, Socket};
 use super::table::{self, Entry};
 use crate::channel::last_error;
 use crate::signals::Held;
 use std::ffi::{c_int, c_short};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 impl Socket {
@@ -45,9 +48,12 @@ impl Socket {
         source.revents
     }
 
-    /// Adds the descriptors that report events. True if completions must be polled once more.
-    fn arm(&self, asked: c_short, into: &mut Vec<libc::pollfd>) -> bool {
+    /// Adds the descriptors that report events. True if completions must be polled once more, and
+    /// the call that sleeps.
+    fn arm(&self, asked: c_short, into: &mut Vec<libc::pollfd>) -> (bool, Sleep) {
         let mut core = self.core();
+        let sleep = core.enter();
+        into.extend(sleep.bell.map(|bell| entry(bell, libc::POLLIN)));
         // The event of a listener waits for the program, which need not want it.
         let events = match core.phase {
             Phase::Listening => asked & libc::POLLIN,
@@ -55,10 +61,10 @@ impl Socket {
         };
         into.push(entry(self.descriptor, events));
         let Some(link) = &mut core.link else {
-            return false;
+            return (false, sleep);
         };
         into.push(entry(link.descriptor(), libc::POLLIN));
-        link.arm()
+        (link.arm(), sleep)
     }
 }
 
@@ -70,20 +76,20 @@ impl Entry {
             Self::Datagram(datagram) => datagram.ready(asked),
         }
     }
+}
 
-    /// Adds the descriptors that report events. True if the socket must be looked at once more.
-    fn arm(&self, asked: c_short, into: &mut Vec<libc::pollfd>) -> bool {
-        match self {
-            Self::Stream(stream) => stream.arm(asked, into),
-            Self::Datagram(datagram) => datagram.arm(asked, into),
-        }
-    }
+/// A socket on which a call sleeps.
+enum Asleep {
+    Stream(Arc<Socket>, Sleep),
+    Datagram(Arc<Datagram>),
+}
 
-    /// Follows each [`Self::arm`]. True if it took an event, which other calls that sleep may have
-    /// waited for: a datagram socket has left word of it for them.
-    fn rouse(&self) -> bool {
+impl Asleep {
+    /// True if it took an event, which other calls that sleep may have waited for: those of the
+    /// same socket know.
+    fn rouse(self) -> bool {
         match self {
-            Self::Stream(stream) => stream.core().take_event(),
+            Self::Stream(stream, sleep) => stream.core().leave(&sleep),
             Self::Datagram(datagram) => {
                 datagram.rouse();
                 false
@@ -95,7 +101,7 @@ impl Entry {
 /// Sockets that are armed for a sleep. They are roused after it, also if the thread is cancelled.
 #[derive(Default)]
 pub(super) struct Armed {
-    sockets: Vec<Entry>,
+    sockets: Vec<Asleep>,
 }
 
 impl Armed {
@@ -106,12 +112,21 @@ impl Armed {
         asked: c_short,
         sources: &mut Vec<libc::pollfd>,
     ) -> bool {
-        let is_new = socket.arm(asked, sources);
-        self.sockets.push(socket.clone());
+        let (is_new, asleep) = match socket {
+            Entry::Stream(stream) => {
+                let (is_new, sleep) = stream.arm(asked, sources);
+                (is_new, Asleep::Stream(Arc::clone(stream), sleep))
+            }
+            Entry::Datagram(datagram) => {
+                let is_new = datagram.arm(asked, sources);
+                (is_new, Asleep::Datagram(Arc::clone(datagram)))
+            }
+        };
+        self.sockets.push(asleep);
         is_new
     }
 
-    /// Ends the sleep. True if an event was taken that other calls that sleep may wait for.
+    /// Ends the sleep. True if an event was taken that other calls may wait for.
     pub(super) fn rouse(&mut self) -> bool {
         let roused = self.sockets.drain(..);
         roused.fold(false, |is_taken, socket| socket.rouse() | is_taken)

@@ -1,5 +1,6 @@
 //! Stream sockets: their phases, and waiting for them.
 
+use super::bell::{Bell, Sleep};
 use super::directions::Directions;
 use super::link::{Link, News, Sizes};
 use super::wire::{Greeting, Message};
@@ -73,6 +74,7 @@ pub(super) struct Core {
     early: Option<News>,
     /// changes when events were taken
     turns: u64,
+    bell: Bell,
     heard: Instant,
 }
 
@@ -142,6 +144,7 @@ impl Socket {
                 writes_ended: false,
                 early: None,
                 turns: 0,
+                bell: Bell::default(),
                 heard: Instant::now(),
             }),
             sending: Mutex::default(),
@@ -294,16 +297,15 @@ impl Socket {
         if core.turns != turn {
             return (core, false);
         }
-        let mut sources = [self.source(self.descriptor); 2];
-        if let (Some(link), Some(place)) = (&core.link, sources.get_mut(1)) {
-            *place = self.source(link.descriptor());
-        }
-        drop(core);
+        let link = core.link.as_ref().map(Link::descriptor);
+        let asleep = Asleep::new(self, core);
+        let descriptors = [Some(self.descriptor), link, asleep.sleep.bell];
+        let mut sources =
+            descriptors.map(|descriptor| self.source(descriptor.unwrap_or(self.descriptor)));
         // The link stays while a call uses the socket.
         let is_interrupted = held.sleep(&mut sources, LOOK);
-        let mut core = self.core();
-        core.take_event();
-        (core, is_interrupted)
+        drop(asleep);
+        (self.core(), is_interrupted)
     }
 
     fn source(&self, fd: c_int) -> libc::pollfd {
@@ -330,6 +332,7 @@ impl Socket {
         let mut core = self.core();
         core.end();
         core.turns += 1;
+        core.bell.ring();
     }
 
     /// Ends one direction or both, and waits until the peer has what was sent.
@@ -338,9 +341,10 @@ impl Socket {
         let mut core = self.core();
         self.progress(&mut core);
         let Phase::Connected { reads, writes } = core.phase else {
+            // Without a connection there is nothing to end, as for rdma-core.
             return match core.phase {
-                Phase::Ended | Phase::Failed(_) => Ok(()),
-                _ => Err(libc::ENOTCONN),
+                Phase::Connecting | Phase::Accepting => Err(libc::ENOTCONN),
+                _ => Ok(()),
             };
         };
         if !reads && !writes {
@@ -351,6 +355,7 @@ impl Socket {
         core.phase = Phase::Connected { reads, writes };
         core.writes_ended |= ending.has_writes();
         core.turns += 1;
+        core.bell.ring();
         let message = match (reads, writes) {
             (false, false) => Message::Disconnect,
             (true, false) if ending.has_writes() => Message::Shutdown,
@@ -370,7 +375,38 @@ impl Socket {
     }
 }
 
+/// A call that sleeps; it wakes also if its thread is cancelled.
+struct Asleep<'a> {
+    socket: &'a Socket,
+    sleep: Sleep,
+}
+
+impl<'a> Asleep<'a> {
+    fn new(socket: &'a Socket, mut core: MutexGuard<'a, Core>) -> Self {
+        let sleep = core.enter();
+        Self { socket, sleep }
+    }
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        self.socket.core().leave(&self.sleep);
+    }
+}
+
 impl Core {
+    /// A call goes to sleep. [`Self::leave`] follows.
+    pub(super) fn enter(&mut self) -> Sleep {
+        self.bell.enter()
+    }
+
+    /// A call has woken. Takes the event; the others that sleep look then. True if it was there.
+    pub(super) fn leave(&mut self, sleep: &Sleep) -> bool {
+        let is_taken = self.take_event();
+        self.bell.leave(sleep, is_taken);
+        is_taken
+    }
+
     /// Takes completions, and tells the peer what it may send.
     fn poll(&mut self) {
         let Some(link) = &mut self.link else {

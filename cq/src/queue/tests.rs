@@ -1248,3 +1248,23 @@ fn events_of_failed_queues_and_of_messages_are_counted_together() {
     }
     assert!(outcomes.iter().all(|&count| count > 500), "{outcomes:?}");
 }
+
+#[test]
+fn what_a_new_ring_has_is_told_of() {
+    let mut bench = bench(16);
+    let mut announced = Announced::default();
+    for id in 0..5 {
+        bench.post(id, SIGNALLED);
+        bench.complete_send(id as u16);
+    }
+    assert_eq!(bench.poll().len(), 5);
+    assert!(!bench.ask(&mut announced, false));
+    bench.ring = words(16 * 4);
+    bench.written = 0;
+    let ring = CompletionQueue::check_ring(bench.ring.clone()).unwrap();
+    bench.queue.replace(ring);
+    bench.post(5, SIGNALLED);
+    bench.complete_send(5);
+    assert!(bench.ask(&mut announced, false));
+    assert!(!bench.ask(&mut announced, true));
+}

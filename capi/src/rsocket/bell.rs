@@ -1,0 +1,113 @@
+//! Wakes the calls of other threads that sleep on the same stream socket.
+
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// The calls that sleep on a stream socket. They sleep on the descriptors of the same event
+/// channels, and one of them takes an event: it rings for the others.
+#[derive(Default)]
+pub(super) struct Bell {
+    /// made once two calls sleep; readable while it rings
+    event: Option<OwnedFd>,
+    sleepers: u32,
+    /// sleepers that have not heard the last ring
+    called: u32,
+    rings: u64,
+}
+
+/// A call that sleeps.
+#[must_use]
+pub(super) struct Sleep {
+    /// rings before it
+    rings: u64,
+    /// the descriptor that wakes it; none for the first call of a socket that never had two
+    pub(super) bell: Option<c_int>,
+}
+
+impl Bell {
+    /// A call goes to sleep. [`Self::leave`] follows.
+    pub(super) fn enter(&mut self) -> Sleep {
+        self.sleepers += 1;
+        if self.sleepers > 1 && self.event.is_none() {
+            // SAFETY: plain system call.
+            let made = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+            // SAFETY: the new descriptor has no other owner. Without one the others look soon.
+            self.event = (made >= 0).then(|| unsafe { OwnedFd::from_raw_fd(made) });
+        }
+        Sleep {
+            rings: self.rings,
+            bell: self.event.as_ref().map(AsRawFd::as_raw_fd),
+        }
+    }
+
+    /// The call has woken; it tells the others if it took what they may wait for.
+    pub(super) fn leave(&mut self, sleep: &Sleep, has_taken: bool) {
+        self.sleepers -= 1;
+        if sleep.rings != self.rings {
+            self.called -= 1;
+            if self.called == 0 {
+                self.silence();
+            }
+        }
+        if has_taken {
+            self.ring();
+        }
+    }
+
+    /// Wakes the calls that sleep.
+    pub(super) fn ring(&mut self) {
+        let Some(event) = self.event.as_ref().filter(|_| self.sleepers > 0) else {
+            return;
+        };
+        let one = 1_u64;
+        // SAFETY: eight bytes of a live value; the descriptor does not wait.
+        unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), 8) };
+        self.rings += 1;
+        self.called = self.sleepers;
+    }
+
+    fn silence(&self) {
+        let mut count = 0_u64;
+        if let Some(event) = &self.event {
+            // SAFETY: as in `ring`.
+            unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bell, Sleep};
+
+    fn rings(sleep: &Sleep) -> bool {
+        let mut source = libc::pollfd {
+            fd: sleep.bell.unwrap(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one live entry.
+        unsafe { libc::poll(&raw mut source, 1, 0) == 1 }
+    }
+
+    #[test]
+    fn it_rings_until_each_call_that_slept_has_heard_it() {
+        let mut bell = Bell::default();
+        let first = bell.enter();
+        assert_eq!(first.bell, None);
+        bell.leave(&first, true);
+        let first = bell.enter();
+        let [second, third] = [bell.enter(), bell.enter()];
+        assert!(!rings(&second) && !rings(&third));
+        bell.leave(&second, true);
+        let late = bell.enter();
+        assert!(rings(&third));
+        bell.leave(&late, false);
+        bell.leave(&first, false);
+        assert!(rings(&third), "it has not woken yet");
+        bell.leave(&third, false);
+        let alone = bell.enter();
+        assert!(!rings(&alone));
+        bell.leave(&alone, true);
+        assert!(!rings(&alone), "no call sleeps");
+    }
+}
