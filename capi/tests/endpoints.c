@@ -106,6 +106,37 @@ static void others(void)
     rdma_freeaddrinfo(list);
 }
 
+static const struct ibv_qp_init_attr datagrams = { .qp_type = IBV_QPT_UD,
+    .cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
+
+static void *look_up(void *unused)
+{
+    struct rdma_addrinfo *list = found(0, IBV_QPT_UD, RDMA_PS_UDP);
+    struct ibv_qp_init_attr wanted = datagrams;
+    struct rdma_cm_id *id;
+    CHECK(!rdma_create_ep(&id, list, NULL, &wanted) && !rdma_connect(id, NULL));
+    rdma_destroy_ep(id);
+    rdma_freeaddrinfo(list);
+    return unused;
+}
+
+/* A datagram service whose listener ends before the id that was accepted. */
+static void serve_datagrams(void)
+{
+    struct rdma_addrinfo *list = found(RAI_PASSIVE, IBV_QPT_UD, RDMA_PS_UDP);
+    struct ibv_qp_init_attr wanted = datagrams;
+    struct rdma_cm_id *listener, *id;
+    pthread_t client;
+    CHECK(!rdma_create_ep(&listener, list, NULL, &wanted) && !rdma_listen(listener, 4));
+    CHECK(!pthread_create(&client, NULL, look_up, NULL) && !rdma_get_request(listener, &id));
+    struct rdma_conn_param accepted = { .qp_num = id->qp->qp_num };
+    CHECK(!rdma_accept(id, &accepted) && !id->event);
+    CHECK(!pthread_join(client, NULL));
+    rdma_destroy_ep(listener);
+    rdma_destroy_ep(id);
+    rdma_freeaddrinfo(list);
+}
+
 int main(void)
 {
     struct rdma_addrinfo *list = found(RAI_PASSIVE, IBV_QPT_RC, RDMA_PS_TCP);
@@ -118,6 +149,7 @@ int main(void)
     rdma_destroy_ep(listener);
     rdma_freeaddrinfo(list);
     others();
+    serve_datagrams();
     puts("ok");
     return 0;
 }
