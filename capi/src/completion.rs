@@ -89,11 +89,10 @@ impl CompletionObject {
         channel.events.push(&raw const self.public as usize);
     }
 
-    /// What the program takes from this queue beside the driver's.
+    /// Completions that the program takes from this queue beside those of the driver's.
     pub(crate) fn elsewhere(&self, polled: &Polled) -> Elsewhere {
         Elsewhere {
-            succeeded: polled.feeds.ready(&raw const self.public as usize),
-            failed: 0,
+            ready: polled.feeds.ready(&raw const self.public as usize),
             // A message that is held was polled, and the program did not get it.
             taken: self.made.taken().wrapping_sub(polled.feeds.waiting()),
         }

@@ -27,20 +27,37 @@ impl Failing {
     /// The numbers of those that it is time to look at; for the last time of those whose time is
     /// over.
     pub(crate) fn numbers(&self) -> Vec<u32> {
+        self.numbers_at(Instant::now())
+    }
+
+    fn numbers_at(&self, now: Instant) -> Vec<u32> {
         let mut times = self.times();
-        if times.is_empty() {
-            return Vec::new();
-        }
-        let now = Instant::now();
-        let due = times
-            .iter()
-            .filter(|(_, failed)| now.duration_since(**failed) >= Self::REST);
+        let age = |failed: &Instant| now.saturating_duration_since(*failed);
+        let due = times.iter().filter(|(_, failed)| age(failed) >= Self::REST);
         let numbers = due.map(|(number, _)| *number).collect();
-        times.retain(|_, failed| now.duration_since(*failed) < Self::TIME);
+        times.retain(|_, failed| age(failed) < Self::TIME);
         numbers
     }
 
     fn times(&self) -> MutexGuard<'_, HashMap<u32, Instant>> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Failing;
+    use std::time::Instant;
+
+    #[test]
+    fn each_is_looked_at_after_a_rest_and_once_more_when_its_time_is_over() {
+        let failing = Failing::default();
+        let begun = Instant::now();
+        failing.add(7);
+        assert!(failing.numbers_at(begun).is_empty());
+        let end = Instant::now() + Failing::TIME;
+        assert_eq!(failing.numbers_at(begun + Failing::TIME / 2), [7]);
+        assert_eq!(failing.numbers_at(end), [7]);
+        assert!(failing.numbers_at(end).is_empty());
     }
 }

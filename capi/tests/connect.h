@@ -2,6 +2,7 @@
  * are connected to each other. */
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +95,19 @@ static inline struct ibv_wc next(struct ibv_cq *cq)
         CHECK(time(NULL) < end);
     CHECK(count == 1);
     return wc;
+}
+
+/* Takes and acknowledges an event of a channel. False if there was none in time. */
+static inline int takes_event(struct ibv_comp_channel *channel, int milliseconds)
+{
+    struct pollfd one = { .fd = channel->fd, .events = POLLIN };
+    struct ibv_cq *cq;
+    void *context;
+    if (poll(&one, 1, milliseconds) != 1)
+        return 0;
+    CHECK(!ibv_get_cq_event(channel, &cq, &context));
+    ibv_ack_cq_events(cq, 1);
+    return 1;
 }
 
 /* Writes from one queue pair of a context to another, and leaves nothing behind. */

@@ -204,6 +204,7 @@ static void serve(const char *text)
 	unsigned char *mapped = mmap(NULL, MAPPED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	size_t total = 0;
 
+	check(rshutdown(listener, SHUT_RD) == 0, "rshutdown of a listener does nothing");
 	check(rrecv(fd, in, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN, "MSG_DONTWAIT");
 	say(fd, 'a');
 	receive_all(fd);
@@ -243,7 +244,8 @@ static void ask(const char *text)
 	static unsigned char same[1000];
 	unsigned char last = 0xFF;
 	struct timeval limit = {.tv_sec = 20};
-	struct iovec two[2] = {{out, 12345}, {out + 12345, LONG - 12345}};
+	struct iovec first = {out, 345}, two[2] = {{out + 345, 12000}, {out + 12345, LONG - 12345}};
+	struct msghdr message = {.msg_iov = &first, .msg_iovlen = 1, .msg_control = &last, .msg_controllen = 1};
 	size_t total = 0;
 	fd_set reads;
 	int fd;
@@ -254,7 +256,10 @@ static void ask(const char *text)
 	FD_SET(fd, &reads);
 	check(rselect(fd + 1, &reads, NULL, NULL, &limit) == 1 && FD_ISSET(fd, &reads), "rselect");
 	hear(fd, 'a');
-	check(rwritev(fd, two, 2) == LONG, "rwritev");
+	check(rsendmsg(fd, &message, 0) == -1 && errno == ENOTSUP, "control data");
+	message.msg_control = NULL;
+	check(rsendmsg(fd, &message, 0) == 345, "a length without control data");
+	check(rwritev(fd, two, 2) == LONG - 345, "rwritev");
 	hear(fd, 'b');
 	memset(same, 7, sizeof same);
 	check(rfcntl(fd, F_SETFL, O_NONBLOCK) == 0, "rfcntl");

@@ -82,12 +82,15 @@ fn only_success_is_success() {
     assert_eq!((failed.queue_pair(), failed.id), (7, 9));
 }
 
-#[test]
-fn a_message_was_received_by_no_send_and_no_failure() {
-    let of = |header| Completion {
+fn of(header: CompletionHeader) -> Completion {
+    Completion {
         header,
         ..Completion::EMPTY
-    };
+    }
+}
+
+#[test]
+fn a_message_was_received_by_no_send_and_no_failure() {
     let zero = CompletionHeader::ZERO;
     assert!(of(zero).is_received());
     assert!(!of(zero.with_send_queue(true)).is_received());
@@ -98,10 +101,6 @@ fn a_message_was_received_by_no_send_and_no_failure() {
 /// Each of the three reasons alone, and other bits beside none of them.
 #[test]
 fn a_member_received_a_message_unless_it_was_destroyed_before() {
-    let of = |header| Completion {
-        header,
-        ..Completion::EMPTY
-    };
     let zero = CompletionHeader::ZERO;
     let received = of(zero.with_minor(3).with_extended(true));
     assert!(received.is_received_by_member() && !received.outlives_queue_pair());
@@ -258,10 +257,6 @@ fn each_octet_of_a_source_address_is_kept_and_a_group_address_is_not() {
 
 #[test]
 fn a_solicited_message_says_so() {
-    let of = |header| Completion {
-        header,
-        ..Completion::EMPTY
-    };
     assert!(!of(CompletionHeader::ZERO).is_solicited());
     assert!(of(CompletionHeader::ZERO.with_solicited(true)).is_solicited());
 }

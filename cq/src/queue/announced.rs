@@ -30,10 +30,8 @@ struct Seen {
 /// Completions that the program takes from its completion queue, and that this queue does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Elsewhere {
-    /// successes that can be taken now
-    pub succeeded: usize,
-    /// failures that can be taken now
-    pub failed: usize,
+    /// those that can be taken now
+    pub ready: usize,
     /// completions taken so far; less those that were polled from this queue, and that the program
     /// did not get yet. Modulo the size of the type.
     pub taken: usize,
@@ -45,8 +43,8 @@ impl CompletionQueue {
     /// ring that was replaced.
     ///
     /// `is_told`: an event was given since the request before. `failed_only`: true only for
-    /// failures that the device does not report. Control path: looks at the slots of completions of
-    /// which events told, and at failed queue pairs.
+    /// failures that the device does not report. Control path: looks at failed queue pairs, and at
+    /// the slots of completions that events told of.
     pub fn has_unannounced(
         &mut self,
         announced: &mut Announced,
@@ -61,15 +59,7 @@ impl CompletionQueue {
             slots: self.slots(),
             beside: self.reported.wrapping_add(elsewhere.taken),
         };
-        let told = match announced.seen {
-            Some(seen) if seen.slots == now.slots && !announced.is_settled => {
-                let taken = now.since(seen).cast_signed();
-                let told = (announced.told + usize::from(is_told)).cast_signed();
-                told.saturating_sub(taken).max(0).cast_unsigned()
-            }
-            // The first request, or all is new.
-            _ => 0,
-        };
+        let told = announced.left(now, is_told);
         let mut ahead = 0;
         let mut next = self.written_ahead(ahead);
         while ahead < told
@@ -80,21 +70,19 @@ impl CompletionQueue {
         }
         let left = told.saturating_sub(ahead);
         // If the ring has more, all that was told of is in it.
-        let (failed, others) = match next.is_none() || failed_only {
-            true => (
-                elsewhere.failed + self.owed_reports(left + 1),
-                elsewhere.succeeded + self.backlog.len(),
-            ),
-            false => (0, 0),
+        let failed = match next.is_none() || failed_only {
+            true => self.owed_reports(left + 1),
+            false => 0,
         };
+        let beside = failed + self.backlog.len() + elsewhere.ready;
         *announced = Announced {
             seen: Some(now),
-            told: ahead + left.min(failed + others),
+            told: ahead + left.min(beside),
             is_settled: false,
         };
         match failed_only {
             true => failed > left,
-            false => next.is_some() || failed + others > left,
+            false => next.is_some() || beside > left,
         }
     }
 
@@ -167,6 +155,22 @@ impl CompletionQueue {
         let is_next_pass = self.ring.index() + ahead >= slots;
         let is_written = self.is_there(header) != is_next_pass;
         is_written.then_some(1 + usize::from(header.extended()))
+    }
+}
+
+impl Announced {
+    /// The completions that events told of and that are unread now. `is_told`: one more event was
+    /// given since the last request.
+    fn left(&self, now: Seen, is_told: bool) -> usize {
+        match self.seen {
+            Some(seen) if seen.slots == now.slots && !self.is_settled => {
+                let told = (self.told + usize::from(is_told)).cast_signed();
+                let left = told.saturating_sub(now.since(seen).cast_signed());
+                left.max(0).cast_unsigned()
+            }
+            // The first request, or all is new.
+            _ => 0,
+        }
     }
 }
 

@@ -99,16 +99,14 @@ impl QueuesInMemory {
 
     /// A request of an event for any completion.
     fn ask(&mut self, announced: &mut Announced, is_told: bool) -> bool {
-        let elsewhere = Elsewhere::default();
-        self.queue
-            .has_unannounced(announced, is_told, false, elsewhere)
+        self.ask_for(false, announced, is_told)
     }
 
-    /// A request of an event for failures.
-    fn ask_for_failures(&mut self, announced: &mut Announced, is_told: bool) -> bool {
+    /// A request of an event, for any completion or for failures only.
+    fn ask_for(&mut self, failed_only: bool, announced: &mut Announced, is_told: bool) -> bool {
         let elsewhere = Elsewhere::default();
         self.queue
-            .has_unannounced(announced, is_told, true, elsewhere)
+            .has_unannounced(announced, is_told, failed_only, elsewhere)
     }
 
     fn poll(&mut self) -> Vec<Completion> {
@@ -1030,6 +1028,17 @@ fn no_completion_of_a_queue_pair_follows_its_detachment_by_another_core() {
     assert_eq!(bench.queue.anomalies().unknown_context, 2);
 }
 
+/// Random numbers below a limit, the same for the same seed.
+fn draws(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut random = seed;
+    move |below| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) % below
+    }
+}
+
 /// Requests of events, polls and completions in any order, over many passes of the ring: a request
 /// is told of a completion that no event has told of, and of no other.
 #[test]
@@ -1039,13 +1048,7 @@ fn requests_of_events_know_what_was_told() {
     // Counted from the first completion.
     let (mut written, mut read, mut told) = (0_u64, 0_u64, 0_u64);
     let mut is_new = true;
-    let mut random = 1_u64;
-    let mut draw = move |below: u64| {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (random >> 33) % below
-    };
+    let mut draw = draws(1);
     let mut outcomes = [0; 2];
     for step in 0..20_000 {
         match draw(4) {
@@ -1130,7 +1133,7 @@ fn a_request_tells_of_what_the_device_has_not_reported_of_a_failed_queue_pair() 
                 assert!(bench.queue.poll_one(&mut place));
             }
             let before = announced;
-            is_told = bench.ask_for_failures(&mut announced, is_told);
+            is_told = bench.ask_for(true, &mut announced, is_told);
             assert_eq!(is_told, left > 0, "{left} left");
             announced = before;
             is_told = bench.ask(&mut announced, true);
@@ -1157,7 +1160,7 @@ fn a_failed_queue_pair_owes_no_report_of_a_send_that_is_done() {
     bench.post(1, SILENT);
     bench.state.settle_sends(1);
     assert!(bench.queue.flush(bench.state.context, QueueSide::Send));
-    assert!(bench.ask_for_failures(&mut announced, false));
+    assert!(bench.ask_for(true, &mut announced, false));
     let mut place = Completion::EMPTY;
     assert!(bench.queue.poll_one(&mut place));
     assert_eq!((place.id, place.status()), (1, Status::Flushed));
@@ -1194,13 +1197,7 @@ fn a_failed_queue_pair_owes_no_report_of_receives_that_serve_others() {
 /// events: each event stands for one of them, wherever it came from.
 #[test]
 fn events_of_failed_queues_and_of_messages_are_counted_together() {
-    let mut random = 7_u64;
-    let mut draw = move |below: u64| {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (random >> 33) % below
-    };
+    let mut draw = draws(7);
     let mut outcomes = [0; 2];
     for round in 0..300 {
         let mut bench = bench(4 << (round % 3));
