@@ -83,10 +83,19 @@ int main(void)
     /* A call that waits without end ends the program. */
     alarm(2 * SECONDS);
     int listener = rsocket(AF_INET, SOCK_STREAM, 0);
-    CHECK(listener >= 0 && !rbind(listener, (struct sockaddr *)&own, sizeof(own)) && !rlisten(listener, 4));
+    CHECK(listener >= 0 && !rbind(listener, (struct sockaddr *)&own, sizeof(own)) && !rlisten(listener, 1));
+    /* The backlog has room for the first. The request of the second waits. */
+    int first = asking(&own);
+    wait_for(listener, POLLIN, first);
     int client = asking(&own);
-    wait_for(listener, POLLIN, client);
+    struct pollfd request = { .fd = listener, .events = POLLIN };
+    CHECK(poll(&request, 1, SECONDS * 1000) == 1);
     limit_descriptors();
+    exhaust(0);
+    int server_of_first = raccept(listener, NULL, NULL);
+    CHECK(server_of_first >= 0);
+    wait_for(listener, POLLIN, client);
+    give_back();
     for (int left = 0; left < OF_A_SOCKET; left++) {
         exhaust(left);
         errno = 0;
@@ -98,6 +107,8 @@ int main(void)
     CHECK(server >= 0);
     talk(client, server);
     talk(server, client);
+    talk(first, server_of_first);
+    CHECK(!rclose(first) && !rclose(server_of_first));
     /* The same for a socket that connects: it may try again. */
     int before = open_descriptors(), other = rsocket(AF_INET, SOCK_STREAM, 0);
     CHECK(other >= 0 && !rfcntl(other, F_SETFL, O_NONBLOCK));

@@ -15,12 +15,17 @@ static struct sockaddr_in at(int port)
     return all;
 }
 
-static int listening(void)
+static int listening_for(int backlog)
 {
     struct sockaddr_in own = at(PORT);
     int fd = rsocket(AF_INET, SOCK_STREAM, 0);
-    CHECK(fd >= 0 && !rbind(fd, (struct sockaddr *)&own, sizeof own) && !rlisten(fd, 4));
+    CHECK(fd >= 0 && !rbind(fd, (struct sockaddr *)&own, sizeof own) && !rlisten(fd, backlog));
     return fd;
+}
+
+static int listening(void)
+{
+    return listening_for(4);
 }
 
 static void *connect_one(void *into)

@@ -4,11 +4,13 @@ use std::ffi::c_int;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// The calls that sleep on a stream socket. They sleep on the descriptors of the same event
-/// channels, and one of them takes an event: it rings for the others.
+/// channels, and one of them, or the library's thread, takes an event: it rings for the others.
 #[derive(Default)]
 pub(super) struct Bell {
-    /// made once two calls sleep; readable while it rings
+    /// made once two calls sleep, or one beside the library's own thread; readable while it rings
     event: Option<OwnedFd>,
+    /// true while the library's thread takes events of the socket too
+    pub(super) is_shared: bool,
     sleepers: u32,
     /// sleepers that have not heard the last ring
     called: u32,
@@ -20,7 +22,8 @@ pub(super) struct Bell {
 pub(super) struct Sleep {
     /// rings before it
     rings: u64,
-    /// the descriptor that wakes it; none for the first call of a socket that never had two
+    /// the descriptor that wakes it; none for the first call of a socket that never had
+    /// two and that only its calls serve
     pub(super) bell: Option<c_int>,
 }
 
@@ -28,7 +31,7 @@ impl Bell {
     /// A call goes to sleep. [`Self::leave`] follows.
     pub(super) fn enter(&mut self) -> Sleep {
         self.sleepers += 1;
-        if self.sleepers > 1 && self.event.is_none() {
+        if (self.sleepers > 1 || self.is_shared) && self.event.is_none() {
             // SAFETY: plain system call.
             let made = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
             // SAFETY: the new descriptor has no other owner. Without one the others look soon.
@@ -109,5 +112,16 @@ mod tests {
         assert!(!rings(&alone));
         bell.leave(&alone, true);
         assert!(!rings(&alone), "no call sleeps");
+    }
+    #[test]
+    fn it_rings_for_one_call_beside_the_librarys_thread() {
+        let mut bell = Bell {
+            is_shared: true,
+            ..Bell::default()
+        };
+        let alone = bell.enter();
+        bell.ring();
+        assert!(rings(&alone));
+        bell.leave(&alone, false);
     }
 }

@@ -4,6 +4,7 @@ use super::datagram::Datagram;
 use super::directions::Directions;
 use super::interest::{self, Change, InterestList};
 use super::poll::{Patience, Set, select, wait};
+use super::service;
 use super::socket::{Options, Socket};
 use super::table::{self, Entry};
 use crate::cancel::Uncancelled;
@@ -145,6 +146,7 @@ pub extern "C-unwind" fn ringside_rclose(socket: c_int) -> c_int {
     interest::forget(socket);
     match table::remove(socket) {
         Ok(Entry::Stream(socket)) => {
+            service::withdraw(&socket);
             if let Err(error) = socket.shut(Directions::Both) {
                 tracing::debug!(error, "a socket was closed without a farewell");
             }

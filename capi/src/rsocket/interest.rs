@@ -1,19 +1,17 @@
 //! `epoll` over sockets and other descriptors: `repoll_create`, `repoll_ctl` and `repoll_wait`.
 //!
 //! The descriptor of an interest list is one of the kernel's epoll, which has the descriptors that
-//! are not sockets of this library; the list itself has the sockets. The kernel is called directly:
-//! the C library's functions of these names may be those of `librspreload`, which call the
-//! functions here.
+//! are not sockets of this library; the list itself has the sockets.
 
+use super::epoll;
 use super::poll::{Armed, Patience, entry};
 use super::table;
-use crate::channel::last_error;
 use crate::per_process::PerProcess;
 use crate::signals::Held;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_short};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 const IN: u32 = libc::EPOLLIN as u32;
@@ -49,11 +47,7 @@ pub(super) fn make(flags: c_int) -> Result<c_int, c_int> {
     if flags & !(libc::EPOLL_CLOEXEC | libc::O_NONBLOCK) != 0 {
         return Err(libc::EINVAL);
     }
-    // SAFETY: no memory is handed over.
-    let made = unsafe { libc::syscall(libc::SYS_epoll_create1, flags & libc::EPOLL_CLOEXEC) };
-    let Ok(made @ 0..) = c_int::try_from(made) else {
-        return Err(last_error());
-    };
+    let made = epoll::create(flags & libc::EPOLL_CLOEXEC != 0)?.into_raw_fd();
     displace(made);
     let list = InterestList {
         kernel: made,
@@ -331,24 +325,7 @@ impl InterestList {
             Change::Modify(event) => (libc::EPOLL_CTL_MOD, Some(event)),
             Change::Delete => (libc::EPOLL_CTL_DEL, None),
         };
-        let event = event
-            .as_ref()
-            .map_or(std::ptr::null(), |event| &raw const *event);
-        // SAFETY: a live event, or none for the operation that reads none.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_epoll_ctl,
-                self.kernel,
-                operation,
-                descriptor,
-                event,
-            )
-        };
-        if result < 0 {
-            Err(last_error())
-        } else {
-            Ok(())
-        }
+        epoll::control(self.kernel, operation, descriptor, event)
     }
 
     /// Waits until something of the list is ready. Writes the events, as far as there is room, and
@@ -385,35 +362,15 @@ impl InterestList {
         }
         state.is_kernels_turn = !state.is_kernels_turn;
         if state.is_kernels_turn {
-            let count = self.ready_of_kernel(into)?;
+            let count = epoll::wait(self.kernel, into, 0)?;
             return Ok(count + state.ready_sockets(&mut into[count..]));
         }
         let count = state.ready_sockets(into);
         if count > 0 {
             // Reported in any case: an event that is reported once must not be lost by an error.
-            return Ok(count + self.ready_of_kernel(&mut into[count..]).unwrap_or(0));
+            return Ok(count + epoll::wait(self.kernel, &mut into[count..], 0).unwrap_or(0));
         }
-        self.ready_of_kernel(into)
-    }
-
-    fn ready_of_kernel(&self, into: &mut [MaybeUninit<libc::epoll_event>]) -> Result<usize, c_int> {
-        if into.is_empty() {
-            return Ok(0);
-        }
-        let room = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
-        // SAFETY: the room is as long as is said; nothing is waited for.
-        let count = unsafe {
-            libc::syscall(
-                libc::SYS_epoll_pwait,
-                self.kernel,
-                into.as_mut_ptr(),
-                room,
-                0,
-                std::ptr::null::<libc::sigset_t>(),
-                0,
-            )
-        };
-        usize::try_from(count).map_err(|_| last_error())
+        epoll::wait(self.kernel, into, 0)
     }
 }
 

@@ -26,7 +26,8 @@ impl Socket {
             Phase::Ended => (asked & (libc::POLLIN | libc::POLLRDHUP)) | libc::POLLHUP,
             Phase::Failed(_) => both | libc::POLLERR,
             Phase::Connecting | Phase::Accepting => 0,
-            Phase::Listening => self.has_event() & asked,
+            Phase::Listening if core.has_arrival() => asked & libc::POLLIN,
+            Phase::Listening => 0,
             Phase::Connected { reads, .. } => {
                 let mut found = if reads { 0 } else { libc::POLLRDHUP };
                 if core.can_receive() {
@@ -50,16 +51,14 @@ impl Socket {
 
     /// Adds the descriptors that report events. True if completions must be polled once more, and
     /// the call that sleeps.
-    fn arm(&self, asked: c_short, into: &mut Vec<libc::pollfd>) -> (bool, Sleep) {
+    fn arm(&self, into: &mut Vec<libc::pollfd>) -> (bool, Sleep) {
         let mut core = self.core();
         let sleep = core.enter();
         into.extend(sleep.bell.map(|bell| entry(bell, libc::POLLIN)));
-        // The event of a listener waits for the program, which need not want it.
-        let events = match core.phase {
-            Phase::Listening => asked & libc::POLLIN,
-            _ => libc::POLLIN,
-        };
-        into.push(entry(self.descriptor, events));
+        // The library's thread takes the events of a listener, and rings.
+        if core.phase != Phase::Listening {
+            into.push(entry(self.descriptor, libc::POLLIN));
+        }
         let Some(link) = &mut core.link else {
             return (false, sleep);
         };
@@ -114,7 +113,7 @@ impl Armed {
     ) -> bool {
         let (is_new, asleep) = match socket {
             Entry::Stream(stream) => {
-                let (is_new, sleep) = stream.arm(asked, sources);
+                let (is_new, sleep) = stream.arm(sources);
                 (is_new, Asleep::Stream(Arc::clone(stream), sleep))
             }
             Entry::Datagram(datagram) => {

@@ -3,6 +3,7 @@
 use super::bell::{Bell, Sleep};
 use super::directions::Directions;
 use super::link::{Link, News, Sizes};
+use super::listener::Arrivals;
 use super::wire::{Greeting, Message};
 use crate::channel::last_error;
 use crate::cm::abi::{event, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
@@ -76,6 +77,8 @@ pub(super) struct Core {
     turns: u64,
     bell: Bell,
     heard: Instant,
+    /// of a listener
+    pub(super) arrivals: Arrivals,
 }
 
 /// A stream socket.
@@ -146,6 +149,7 @@ impl Socket {
                 turns: 0,
                 bell: Bell::default(),
                 heard: Instant::now(),
+                arrivals: Arrivals::default(),
             }),
             sending: Mutex::default(),
             receiving: Mutex::default(),
@@ -196,7 +200,9 @@ impl Socket {
             }
             event::ESTABLISHED if core.phase == Phase::Connecting => core.established(read),
             event::ESTABLISHED if core.phase == Phase::Accepting => core.is_connected(),
-            event::REJECTED => core.fail(libc::ECONNREFUSED),
+            event::REJECTED if is_opening => core.fail(libc::ECONNREFUSED),
+            // It ended before it knew that the connection stood.
+            event::REJECTED => core.fail(libc::ECONNRESET),
             event::DISCONNECTED => {
                 // What was acknowledged before is here: it is taken first.
                 core.poll();
@@ -331,8 +337,10 @@ impl Socket {
     pub(super) fn close(&self) {
         let mut core = self.core();
         core.end();
-        core.turns += 1;
-        core.bell.ring();
+        core.tell();
+        let arrivals = core.take_arrivals();
+        drop(core);
+        drop(arrivals);
     }
 
     /// Ends one direction or both, and waits until the peer has what was sent.
@@ -351,8 +359,7 @@ impl Socket {
         let writes = writes && !ending.has_writes();
         core.phase = Phase::Connected { reads, writes };
         core.writes_ended |= ending.has_writes();
-        core.turns += 1;
-        core.bell.ring();
+        core.tell();
         let message = match (reads, writes) {
             (false, false) => Message::Disconnect,
             (true, false) if ending.has_writes() => Message::Shutdown,
@@ -395,6 +402,22 @@ impl Core {
     /// A call goes to sleep. [`Self::leave`] follows.
     pub(super) fn enter(&mut self) -> Sleep {
         self.bell.enter()
+    }
+
+    /// Tells the calls that sleep that something has changed.
+    pub(super) fn tell(&mut self) {
+        self.turns += 1;
+        self.bell.ring();
+    }
+
+    /// The library's thread takes events of the socket from now on, or no longer.
+    pub(super) const fn share(&mut self, is_shared: bool) {
+        self.bell.is_shared = is_shared;
+    }
+
+    /// True while the library's thread takes events of the socket.
+    pub(super) const fn is_shared(&self) -> bool {
+        self.bell.is_shared
     }
 
     /// A call has woken. Takes the event; the others that sleep look then. True if it was there.

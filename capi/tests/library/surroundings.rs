@@ -45,6 +45,11 @@ fn interest_lists_hold_sockets_and_other_descriptors() {
 }
 
 #[test]
+fn connections_of_sockets_stand_before_they_are_accepted() {
+    says_ok("unaccepted", &["10.0.0.1"]);
+}
+
+#[test]
 fn programs_load_and_unload_the_library_while_they_run() {
     if !Path::new("/usr/include/rdma/rsocket.h").exists() {
         is_missing("librdmacm-dev");

@@ -1,0 +1,236 @@
+//! Listeners: requests are answered as they come, and connections wait until the program takes
+//! them.
+
+use super::link::Link;
+use super::service;
+use super::socket::{self, Core, Options, Phase, Socket};
+use super::table::{self, Entry};
+use crate::channel::{DESCRIPTORS, last_error};
+use crate::cm::abi::{event, rdma_cm_event, rdma_cm_id, rdma_conn_param};
+use crate::cm::{
+    ringside_rdma_accept, ringside_rdma_ack_cm_event, ringside_rdma_create_event_channel,
+    ringside_rdma_destroy_event_channel, ringside_rdma_destroy_id, ringside_rdma_listen,
+    ringside_rdma_migrate_id, ringside_rdma_reject,
+};
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// Connections that a listener keeps for the program if its backlog names no number.
+const MOST: usize = 1024;
+
+/// The result of a call that returns 0 or -1.
+pub(super) fn checked(result: c_int) -> Result<(), c_int> {
+    match result {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
+/// Descriptors that a new connection needs: of its queue of completions, and one for a moment.
+pub(super) const OF_CONNECTION: usize = DESCRIPTORS + 1;
+
+/// Checks if the process may open as many descriptors as a connection needs, before something is
+/// done that cannot be undone. Errors: `EMFILE`, `ENFILE`.
+pub(super) fn check_descriptors(like: c_int, count: usize) -> Result<(), c_int> {
+    let copies = (0..count).map(|_| {
+        // SAFETY: a descriptor of the caller; the copy is this owner's.
+        unsafe {
+            match libc::fcntl(like, libc::F_DUPFD_CLOEXEC, 0) {
+                copy if copy >= 0 => Ok(OwnedFd::from_raw_fd(copy)),
+                _ => Err(last_error()),
+            }
+        }
+    });
+    copies.collect::<Result<Vec<_>, _>>().map(drop)
+}
+
+/// The connections of a listener that the program has not taken.
+#[derive(Default)]
+pub(super) struct Arrivals {
+    waiting: VecDeque<Socket>,
+    limit: usize,
+    /// the process had no descriptors for the next request, which waits
+    is_short: bool,
+    /// the library's thread does not look for requests until `raccept` takes a connection
+    is_paused: bool,
+}
+
+impl Arrivals {
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= self.limit
+    }
+}
+
+impl Core {
+    /// True if `raccept` has something to return: a connection, or that it lacks descriptors.
+    pub(super) fn has_arrival(&self) -> bool {
+        self.arrivals.is_short || !self.arrivals.waiting.is_empty()
+    }
+
+    /// Takes the connections of a listener that ends. They end when they are dropped.
+    pub(super) fn take_arrivals(&mut self) -> VecDeque<Socket> {
+        std::mem::take(&mut self.arrivals.waiting)
+    }
+}
+
+impl Socket {
+    /// Listens; requests are answered from now on, also if the program makes no call.
+    pub(super) fn listen(self: &Arc<Self>, backlog: c_int) -> Result<(), c_int> {
+        let mut core = self.core();
+        match core.phase {
+            Phase::Listening => return Ok(()),
+            Phase::Made => {}
+            _ => return Err(libc::EINVAL),
+        }
+        service::start()?;
+        // SAFETY: the socket's id.
+        checked(unsafe { ringside_rdma_listen(self.id, backlog) })?;
+        let limit = usize::try_from(backlog).unwrap_or(0);
+        core.arrivals.limit = if (1..=MOST).contains(&limit) {
+            limit
+        } else {
+            MOST
+        };
+        core.phase = Phase::Listening;
+        service::serve(self, &mut core)
+    }
+
+    /// Takes the next connection. Errors: `EMFILE` and `ENFILE` without descriptors for it; the
+    /// request waits on.
+    pub(super) fn accept(self: &Arc<Self>) -> Result<Arc<Socket>, c_int> {
+        let core = self.core();
+        if core.phase != Phase::Listening {
+            return Err(libc::EINVAL);
+        }
+        let waits = !core.options.is_nonblocking;
+        let mut failure = None;
+        let arrived = |core: &mut Core| {
+            if core.phase == Phase::Listening && core.arrivals.waiting.is_empty() {
+                // What has come is answered here, whether or not the library's thread has seen it.
+                failure = self.answer_requests(core).err();
+            }
+            core.phase != Phase::Listening || core.has_arrival()
+        };
+        let mut core = self.wait(core, waits, None, arrived)?;
+        if core.phase != Phase::Listening {
+            // The listener was closed under the call.
+            return Err(libc::EBADF);
+        }
+        let made = core.arrivals.waiting.pop_front();
+        let options = core.options.clone();
+        // Without descriptors it is the program that tries again.
+        if made.is_some() && std::mem::take(&mut core.arrivals.is_paused) {
+            service::again(self);
+        }
+        drop(core);
+        let made = Arc::new(made.ok_or(failure.unwrap_or(libc::EMFILE))?);
+        let mut of_made = made.core();
+        let sizes = of_made.options.sizes;
+        of_made.options = Options { sizes, ..options };
+        drop(of_made);
+        table::enter(Entry::Stream(Arc::clone(&made)));
+        Ok(made)
+    }
+
+    /// Answers requests for the library's thread. False if it is not to look again before
+    /// `raccept` takes a connection: there is no room, or no descriptor.
+    pub(super) fn serve_listener(&self, core: &mut Core) -> bool {
+        let is_short = self.answer_requests(core).is_err();
+        core.arrivals.is_paused = is_short || core.arrivals.is_full();
+        !core.arrivals.is_paused
+    }
+
+    /// Answers the requests that have come, as far as there is room for their connections. Those
+    /// that cannot be served are refused. Errors: `EMFILE` and `ENFILE` without descriptors for the
+    /// next one, which waits on.
+    fn answer_requests(&self, core: &mut Core) -> Result<(), c_int> {
+        core.arrivals.is_short = false;
+        while !core.arrivals.is_full() && self.has_event() != 0 {
+            let checked = check_descriptors(self.descriptor, DESCRIPTORS + OF_CONNECTION);
+            if let Err(error) = checked {
+                core.arrivals.is_short = true;
+                core.tell();
+                return Err(error);
+            }
+            let Some(read) = self.take_event() else {
+                break;
+            };
+            // SAFETY: just read; it is acknowledged by the call.
+            if let Some(made) = unsafe { answer(read, &core.options) } {
+                core.arrivals.waiting.push_back(made);
+                core.tell();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Answers a request, and acknowledges its event. Nothing if it was refused.
+///
+/// # Safety
+/// `read` was read from a listener's channel.
+unsafe fn answer(read: *mut rdma_cm_event, options: &Options) -> Option<Socket> {
+    // SAFETY: the caller's promise; private data lives as long as the event.
+    let (id, kind, given, greeting) = unsafe {
+        let given = (*read).param.conn;
+        let greeting = socket::greeting(given.private_data, given.private_data_len);
+        ((*read).id, (*read).event, given, greeting)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { ringside_rdma_ack_cm_event(read) };
+    if kind != event::CONNECT_REQUEST {
+        return None;
+    }
+    let channel = ringside_rdma_create_event_channel();
+    if channel.is_null() {
+        tracing::warn!(error = last_error(), "a connection of a socket is refused");
+        // SAFETY: the id of the request.
+        unsafe { refuse(id) };
+        return None;
+    }
+    // SAFETY: the id of the request, and the channel that was just made.
+    let moved = checked(unsafe { ringside_rdma_migrate_id(id, channel) });
+    let begun = moved.and_then(|()| {
+        let greeting = greeting.ok_or(libc::EPROTONOSUPPORT)?;
+        // SAFETY: the id has a route and no queue pair; the socket's end drops the link first.
+        let mut link = unsafe { Link::make(id, options.sizes) }?;
+        let told = link.greeting().bytes();
+        link.begin(greeting);
+        let wanted = rdma_conn_param {
+            private_data: told.as_ptr().cast(),
+            private_data_len: told.len() as u8,
+            ..given
+        };
+        // SAFETY: the id of the request; live parameters.
+        checked(unsafe { ringside_rdma_accept(id, &raw const wanted) })?;
+        Ok(link)
+    });
+    match begun {
+        Ok(link) => {
+            let made = Socket::of(channel, id, Phase::Accepting, options.clone());
+            made.core().link = Some(link);
+            Some(made)
+        }
+        Err(error) => {
+            tracing::warn!(error, "a connection of a socket is refused");
+            // SAFETY: nothing else knows the id or the channel.
+            unsafe {
+                refuse(id);
+                ringside_rdma_destroy_event_channel(channel);
+            }
+            None
+        }
+    }
+}
+
+/// # Safety
+/// `id` is of a request, and nothing else uses it.
+unsafe fn refuse(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        ringside_rdma_reject(id, std::ptr::null(), 0);
+        ringside_rdma_destroy_id(id);
+    }
+}
