@@ -269,16 +269,29 @@ static void expect_sleep(int list)
 /* A request for a connection waits at a listener, and the list does not wait for it. */
 static void unwanted(int listener)
 {
-    int list = create(0), far;
-    pthread_t thread;
+    enum { ASKING = BACKLOG + 1 };
+    int list = create(0), near[ASKING], far[ASKING];
+    struct sockaddr_in peer = at(PORT);
     CHECK(list >= 0 && !change(list, EPOLL_CTL_ADD, listener, EPOLLOUT, 12));
-    CHECK(!pthread_create(&thread, NULL, connect_one, &far));
-    struct pollfd one = { .fd = listener, .events = POLLIN };
-    CHECK(rpoll(&one, 1, LIMIT_MS) == 1);
+    for (int i = 0; i < ASKING; i++) {
+        far[i] = rsocket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        CHECK(far[i] >= 0 && (!rconnect(far[i], (struct sockaddr *)&peer, sizeof peer) || errno == EINPROGRESS));
+    }
+    /* The last one finds no room. */
+    struct pollfd request = { .fd = listener, .events = POLLIN };
+    for (int left = LIMIT_MS; rpoll(&request, 1, 0) != 1 || poll(&request, 1, 0) != 1; left--) {
+        CHECK(left > 0);
+        sleep_ms(1);
+    }
     expect_sleep(list);
-    int near = raccept(listener, NULL, NULL);
-    CHECK(near >= 0 && !pthread_join(thread, NULL));
-    CHECK(!rclose(near) && !rclose(far) && !rclose(list));
+    for (int i = 0; i < ASKING; i++)
+        CHECK((near[i] = raccept(listener, NULL, NULL)) >= 0);
+    for (int i = 0; i < ASKING; i++) {
+        struct pollfd connects = { .fd = far[i], .events = POLLOUT };
+        CHECK(rpoll(&connects, 1, LIMIT_MS) == 1 && connects.revents == POLLOUT);
+        CHECK(!rclose(near[i]) && !rclose(far[i]));
+    }
+    CHECK(!rclose(list));
 }
 
 static void *wait_on(void *given)

@@ -7,6 +7,7 @@
 #include <time.h>
 
 static const char *address;
+enum { BACKLOG = 4 };
 
 static struct sockaddr_in at(int port)
 {
@@ -25,7 +26,7 @@ static int listening_for(int backlog)
 
 static int listening(void)
 {
-    return listening_for(4);
+    return listening_for(BACKLOG);
 }
 
 static void *connect_one(void *into)

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PORT = 7470, LIMIT_MS = 20000, ROUNDS = 3, BACKLOG = 2, CLIENTS = 4 };
+enum { PORT = 7470, LIMIT_MS = 20000, ROUNDS = 3, ROOM = 2, CLIENTS = 4 };
 #include "streams.h"
 
 static int connected(void)
@@ -98,22 +98,22 @@ static void connects_between_calls(void)
  * forgets further requests for some seconds. Each is accepted once, in order. */
 static void waits_for_room(void)
 {
-    int listener = listening_for(BACKLOG), clients[CLIENTS], servers[CLIENTS];
+    int listener = listening_for(ROOM), clients[CLIENTS], servers[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) {
         clients[i] = asking();
-        if (i < BACKLOG)
+        if (i < ROOM)
             wait_for(clients[i], POLLOUT);
         else
             sleep_ms(50);
     }
-    struct pollfd last = { .fd = clients[BACKLOG], .events = POLLOUT };
+    struct pollfd last = { .fd = clients[ROOM], .events = POLLOUT };
     CHECK(rpoll(&last, 1, 0) == 0);
     for (int i = 0; i < CLIENTS; i++) {
         servers[i] = raccept(listener, NULL, NULL);
         CHECK(servers[i] >= 0);
         /* The one that is accepted makes room for the next, which needs no call of the program. */
         if (i == 0)
-            wait_for(clients[BACKLOG], POLLOUT);
+            wait_for(clients[ROOM], POLLOUT);
         say(clients[i], (char)('0' + i));
     }
     for (int i = 0; i < CLIENTS; i++)

@@ -1,8 +1,8 @@
 //! Addresses, and making connections.
 
 use super::listener::{OF_CONNECTION, check_descriptors, checked};
-use super::service;
-use super::socket::{Phase, Socket};
+use super::service::{self, Next};
+use super::socket::{Core, Phase, Socket};
 use crate::cm::{ringside_rdma_bind_addr, ringside_rdma_resolve_addr};
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -72,7 +72,8 @@ impl Socket {
         };
         let mut core = self.core();
         if core.phase == Phase::Connecting
-            && let Err(unserved) = service::start().and_then(|()| service::serve(self, &mut core))
+            && let Err(unserved) =
+                service::start().and_then(|()| service::serve(self, &mut core, serve))
         {
             tracing::warn!(
                 error = unserved,
@@ -80,5 +81,15 @@ impl Socket {
             );
         }
         Err(error)
+    }
+}
+
+/// Makes a connection for the library's thread.
+fn serve(socket: &Socket, core: &mut Core) -> Next {
+    socket.progress(core);
+    core.tell();
+    match core.phase {
+        Phase::Connecting => Next::Event,
+        _ => Next::End,
     }
 }

@@ -84,6 +84,7 @@ pub unsafe extern "C-unwind" fn ringside_raccept(
     let _call = Uncancelled::new();
     match table::stream(socket).and_then(|socket| socket.accept()) {
         Ok(made) => {
+            table::enter(Entry::Stream(Arc::clone(&made)));
             interest::displace(made.descriptor);
             if !address.is_null() && !length.is_null() {
                 // SAFETY: the caller's promise.

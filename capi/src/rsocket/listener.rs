@@ -2,9 +2,8 @@
 //! them.
 
 use super::link::Link;
-use super::service;
+use super::service::{self, Next};
 use super::socket::{self, Core, Options, Phase, Socket};
-use super::table::{self, Entry};
 use crate::channel::{DESCRIPTORS, last_error};
 use crate::cm::abi::{event, rdma_cm_event, rdma_cm_id, rdma_conn_param};
 use crate::cm::{
@@ -12,13 +11,9 @@ use crate::cm::{
     ringside_rdma_destroy_event_channel, ringside_rdma_destroy_id, ringside_rdma_listen,
     ringside_rdma_migrate_id, ringside_rdma_reject,
 };
-use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
-
-/// Connections that a listener keeps for the program if its backlog names no number.
-const MOST: usize = 1024;
 
 /// The result of a call that returns 0 or -1.
 pub(super) fn checked(result: c_int) -> Result<(), c_int> {
@@ -46,35 +41,6 @@ pub(super) fn check_descriptors(like: c_int, count: usize) -> Result<(), c_int> 
     copies.collect::<Result<Vec<_>, _>>().map(drop)
 }
 
-/// The connections of a listener that the program has not taken.
-#[derive(Default)]
-pub(super) struct Arrivals {
-    waiting: VecDeque<Socket>,
-    limit: usize,
-    /// the process had no descriptors for the next request, which waits
-    is_short: bool,
-    /// the library's thread does not look for requests until `raccept` takes a connection
-    is_paused: bool,
-}
-
-impl Arrivals {
-    fn is_full(&self) -> bool {
-        self.waiting.len() >= self.limit
-    }
-}
-
-impl Core {
-    /// True if `raccept` has something to return: a connection, or that it lacks descriptors.
-    pub(super) fn has_arrival(&self) -> bool {
-        self.arrivals.is_short || !self.arrivals.waiting.is_empty()
-    }
-
-    /// Takes the connections of a listener that ends. They end when they are dropped.
-    pub(super) fn take_arrivals(&mut self) -> VecDeque<Socket> {
-        std::mem::take(&mut self.arrivals.waiting)
-    }
-}
-
 impl Socket {
     /// Listens; requests are answered from now on, also if the program makes no call.
     pub(super) fn listen(self: &Arc<Self>, backlog: c_int) -> Result<(), c_int> {
@@ -87,14 +53,9 @@ impl Socket {
         service::start()?;
         // SAFETY: the socket's id.
         checked(unsafe { ringside_rdma_listen(self.id, backlog) })?;
-        let limit = usize::try_from(backlog).unwrap_or(0);
-        core.arrivals.limit = if (1..=MOST).contains(&limit) {
-            limit
-        } else {
-            MOST
-        };
+        core.arrivals.make_room(backlog);
         core.phase = Phase::Listening;
-        service::serve(self, &mut core)
+        service::serve(self, &mut core, serve)
     }
 
     /// Takes the next connection. Errors: `EMFILE` and `ENFILE` without descriptors for it; the
@@ -111,7 +72,7 @@ impl Socket {
                 // What has come is answered here, whether or not the library's thread has seen it.
                 failure = self.answer_requests(core).err();
             }
-            core.phase != Phase::Listening || core.has_arrival()
+            core.phase != Phase::Listening || core.arrivals.has_one()
         };
         let mut core = self.wait(core, waits, None, arrived)?;
         if core.phase != Phase::Listening {
@@ -130,16 +91,7 @@ impl Socket {
         let sizes = of_made.options.sizes;
         of_made.options = Options { sizes, ..options };
         drop(of_made);
-        table::enter(Entry::Stream(Arc::clone(&made)));
         Ok(made)
-    }
-
-    /// Answers requests for the library's thread. False if it is not to look again before
-    /// `raccept` takes a connection: there is no room, or no descriptor.
-    pub(super) fn serve_listener(&self, core: &mut Core) -> bool {
-        let is_short = self.answer_requests(core).is_err();
-        core.arrivals.is_paused = is_short || core.arrivals.is_full();
-        !core.arrivals.is_paused
     }
 
     /// Answers the requests that have come, as far as there is room for their connections. Those
@@ -164,6 +116,21 @@ impl Socket {
             }
         }
         Ok(())
+    }
+}
+
+/// Answers requests for the library's thread. Without room or a descriptor, it looks again once
+/// `raccept` has taken a connection.
+fn serve(socket: &Socket, core: &mut Core) -> Next {
+    if core.phase != Phase::Listening {
+        return Next::End;
+    }
+    let is_short = socket.answer_requests(core).is_err();
+    core.arrivals.is_paused = is_short || core.arrivals.is_full();
+    if core.arrivals.is_paused {
+        Next::Pause
+    } else {
+        Next::Event
     }
 }
 

@@ -4,6 +4,7 @@
 //! buffer that the peer publishes in halves, with immediate data that says what was written.
 //! Datagram sockets have a protocol of their own: see [`datagram`].
 
+mod arrivals;
 mod bell;
 mod connecting;
 mod datagram;

@@ -26,7 +26,7 @@ impl Socket {
             Phase::Ended => (asked & (libc::POLLIN | libc::POLLRDHUP)) | libc::POLLHUP,
             Phase::Failed(_) => both | libc::POLLERR,
             Phase::Connecting | Phase::Accepting => 0,
-            Phase::Listening if core.has_arrival() => asked & libc::POLLIN,
+            Phase::Listening if core.arrivals.has_one() => asked & libc::POLLIN,
             Phase::Listening => 0,
             Phase::Connected { reads, .. } => {
                 let mut found = if reads { 0 } else { libc::POLLRDHUP };

@@ -2,7 +2,7 @@
 //! of listeners, and makes the connections that were begun without waiting.
 
 use super::epoll;
-use super::socket::{Core, Phase, Socket};
+use super::socket::{Core, Socket};
 use crate::device::lock;
 use crate::per_process::PerProcess;
 use crate::signals::{block_signals, restore_signals};
@@ -22,20 +22,23 @@ const BATCH: usize = 16;
 /// The sockets that are served. One is known by its address, which no other one has while it lives.
 #[derive(Default)]
 struct Served {
-    sockets: HashMap<usize, Weak<Socket>>,
+    sockets: HashMap<usize, (Weak<Socket>, Turn)>,
     /// the one that the thread serves now
     current: Option<usize>,
 }
 
 /// The rest of a socket's service.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+pub(super) enum Next {
     /// at its next event
     Event,
     /// once the program asks
     Pause,
     End,
 }
+
+/// Takes what has happened to a socket.
+pub(super) type Turn = fn(&Socket, &mut Core) -> Next;
 
 struct Service {
     /// reports the event of a socket once, until it is asked for the next
@@ -78,14 +81,14 @@ fn key(socket: &Socket) -> usize {
     std::ptr::from_ref(socket) as usize
 }
 
-/// Serves a socket from now on: a listener, or one that connects. `core` is the socket's.
-pub(super) fn serve(socket: &Arc<Socket>, core: &mut Core) -> Result<(), c_int> {
+/// Serves a socket from now on: `turn` is called after its events. `core` is the socket's.
+pub(super) fn serve(socket: &Arc<Socket>, core: &mut Core, turn: Turn) -> Result<(), c_int> {
     let service = service().ok_or(libc::EAGAIN)?;
     if core.is_shared() {
         return Ok(());
     }
     let key = key(socket);
-    let known = Arc::downgrade(socket);
+    let known = (Arc::downgrade(socket), turn);
     lock(&service.served).sockets.insert(key, known);
     if let Err(error) = service.control(libc::EPOLL_CTL_ADD, socket) {
         lock(&service.served).sockets.remove(&key);
@@ -148,13 +151,21 @@ impl Service {
     /// Serves a socket once, if it is still served.
     fn turn(&self, key: usize) {
         let mut served = lock(&self.served);
-        let Some(socket) = served.sockets.get(&key).and_then(Weak::upgrade) else {
+        let known = served.sockets.get(&key);
+        let Some((socket, turn)) = known.and_then(|(known, turn)| Some((known.upgrade()?, *turn)))
+        else {
             served.sockets.remove(&key);
             return;
         };
         served.current = Some(key);
         drop(served);
-        let next = next(&socket);
+        let mut core = socket.core();
+        let next = turn(&socket, &mut core);
+        if next == Next::Event {
+            again(&socket);
+        }
+        core.share(next != Next::End);
+        drop(core);
         let mut served = lock(&self.served);
         if next == Next::End && served.sockets.remove(&key).is_some() {
             let _ = self.control(libc::EPOLL_CTL_DEL, &socket);
@@ -164,28 +175,4 @@ impl Service {
         lock(&self.served).current = None;
         self.is_free.notify_all();
     }
-}
-
-/// Takes what has happened to a socket.
-fn next(socket: &Socket) -> Next {
-    let mut core = socket.core();
-    let phase = core.phase;
-    let next = match phase {
-        Phase::Listening if socket.serve_listener(&mut core) => Next::Event,
-        Phase::Listening => Next::Pause,
-        Phase::Connecting => {
-            socket.progress(&mut core);
-            core.tell();
-            match core.phase {
-                Phase::Connecting => Next::Event,
-                _ => Next::End,
-            }
-        }
-        _ => Next::End,
-    };
-    if next == Next::Event {
-        again(socket);
-    }
-    core.share(next != Next::End);
-    next
 }

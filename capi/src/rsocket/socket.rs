@@ -1,9 +1,9 @@
 //! Stream sockets: their phases, and waiting for them.
 
+use super::arrivals::Arrivals;
 use super::bell::{Bell, Sleep};
 use super::directions::Directions;
 use super::link::{Link, News, Sizes};
-use super::listener::Arrivals;
 use super::wire::{Greeting, Message};
 use crate::channel::last_error;
 use crate::cm::abi::{event, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
@@ -78,7 +78,7 @@ pub(super) struct Core {
     bell: Bell,
     heard: Instant,
     /// of a listener
-    pub(super) arrivals: Arrivals,
+    pub(super) arrivals: Arrivals<Socket>,
 }
 
 /// A stream socket.
@@ -149,7 +149,7 @@ impl Socket {
                 turns: 0,
                 bell: Bell::default(),
                 heard: Instant::now(),
-                arrivals: Arrivals::default(),
+                arrivals: Arrivals::new(),
             }),
             sending: Mutex::default(),
             receiving: Mutex::default(),
@@ -338,8 +338,9 @@ impl Socket {
         let mut core = self.core();
         core.end();
         core.tell();
-        let arrivals = core.take_arrivals();
+        let arrivals = std::mem::take(&mut core.arrivals.waiting);
         drop(core);
+        // Connections that were not accepted end here.
         drop(arrivals);
     }
 
