@@ -22,7 +22,7 @@ static void connected(const char *text, int ends[2])
     CHECK(rbind(listener, (struct sockaddr *)&own, sizeof own) == 0 && rlisten(listener, 1) == 0);
     ends[0] = rsocket(AF_INET, SOCK_STREAM, 0);
     CHECK(rfcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
-    CHECK(rconnect(ends[0], (struct sockaddr *)&own, sizeof own) == -1 && errno == EINPROGRESS);
+    CHECK(!rconnect(ends[0], (struct sockaddr *)&own, sizeof own) || errno == EINPROGRESS);
     ends[1] = raccept(listener, NULL, NULL);
     struct pollfd made = { .fd = ends[0], .events = POLLOUT };
     CHECK(ends[1] >= 0 && rpoll(&made, 1, 40000) == 1 && made.revents == POLLOUT);
