@@ -3,6 +3,7 @@
 mod error;
 mod queue;
 mod rings;
+mod waiting;
 
 pub use error::ControlError;
 pub use queue::{Completed, ControlQueue, ControlQueueSettings};

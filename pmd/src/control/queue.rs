@@ -3,8 +3,10 @@
 //! Many commands are under way at a time, each of a thread that waits for its answer. A completion
 //! names the entry of its command, so answers may come in any order; an entry is used again only
 //! after its answer. The lock of this queue is held to write an entry and to read the ring of
-//! completions, never while a command is under way. Until the control completion queue exists an
-//! answer is seen in a register (PFPE_CQPTAIL moves), one command at a time.
+//! completions, never while a command is under way. One thread reads that ring for all, and wakes
+//! the others as their answers come; threads that find no free entry get theirs in order. Until the
+//! control completion queue exists an answer is seen in a register (PFPE_CQPTAIL moves), one
+//! command at a time.
 //!
 //! A command that is never answered leaves the queue unusable, because a late answer could be taken
 //! for another command's: only a reset helps, and everything later says so at once. Commands that
@@ -15,15 +17,16 @@
 
 use super::ControlError;
 use super::rings::{COMPLETION_CONTEXT, Completions, Ended, Entry, Rings};
+use super::waiting::{InLine, SharedRings, Watch};
 use crate::Registers;
 use crate::failure::FailureCause;
 use crate::health::{Baseline, Lookout};
 use crate::trace::{CommandQueue, Exchange};
-use ringside_bus::clock::wait_for;
+use ringside_bus::clock::{Deadline, wait_for};
 use ringside_bus::{DmaBuffer, DmaPool, Instant, Iova};
 use ringside_cq::EventRing;
 use ringside_spec::rdma::commands::{COMMAND_BYTES, ControlCommand, HEADER_WORD, Opcode};
-use ringside_spec::rdma::control_completion::CommandFailure;
+use ringside_spec::rdma::control_completion::{CommandFailure, ControlCompletion};
 use ringside_spec::rdma::cqp_context::{
     CqpContext, HARDWARE_MAJOR_VERSION, HmcProfile, Protocol, ring_size_code,
 };
@@ -31,7 +34,8 @@ use ringside_spec::rdma::registers::{
     CQP_CONTEXT_HIGH, CQP_CONTEXT_LOW, CQP_DOORBELL, CQP_ERROR_CODES, CQP_STATUS, CQP_TAIL,
     CqpErrorCodes, CqpStatus, CqpTail,
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Words of a command.
@@ -49,6 +53,9 @@ const READS_BEFORE_YIELD: u32 = 32;
 
 /// The interval after these reads: the shortest for which the clock yields.
 const YIELDING_STEP: Duration = Duration::from_micros(20);
+
+/// The interval between two looks of a thread that waits for a free entry, besides its sleeps.
+const REST: Duration = Duration::from_millis(1);
 
 /// Settings of a control queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +84,7 @@ pub struct ControlQueue {
     deadline: Duration,
     /// the resets that the device had had when its period of service began
     baseline: Option<Baseline>,
-    rings: Mutex<Rings>,
+    rings: SharedRings,
 }
 
 impl ControlQueue {
@@ -111,13 +118,16 @@ impl ControlQueue {
             entries,
             deadline: settings.deadline,
             baseline: None,
-            rings: Mutex::new(Rings {
+            rings: SharedRings::new(Rings {
                 head: 0,
                 polarity: true,
                 entries: vec![Entry::Free; entries as usize],
                 in_use: 0,
                 completions: None,
                 ended: None,
+                is_watched: false,
+                freed: 0,
+                line: VecDeque::new(),
             }),
         })
     }
@@ -126,11 +136,6 @@ impl ControlQueue {
     /// failed.
     pub(crate) fn watch(&mut self, since: Option<Baseline>) {
         self.baseline = since;
-    }
-
-    /// Locks the state of the rings, also after a thread panicked with the lock held.
-    fn rings(&self) -> MutexGuard<'_, Rings> {
-        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Creates the control queue pair in the device.
@@ -168,7 +173,7 @@ impl ControlQueue {
             .poll(CQP_STATUS, self.deadline, REGISTER_STEP, |status| {
                 !CqpStatus(status).done()
             })?;
-        self.rings().ended.get_or_insert(Ended::Stuck);
+        self.rings.lock().ended.get_or_insert(Ended::Stuck);
         if gone.ready {
             Ok(())
         } else {
@@ -189,7 +194,7 @@ impl ControlQueue {
         let Some(Ok(events)) = words.map(EventRing::new) else {
             return false;
         };
-        self.rings().completions = Some(Completions {
+        self.rings.lock().completions = Some(Completions {
             ring: events,
             _buffer: ring,
             shadow,
@@ -201,7 +206,7 @@ impl ControlQueue {
     /// The device's addresses of completion ring and shadow area, while they are in use.
     #[must_use]
     pub fn completion_addresses(&self) -> Option<(Iova, Iova)> {
-        let rings = self.rings();
+        let rings = self.rings.lock();
         let completions = rings.completions.as_ref()?;
         Some((completions._buffer.iova(), completions.shadow.iova()))
     }
@@ -209,7 +214,7 @@ impl ControlQueue {
     /// Goes back to seeing answers in a register: for the command that destroys the completion
     /// queue. Returns its memory, to be freed once that command has succeeded.
     pub fn drop_completions(&self) -> Option<(DmaBuffer, DmaBuffer)> {
-        let completions = self.rings().completions.take()?;
+        let completions = self.rings.lock().completions.take()?;
         Some((completions._buffer, completions.shadow))
     }
 
@@ -217,7 +222,7 @@ impl ControlQueue {
     /// command, or the queue was abandoned or destroyed.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
-        self.rings().ended.is_some()
+        self.rings.lock().ended.is_some()
     }
 
     /// The longest wait for the answer of one command.
@@ -229,13 +234,15 @@ impl ControlQueue {
     /// Commands that are under way.
     #[must_use]
     pub fn commands_under_way(&self) -> u32 {
-        self.rings().in_use
+        self.rings.lock().in_use
     }
 
     /// Ends all commands that are under way with [`ControlError::Abandoned`], and sends nothing
     /// more: the device was taken out of service, or failed.
     pub fn abandon(&self, cause: FailureCause) {
-        self.rings().ended.get_or_insert(Ended::Abandoned(cause));
+        let mut rings = self.rings.lock();
+        rings.ended.get_or_insert(Ended::Abandoned(cause));
+        self.rings.wake_all(&rings);
     }
 
     /// Sends a command and waits for its answer. Other threads may do the same meanwhile.
@@ -251,7 +258,7 @@ impl ControlQueue {
                     return result;
                 }
                 ControlError::TimedOut { .. } => {
-                    self.rings().ended.get_or_insert(Ended::Stuck);
+                    self.rings.lock().ended.get_or_insert(Ended::Stuck);
                 }
                 _ => {}
             }
@@ -265,33 +272,55 @@ impl ControlQueue {
         command: &C,
         opcode: Opcode,
     ) -> Result<Completed, ControlError> {
-        let clock = self.registers.clock();
-        let sent = wait_for(&**clock, self.deadline, COMPLETION_STEP, || {
-            let mut rings = self.rings();
-            match rings.ended {
-                Some(Ended::Abandoned(cause)) => return Err(abandoned(opcode, cause, false)),
-                Some(_) => return Err(ControlError::Stuck { opcode }),
-                None => {}
+        let mut rings = self.rings.lock();
+        may_send(&rings, opcode)?;
+        if rings.completions.is_none() {
+            return self.execute_by_register(&mut rings, command, opcode);
+        }
+        let posted = match rings.line.is_empty() {
+            true => self.post(&mut rings, command)?,
+            false => None,
+        };
+        drop(rings);
+        let slot = match posted {
+            Some(slot) => slot,
+            None => self.post_in_line(command, opcode)?,
+        };
+        self.wait_for_completion(slot, opcode)
+    }
+
+    /// Waits for a free entry behind the threads that wait already, and writes the command. Errors:
+    /// [`ControlError::Full`] once no entry has become free for the whole deadline.
+    fn post_in_line<C: ControlCommand>(
+        &self,
+        command: &C,
+        opcode: Opcode,
+    ) -> Result<u32, ControlError> {
+        let clock = &**self.registers.clock();
+        let place = InLine::new(&self.rings);
+        let (mut freed, mut deadline) = (None, Deadline::after(clock, self.deadline));
+        loop {
+            let last = deadline.passed(clock);
+            let mut rings = self.rings.lock();
+            may_send(&rings, opcode)?;
+            if place.is_first(&rings) {
+                self.rings.reap(&mut rings, &self.registers);
+                if let Some(slot) = self.post(&mut rings, command)? {
+                    return Ok(slot);
+                }
             }
-            if rings.completions.is_none() {
-                return self
-                    .execute_by_register(&mut rings, command, opcode)
-                    .map(Some);
+            if freed.replace(rings.freed) != Some(rings.freed) {
+                deadline = Deadline::after(clock, self.deadline);
+            } else if last {
+                return Err(ControlError::Full {
+                    opcode,
+                    commands: self.entries - 1,
+                    waited_ms: self.deadline.as_millis() as u64,
+                });
             }
-            let Some(slot) = self.post(&mut rings, command)? else {
-                rings.reap(&self.registers);
-                return Ok(None);
-            };
-            Ok(Some(Sent::Slot(slot)))
-        })?;
-        match sent {
-            Some(Sent::Done(completed)) => Ok(completed),
-            Some(Sent::Slot(slot)) => self.wait_for_completion(slot, opcode),
-            None => Err(ControlError::Full {
-                opcode,
-                commands: self.entries - 1,
-                waited_ms: self.deadline.as_millis() as u64,
-            }),
+            if !place.sleep(rings) {
+                clock.pause(REST);
+            }
         }
     }
 
@@ -307,7 +336,7 @@ impl ControlQueue {
         let (Some(place @ Entry::Free), true) = (place, rings.in_use + 1 < self.entries) else {
             return Ok(None);
         };
-        *place = Entry::Sent;
+        *place = Entry::Sent { is_asleep: false };
         rings.in_use += 1;
         self.write_entry(slot, &command.encode(rings.polarity));
         rings.head = (slot + 1) % self.entries;
@@ -325,7 +354,7 @@ impl ControlQueue {
         rings: &mut Rings,
         command: &C,
         opcode: Opcode,
-    ) -> Result<Sent, ControlError> {
+    ) -> Result<Completed, ControlError> {
         // Read before ringing: the answer is that it differs from this.
         let tail = CqpTail(self.registers.read_quietly(CQP_TAIL)?);
         let Some(slot) = self.post(rings, command)? else {
@@ -335,7 +364,7 @@ impl ControlQueue {
         if !matches!(completed, Err(ControlError::TimedOut { .. })) {
             rings.free(slot);
         }
-        completed.map(Sent::Done)
+        completed
     }
 
     /// The word with the valid bit goes last, as one store.
@@ -372,31 +401,46 @@ impl ControlQueue {
     }
 
     fn wait_for_completion(&self, slot: u32, opcode: Opcode) -> Result<Completed, ControlError> {
+        let completion = self.await_completion(slot, opcode)?;
+        match completion.failure() {
+            Some(failure) => Err(ControlError::Refused { opcode, failure }),
+            None => Ok(Completed {
+                return_value: completion.return_value,
+                minor_code: completion.minor_code,
+            }),
+        }
+    }
+
+    /// Reads the ring of completions until the answer comes, or sleeps while another thread does.
+    fn await_completion(
+        &self,
+        slot: u32,
+        opcode: Opcode,
+    ) -> Result<ControlCompletion, ControlError> {
         let registers = &self.registers;
-        let clock = registers.clock();
-        let mut reads = 0;
+        let clock = &**registers.clock();
+        let deadline = Deadline::after(clock, self.deadline);
         let mut lookout = Lookout::new(registers, self.baseline);
-        let taken = wait_for(&**clock, self.deadline, COMPLETION_STEP, || {
-            let mut rings = self.rings();
-            rings.reap(registers);
+        let (mut reads, mut watch) = (0, None);
+        loop {
+            let last = deadline.passed(clock);
+            let mut rings = self.rings.lock();
+            let is_watched = rings.is_watched && watch.is_none();
+            if !is_watched || last {
+                self.rings.reap(&mut rings, registers);
+            }
             if let Some(completion) = rings.take_answer(slot) {
-                return Ok(Some(completion));
+                return Ok(completion);
             }
-            match &rings.ended {
-                Some(Ended::Abandoned(cause)) => return Err(abandoned(opcode, *cause, true)),
-                Some(Ended::Garbled(what)) => {
-                    let what = what.clone();
-                    return Err(ControlError::Garbled { opcode, what });
-                }
-                Some(Ended::Stuck) | None => {}
+            self.may_answer(&mut rings, slot, opcode)?;
+            if last {
+                return Err(self.timed_out(opcode));
             }
-            if rings.completions.as_ref().is_some_and(|ring| ring.new) {
-                let refused = refusal_in_register(registers, opcode);
-                if refused.is_err() {
-                    rings.free(slot);
-                }
-                refused?;
+            if is_watched {
+                self.rings.sleep(rings, slot);
+                continue;
             }
+            watch.get_or_insert_with(|| Watch::new(&self.rings, &mut rings));
             drop(rings);
             reads += 1;
             if reads > READS_BEFORE_YIELD {
@@ -405,16 +449,28 @@ impl ControlQueue {
                     self.abandon(cause);
                 }
             }
-            Ok(None)
-        })?;
-        let completion = taken.ok_or_else(|| self.timed_out(opcode))?;
-        match completion.failure() {
-            Some(failure) => Err(ControlError::Refused { opcode, failure }),
-            None => Ok(Completed {
-                return_value: completion.return_value,
-                minor_code: completion.minor_code,
-            }),
+            clock.pause(COMPLETION_STEP);
         }
+    }
+
+    /// Fails if no answer of a command that was sent can come.
+    fn may_answer(&self, rings: &mut Rings, slot: u32, opcode: Opcode) -> Result<(), ControlError> {
+        match &rings.ended {
+            Some(Ended::Abandoned(cause)) => return Err(abandoned(opcode, *cause, true)),
+            Some(Ended::Garbled(what)) => {
+                let what = what.clone();
+                return Err(ControlError::Garbled { opcode, what });
+            }
+            Some(Ended::Stuck) | None => {}
+        }
+        if rings.completions.as_ref().is_some_and(|ring| ring.new) {
+            let refused = refusal_in_register(&self.registers, opcode);
+            if refused.is_err() {
+                rings.free(slot);
+            }
+            refused?;
+        }
+        Ok(())
     }
 
     fn timed_out(&self, opcode: Opcode) -> ControlError {
@@ -450,12 +506,13 @@ impl ControlQueue {
     }
 }
 
-/// A command that was sent.
-enum Sent {
-    /// It is answered.
-    Done(Completed),
-    /// The answer comes as the completion of this entry.
-    Slot(u32),
+/// Fails if nothing is sent any more.
+fn may_send(rings: &Rings, opcode: Opcode) -> Result<(), ControlError> {
+    match rings.ended {
+        Some(Ended::Abandoned(cause)) => Err(abandoned(opcode, cause, false)),
+        Some(_) => Err(ControlError::Stuck { opcode }),
+        None => Ok(()),
+    }
 }
 
 const fn abandoned(opcode: Opcode, cause: FailureCause, sent: bool) -> ControlError {
@@ -486,7 +543,7 @@ fn command_name<C>() -> &'static str {
 
 impl std::fmt::Debug for ControlQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let rings = self.rings();
+        let rings = self.rings.lock();
         f.debug_struct("ControlQueue")
             .field("entries", &self.entries)
             .field("head", &rings.head)

@@ -6,6 +6,8 @@ use ringside_bus::DmaBuffer;
 use ringside_cq::EventRing;
 use ringside_spec::rdma::control_completion::ControlCompletion;
 use ringside_spec::rdma::events::{CQ_SHADOW_HEAD_WORD, CqShadowHead};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar};
 
 /// The value that the device returns in each completion: a constant, so that a foreign one is
 /// noticed.
@@ -24,7 +26,10 @@ pub(super) struct Completions {
 pub(super) enum Entry {
     Free,
     /// The device has its command and has not answered.
-    Sent,
+    Sent {
+        /// its thread sleeps until it is woken
+        is_asleep: bool,
+    },
     /// The answer, not taken yet by the thread that waits for it.
     Answered(ControlCompletion),
 }
@@ -51,6 +56,12 @@ pub(super) struct Rings {
     pub(super) completions: Option<Completions>,
     /// nothing more is sent, and why
     pub(super) ended: Option<Ended>,
+    /// a thread reads the ring of completions for all
+    pub(super) is_watched: bool,
+    /// entries that were freed so far
+    pub(super) freed: u64,
+    /// threads that wait for a free entry, the first one first
+    pub(super) line: VecDeque<Arc<Condvar>>,
 }
 
 impl Rings {
@@ -58,7 +69,26 @@ impl Rings {
         if let Some(entry) = self.entries.get_mut(slot as usize) {
             *entry = Entry::Free;
             self.in_use = self.in_use.saturating_sub(1);
+            self.freed += 1;
+            self.call_the_first();
         }
+    }
+
+    /// Wakes the first thread that waits for an entry.
+    pub(super) fn call_the_first(&self) {
+        if let Some(first) = self.line.front() {
+            first.notify_one();
+        }
+    }
+
+    /// The entry whose command has waited longest for its answer, of those whose threads sleep.
+    pub(super) fn oldest_asleep(&self) -> Option<usize> {
+        let head = self.head as usize;
+        let (later, earlier) = self.entries.split_at_checked(head)?;
+        let oldest_first = earlier.iter().chain(later);
+        let is_asleep = |entry: &Entry| matches!(entry, Entry::Sent { is_asleep: true });
+        let place = oldest_first.clone().position(is_asleep)?;
+        Some((head + place) % self.entries.len())
     }
 
     /// Takes the answer of an entry, and frees the entry.
@@ -71,8 +101,9 @@ impl Rings {
     }
 
     /// Takes all completions that have come, each to the entry that it names. One that names none
-    /// that waits ends the queue: another command's answer may be lost with it.
-    pub(super) fn reap(&mut self, registers: &Registers) {
+    /// that waits ends the queue: another command's answer may be lost with it. Calls `wake` for
+    /// each entry whose thread sleeps.
+    pub(super) fn reap(&mut self, registers: &Registers, wake: impl Fn(usize)) {
         let Some(completions) = &mut self.completions else {
             return;
         };
@@ -86,8 +117,13 @@ impl Rings {
             let completion = ControlCompletion::decode(&words);
             let named = usize::from(completion.wqe_index);
             match self.entries.get_mut(named) {
-                Some(entry @ Entry::Sent) if completion.cqp_context == COMPLETION_CONTEXT => {
+                Some(entry @ &mut Entry::Sent { is_asleep })
+                    if completion.cqp_context == COMPLETION_CONTEXT =>
+                {
                     *entry = Entry::Answered(completion);
+                    if is_asleep {
+                        wake(named);
+                    }
                 }
                 _ => {
                     let what = format!(

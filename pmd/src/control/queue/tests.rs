@@ -5,7 +5,6 @@ use ringside_bus::dma_pool::PoolSettings;
 use ringside_bus::double::{Double, Script};
 use ringside_bus::{Function, FunctionError, PageSize, Words};
 use ringside_spec::rdma::commands::Nop;
-use ringside_spec::rdma::control_completion::ControlCompletion;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Commands that the rings under test hold.
@@ -414,7 +413,7 @@ fn an_entry_is_used_again_only_after_its_answer() {
 fn one_entry_stays_free_and_a_command_without_room_says_so_after_its_deadline() {
     let rig = QueueOnEngine::waiting(Duration::from_millis(10));
     let rig = QueueOnEngine::completing(rig);
-    rig.queue.rings().in_use = ENTRIES - 1;
+    rig.queue.rings.lock().in_use = ENTRIES - 1;
     let error = rig.queue.execute(Nop {}).unwrap_err();
     let ControlError::Full { commands, .. } = error else {
         panic!("{error}");
@@ -423,6 +422,62 @@ fn one_entry_stays_free_and_a_command_without_room_says_so_after_its_deadline() 
     // It was not sent.
     assert!(error.is_refusal());
     assert!(!rig.engine.script().registers.contains_key(&CQP_DOORBELL));
+}
+
+#[test]
+fn threads_without_an_entry_get_theirs_in_the_order_in_which_they_asked() {
+    let rig = QueueOnEngine::patient();
+    rig.scope(|scope| {
+        let execute = || scope.spawn(|| rig.queue.execute(Nop {}).unwrap().return_value);
+        let under_way: Vec<_> = (1..ENTRIES)
+            .map(|commands| {
+                let thread = execute();
+                rig.until_under_way(commands);
+                thread
+            })
+            .collect();
+        let in_line: Vec<_> = (1..ENTRIES as usize)
+            .map(|threads| {
+                let thread = execute();
+                let limit = Limit::new();
+                while rig.queue.rings.lock().line.len() != threads {
+                    limit.check(|| format!("{threads} threads in line"));
+                }
+                thread
+            })
+            .collect();
+        let limit = Limit::new();
+        for slot in 0..2 * (ENTRIES - 1) {
+            let head = (slot + ENTRIES - 1) % ENTRIES;
+            while rig.queue.rings.lock().head != head && slot < ENTRIES {
+                limit.check(|| format!("the command that follows entry {slot}"));
+            }
+            rig.complete(valued(slot % ENTRIES, slot));
+        }
+        let answers = under_way.into_iter().chain(in_line);
+        for (slot, thread) in (0..).zip(answers) {
+            assert_eq!(thread.join().unwrap(), slot);
+        }
+    });
+}
+
+#[test]
+fn a_thread_in_line_waits_as_long_as_entries_become_free() {
+    let deadline = Duration::from_millis(3);
+    let rig = QueueOnEngine::completing(QueueOnEngine::waiting(deadline));
+    rig.queue.rings.lock().in_use = ENTRIES - 1;
+    let (limit, end) = (Limit::new(), rig.engine.now().plus(3 * deadline));
+    rig.scope(|scope| {
+        let waiting = scope.spawn(|| rig.queue.execute(Nop {}));
+        while rig.engine.now() < end {
+            // As if another thread were always faster.
+            rig.queue.rings.lock().freed += 1;
+            limit.check(|| "three deadlines".into());
+        }
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, ControlError::Full { .. }), "{error}");
+        assert!(rig.engine.now() >= end, "{error}");
+    });
 }
 
 /// Threads that share a core have their commands under way at a time only if one that waits yields.
@@ -445,7 +500,7 @@ fn silence_for_one_command_leaves_the_others_their_answers() {
         let other = scope.spawn(|| rig.queue.execute(Nop {}));
         rig.until_under_way(1);
         // As a command that was not answered leaves it.
-        rig.queue.rings().ended = Some(Ended::Stuck);
+        rig.queue.rings.lock().ended = Some(Ended::Stuck);
         let next = rig.queue.execute(Nop {}).unwrap_err();
         assert!(matches!(next, ControlError::Stuck { .. }), "{next}");
         assert!(!other.is_finished());
