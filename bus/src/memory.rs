@@ -171,6 +171,20 @@ impl Memory {
         numa_node: Option<u32>,
     ) -> Result<Self, MemoryError> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let memory = Self::map_as(descriptor, offset, length, page_size, protection)?;
+        if let Some(node) = numa_node {
+            memory.bind(node);
+        }
+        Ok(memory)
+    }
+
+    fn map_as(
+        descriptor: OwnedFd,
+        offset: usize,
+        length: usize,
+        page_size: PageSize,
+        protection: ProtFlags,
+    ) -> Result<Self, MemoryError> {
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let mapped = unsafe {
             rustix::mm::mmap(
@@ -192,7 +206,7 @@ impl Memory {
             }
             Err(error) => return Err(no_huge_pages(length, page_size, error)),
         };
-        let memory = Self(Arc::new(Mapping {
+        Ok(Self(Arc::new(Mapping {
             base,
             length,
             page_size,
@@ -203,11 +217,7 @@ impl Memory {
                 vanishing: None,
                 is_dma_buf: false,
             },
-        }));
-        if let Some(node) = numa_node {
-            memory.bind(node);
-        }
-        Ok(memory)
+        })))
     }
 
     /// Sets `node` as preferred for pages not yet present. A refusal is reported and affects speed

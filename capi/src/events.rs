@@ -12,7 +12,7 @@ use crate::errno;
 use crate::files;
 use crate::machine::Machine;
 use crate::queue_pair::QueuePairObject;
-use crate::signals::{block_signals, restore_signals};
+use crate::threads;
 use ringside_pmd::rdma::{Event, Interrupts};
 use ringside_pmd::recovery::Supervision;
 use ringside_spec::rdma::ae_codes::QueuePairEvent;
@@ -64,7 +64,7 @@ pub(crate) fn start(port: &Arc<Port>) -> std::io::Result<()> {
     let (vectors, port) = (&port.vectors, Arc::downgrade(port));
     let watched = Weak::clone(&port);
     vectors.start_by(Box::new(move |vector| watch_vector(&watched, vector)));
-    spawn("ringside-events".to_owned(), move || {
+    threads::start("ringside-events", move || {
         watch(&port, &interrupts, link, supervisor);
     })
 }
@@ -77,21 +77,13 @@ fn watch_vector(port: &Weak<Port>, vector: u16) -> Result<(), c_int> {
         interrupts.map_err(|error| errno::of(&error))?
     };
     let port = Weak::clone(port);
-    let started = spawn(format!("ringside-cv{vector}"), move || {
+    let started = threads::start(&format!("ringside-cv{vector}"), move || {
         watch_completions(&port, &interrupts, vector);
     });
     started.map_err(|error| {
         tracing::warn!(%error, vector, "no thread for a completion vector");
         libc::EAGAIN
     })
-}
-
-/// The program's own threads handle its signals.
-fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    let before = block_signals();
-    let started = std::thread::Builder::new().name(name).spawn(body);
-    restore_signals(&before);
-    started.map(drop)
 }
 
 /// The port after the next interrupt, or after [`SLEEP`]. `None` once the device has failed.

@@ -67,6 +67,7 @@ mod shared_posts;
 mod signals;
 mod text;
 mod thread_domain;
+mod threads;
 mod transitions;
 mod unsupported;
 mod vectors;

@@ -8,7 +8,7 @@ use crate::device::{self, Port, lock, object};
 use crate::diagnosis::{explain, start_log};
 use crate::live::{self, Kind};
 use crate::machine::Machine;
-use crate::signals::on_own_thread;
+use crate::threads::on_own_thread;
 use crate::{errno, events, files, verbs_table};
 use std::ffi::{c_char, c_int};
 use std::fs::File;

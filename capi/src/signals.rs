@@ -1,8 +1,7 @@
-//! Signals are the program's: threads of the library start with all of them blocked.
+//! Signals are the program's: threads of the library block all of them.
 
 use crate::cancel::sleep_in_ppoll;
 use std::ffi::c_int;
-use std::panic::resume_unwind;
 use std::time::Duration;
 
 pub(crate) fn block_signals() -> libc::sigset_t {
@@ -19,26 +18,6 @@ pub(crate) fn block_signals() -> libc::sigset_t {
 pub(crate) fn restore_signals(before: &libc::sigset_t) {
     // SAFETY: the set was filled by `block_signals`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
-}
-
-/// The stack for opening a device, which the caller's may be too small for: programs of many
-/// threads or coroutines give them 64 KiB and less.
-const STACK_BYTES: usize = 2 << 20;
-
-/// Runs `work` on a thread with a stack of its own. It and the threads that it starts block all
-/// signals.
-pub(crate) fn on_own_thread<T: Send>(work: impl Fn() -> T + Sync) -> T {
-    let before = block_signals();
-    let outcome = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-        match thread.spawn_scoped(scope, &work) {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            // No thread: done here.
-            Err(_) => work(),
-        }
-    });
-    restore_signals(&before);
-    outcome
 }
 
 /// The calling thread's signals, held back between the sleeps of one call: a handler runs while the

@@ -1,8 +1,9 @@
 //! Memory of which only a part is expected to be used.
 
 use super::mapping::Origin;
-use super::{Memory, MemoryError, PageSize, create_descriptor};
+use super::{Memory, MemoryError, PageSize, create_descriptor, system};
 use rustix::fs::FallocateFlags;
+use rustix::mm::{MprotectFlags, ProtFlags};
 use std::ops::Range;
 
 impl Memory {
@@ -10,7 +11,8 @@ impl Memory {
     /// rounded up to whole pages.
     ///
     /// For a device in software. VFIO makes and pins all pages when it maps them. A page that the
-    /// machine does not have is a bus error on its first use, not an error here.
+    /// machine does not have is a bus error on its first use, not an error here. Not locked, also
+    /// in a program that locks its future memory.
     pub fn sparse(length: usize) -> Result<Self, MemoryError> {
         let page = PageSize::FourKiB;
         let rounded = length.checked_next_multiple_of(page.bytes());
@@ -18,7 +20,18 @@ impl Memory {
             let alignment = page.bytes();
             return Err(MemoryError::BadRequest { length, alignment });
         };
-        Self::map(create_descriptor(rounded, page)?, 0, rounded, page, None)
+        // A program that locks its future memory (`mlockall`) has all pages of a mapping made at
+        // once that it may use: this one becomes usable once it is not locked any more.
+        let none = ProtFlags::empty();
+        let memory = Self::map_as(create_descriptor(rounded, page)?, 0, rounded, page, none)?;
+        let (base, usable) = (memory.0.base.as_ptr().cast(), MprotectFlags::READ);
+        // SAFETY: the range is that of the new mapping, which nothing uses yet.
+        unsafe {
+            let _ = rustix::mm::munlock(base, rounded);
+            rustix::mm::mprotect(base, rounded, usable | MprotectFlags::WRITE)
+                .map_err(|error| system("mprotect", rounded, error))?;
+        }
+        Ok(memory)
     }
 
     /// Returns the whole pages of a range to the kernel. They read as zero afterwards. False if the
@@ -61,6 +74,21 @@ mod tests {
                 _ => panic!("memory of a file"),
             }
         }
+    }
+
+    #[test]
+    fn memory_of_a_program_that_locks_everything_is_made_at_its_first_use() {
+        assert!(crate::process::tests::in_a_child(|| {
+            // SAFETY: plain system call; it changes this process only, a child of the test.
+            let locks = unsafe { libc::mlockall(libc::MCL_FUTURE) } == 0;
+            if !locks {
+                eprintln!("not run: this user may not lock memory");
+                return true;
+            }
+            let memory = Memory::sparse(1 << 30).unwrap();
+            assert!(memory.write(4096, &[1]));
+            present(&memory) == 1
+        }));
     }
 
     #[test]

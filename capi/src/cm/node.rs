@@ -9,7 +9,7 @@ use super::route::{self, Shared};
 use super::services::{Question, Service as DatagramService};
 use crate::device::{Port, lock};
 use crate::per_process::PerProcess;
-use crate::signals::{block_signals, restore_signals};
+use crate::threads;
 use crate::wakeup::Wakeup;
 use ringside_cm::{
     Action, AddressHeader, ConnectionId, Event, EventKind, Identity, ListenerId, Manager,
@@ -155,12 +155,7 @@ impl Node {
 
     /// Starts its thread, which lasts as long as the process.
     fn start(&'static self) -> Result<(), c_int> {
-        let before = block_signals();
-        let started = std::thread::Builder::new()
-            .name("ringside-cm".to_owned())
-            .spawn(|| watch(self));
-        restore_signals(&before);
-        started.map_err(|_| libc::EAGAIN)?;
+        threads::start("ringside-cm", || watch(self)).map_err(|_| libc::EAGAIN)?;
         // SAFETY: the function needs nothing that may be gone when the process ends.
         unsafe { libc::atexit(at_exit) };
         Ok(())

@@ -5,7 +5,7 @@ use super::epoll;
 use super::socket::{Core, Socket};
 use crate::device::lock;
 use crate::per_process::PerProcess;
-use crate::signals::{block_signals, restore_signals};
+use crate::threads;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -68,11 +68,7 @@ pub(super) fn start() -> Result<(), c_int> {
         served: Mutex::default(),
         is_free: Condvar::new(),
     }));
-    let before = block_signals();
-    let thread = std::thread::Builder::new().name("ringside-stream".to_owned());
-    let started = thread.spawn(|| new.run());
-    restore_signals(&before);
-    started.map_err(|_| libc::EAGAIN)?;
+    threads::start("ringside-stream", || new.run()).map_err(|_| libc::EAGAIN)?;
     *service = Some(new);
     Ok(())
 }

@@ -22,6 +22,7 @@ use ringside_spec::verbs::status::FlushCode;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::ops::RangeInclusive;
+use std::sync::OnceLock;
 
 /// The fewest and the most places of a queue pair, unless they would need too much memory. It has
 /// as many as receives can be posted, within these. While none is free, the peer of a connection
@@ -48,7 +49,8 @@ const ON_A_CARD: Limits = Limits {
     all_bytes: 4 << 20,
     longest: 1 << 20,
 };
-/// A model's take the memory that messages have used.
+/// A model's take the memory that messages have used. Not so in a process that may have few
+/// addresses.
 const ON_A_MODEL: Limits = Limits {
     place_bytes: 8 << 20,
     all_bytes: 4 << 30,
@@ -56,10 +58,26 @@ const ON_A_MODEL: Limits = Limits {
 };
 
 fn limits(port: &Port) -> &'static Limits {
-    match port.is_model {
-        true => &ON_A_MODEL,
-        false => &ON_A_CARD,
+    if port.is_model && !has_little_room() {
+        &ON_A_MODEL
+    } else {
+        &ON_A_CARD
     }
+}
+
+/// True if the process may not have any number of addresses (`ulimit -v`): some queue pairs with a
+/// model's places would take all of them.
+fn has_little_room() -> bool {
+    static HAS_LITTLE: OnceLock<bool> = OnceLock::new();
+    *HAS_LITTLE.get_or_init(|| {
+        let mut limit = libc::rlimit {
+            rlim_cur: libc::RLIM_INFINITY,
+            rlim_max: libc::RLIM_INFINITY,
+        };
+        // SAFETY: a live place.
+        unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
+        limit.rlim_cur != libc::RLIM_INFINITY
+    })
 }
 
 /// Places that the receive queue of a queue pair has room for.

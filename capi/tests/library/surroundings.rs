@@ -45,6 +45,11 @@ fn interest_lists_hold_sockets_and_other_descriptors() {
 }
 
 #[test]
+fn threads_of_the_library_are_not_where_a_pinned_thread_opens_the_device() {
+    says_ok("pinned", &[]);
+}
+
+#[test]
 fn connections_of_sockets_stand_before_they_are_accepted() {
     says_ok("unaccepted", &["10.0.0.1"]);
 }

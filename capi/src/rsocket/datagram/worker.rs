@@ -4,7 +4,7 @@
 use crate::cm::datagrams::Answer;
 use crate::device::lock;
 use crate::per_process::PerProcess;
-use crate::signals::{block_signals, restore_signals};
+use crate::threads;
 use crate::wakeup::Wakeup;
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -46,13 +46,7 @@ fn worker() -> &'static Worker {
 /// Starts the thread, once. Errors: `EAGAIN`.
 pub(super) fn start() -> Result<(), c_int> {
     static STARTED: PerProcess<bool> = PerProcess::new();
-    let is_started = STARTED.get_or_init(|| {
-        let before = block_signals();
-        let thread = std::thread::Builder::new().name("ringside-dgram".to_owned());
-        let started = thread.spawn(run);
-        restore_signals(&before);
-        started.is_ok()
-    });
+    let is_started = STARTED.get_or_init(|| threads::start("ringside-dgram", run).is_ok());
     if *is_started {
         Ok(())
     } else {
