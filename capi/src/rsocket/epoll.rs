@@ -62,7 +62,7 @@ pub(super) fn wait(
             room,
             limit_ms,
             std::ptr::null::<libc::sigset_t>(),
-            0,
+            0_usize,
         )
     };
     usize::try_from(count).map_err(|_| last_error())
