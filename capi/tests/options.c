@@ -189,6 +189,47 @@ static void of_datagrams(void)
     CHECK(rclose(fd) == 0);
 }
 
+/* The name is the mapped form of an IPv4 address, which is returned. */
+static struct sockaddr_in mapped_name(int (*name)(int, struct sockaddr *, socklen_t *), int fd)
+{
+    struct sockaddr_in6 six;
+    struct sockaddr_in made = { .sin_family = AF_INET };
+    socklen_t length = sizeof six;
+    CHECK(name(fd, (struct sockaddr *)&six, &length) == 0);
+    CHECK(length == sizeof six && six.sin6_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six.sin6_addr));
+    memcpy(&made.sin_addr, six.sin6_addr.s6_addr + 12, 4);
+    made.sin_port = six.sin6_port;
+    return made;
+}
+
+/* IPv6 sockets show mapped addresses, as they were given. */
+static void mapped_names(const char *text)
+{
+    struct sockaddr_in own = four(text, PORT + 5), plain;
+    struct sockaddr_in6 every = any_six(PORT + 5), mapped = any_six(PORT + 5), peer;
+    socklen_t length = sizeof peer;
+    memset(mapped.sin6_addr.s6_addr + 10, 0xFF, 2);
+    memcpy(mapped.sin6_addr.s6_addr + 12, &own.sin_addr, 4);
+    int listener = rsocket(AF_INET6, SOCK_STREAM, 0), near = rsocket(AF_INET6, SOCK_STREAM, 0);
+    CHECK(rbind(listener, (struct sockaddr *)&every, sizeof every) == 0 && rlisten(listener, 2) == 0);
+    CHECK(rconnect(near, (struct sockaddr *)&mapped, sizeof mapped) == 0);
+    int far = raccept(listener, (struct sockaddr *)&peer, &length);
+    CHECK(far >= 0 && length == sizeof peer && peer.sin6_family == AF_INET6);
+    plain = mapped_name(rgetsockname, near);
+    CHECK(!memcmp(&peer.sin6_addr, &mapped.sin6_addr, sizeof peer.sin6_addr) && peer.sin6_port == plain.sin_port);
+    plain = mapped_name(rgetpeername, near);
+    CHECK(plain.sin_addr.s_addr == own.sin_addr.s_addr && plain.sin_port == own.sin_port);
+    plain = mapped_name(rgetsockname, far);
+    CHECK(plain.sin_addr.s_addr == own.sin_addr.s_addr && plain.sin_port == own.sin_port);
+    /* An IPv4 socket that connects to the same listener shows IPv4 addresses. */
+    int four_near = rsocket(AF_INET, SOCK_STREAM, 0);
+    CHECK(rconnect(four_near, (struct sockaddr *)&own, sizeof own) == 0);
+    length = sizeof plain;
+    CHECK(rgetpeername(four_near, (struct sockaddr *)&plain, &length) == 0 && length == sizeof plain);
+    CHECK(plain.sin_family == AF_INET && plain.sin_addr.s_addr == own.sin_addr.s_addr);
+    CHECK(rclose(four_near) == 0 && rclose(near) == 0 && rclose(far) == 0 && rclose(listener) == 0);
+}
+
 /* A connect that failed: the second call says only that. */
 static void refused(const char *text)
 {
@@ -206,6 +247,7 @@ int main(int count, char **words)
 {
     CHECK(count == 2);
     two_families();
+    mapped_names(words[1]);
     shared_port(words[1]);
     backlog(words[1], 0, PORT + 2);
     backlog(words[1], -1, PORT + 3);

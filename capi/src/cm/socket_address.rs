@@ -49,6 +49,18 @@ pub(crate) fn write(storage: &mut libc::sockaddr_storage, address: SocketAddr) {
     write_beside(storage, address, interface);
 }
 
+/// An address as a socket of a family shows it: to one of IPv6 an IPv4 address is a mapped one.
+pub(crate) fn shown_to(family: c_int, address: SocketAddr) -> libc::sockaddr_storage {
+    // SAFETY: numbers: all zero is a value.
+    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let ip = match (family, address.ip()) {
+        (libc::AF_INET6, IpAddr::V4(four)) => four.to_ipv6_mapped().into(),
+        (_, ip) => ip,
+    };
+    write(&mut storage, SocketAddr::new(ip, address.port()));
+    storage
+}
+
 /// As [`write`], with the index of the interface.
 fn write_beside(storage: &mut libc::sockaddr_storage, address: SocketAddr, interface: u32) {
     // SAFETY: numbers: all zero is a value.

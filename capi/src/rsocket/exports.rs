@@ -335,26 +335,39 @@ impl Socket {
     /// `address` and `length` are a place of that length.
     pub(super) unsafe fn peer(&self, address: *mut libc::sockaddr, length: *mut libc::socklen_t) {
         // SAFETY: the socket's id; the caller's promise.
-        unsafe {
-            copy(
-                &raw const (*self.id).route.addr.dst_storage,
-                address,
-                length,
-            )
-        };
+        unsafe { self.show(&(*self.id).route.addr.dst_storage, address, length) };
     }
 
     /// # Safety
     /// As [`Socket::peer`].
     unsafe fn own(&self, address: *mut libc::sockaddr, length: *mut libc::socklen_t) {
         // SAFETY: the socket's id; the caller's promise.
+        unsafe { self.show(&(*self.id).route.addr.src_storage, address, length) };
+    }
+
+    /// Copies a name of the id, as a socket of this family shows it.
+    ///
+    /// # Safety
+    /// As [`Socket::peer`].
+    unsafe fn show(
+        &self,
+        name: &libc::sockaddr_storage,
+        address: *mut libc::sockaddr,
+        length: *mut libc::socklen_t,
+    ) {
+        // SAFETY: a live address; the caller's promise.
         unsafe {
-            copy(
-                &raw const (*self.id).route.addr.src_storage,
-                address,
-                length,
-            )
-        };
+            match socket_address::read((&raw const *name).cast()) {
+                Some(known) => {
+                    copy(
+                        &socket_address::shown_to(self.family, known),
+                        address,
+                        length,
+                    );
+                }
+                None => copy(name, address, length),
+            }
+        }
     }
 }
 

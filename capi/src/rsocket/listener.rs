@@ -110,7 +110,7 @@ impl Socket {
                 break;
             };
             // SAFETY: just read; it is acknowledged by the call.
-            if let Some(made) = unsafe { answer(read, &core.options) } {
+            if let Some(made) = unsafe { answer(read, self.family, &core.options) } {
                 core.arrivals.waiting.push_back(made);
                 core.tell();
             }
@@ -138,7 +138,7 @@ fn serve(socket: &Socket, core: &mut Core) -> Next {
 ///
 /// # Safety
 /// `read` was read from a listener's channel.
-unsafe fn answer(read: *mut rdma_cm_event, options: &Options) -> Option<Socket> {
+unsafe fn answer(read: *mut rdma_cm_event, family: c_int, options: &Options) -> Option<Socket> {
     // SAFETY: the caller's promise; private data lives as long as the event.
     let (id, kind, given, greeting) = unsafe {
         let given = (*read).param.conn;
@@ -176,7 +176,7 @@ unsafe fn answer(read: *mut rdma_cm_event, options: &Options) -> Option<Socket> 
     });
     match begun {
         Ok(link) => {
-            let made = Socket::of(channel, id, Phase::Accepting, options.clone());
+            let made = Socket::of(channel, id, Phase::Accepting, family, options.clone());
             made.core().link = Some(link);
             Some(made)
         }

@@ -86,6 +86,7 @@ pub(super) struct Socket {
     pub(super) channel: *mut rdma_event_channel,
     pub(super) id: *mut rdma_cm_id,
     pub(super) descriptor: c_int,
+    pub(super) family: c_int,
     core: Mutex<Core>,
     /// one call sends at a time, and one receives
     pub(super) sending: Mutex<()>,
@@ -121,7 +122,7 @@ impl Socket {
         }
         // SAFETY: just made; an own name without address has the socket's family.
         unsafe { (*id).route.addr.src_storage.ss_family = family as libc::sa_family_t };
-        Ok(Self::of(channel, id, Phase::Made, options))
+        Ok(Self::of(channel, id, Phase::Made, family, options))
     }
 
     /// A socket of an id and its own channel, which it owns from now on.
@@ -129,6 +130,7 @@ impl Socket {
         channel: *mut rdma_event_channel,
         id: *mut rdma_cm_id,
         phase: Phase,
+        family: c_int,
         options: Options,
     ) -> Self {
         // SAFETY: the caller's channel.
@@ -139,6 +141,7 @@ impl Socket {
             channel,
             id,
             descriptor,
+            family,
             core: Mutex::new(Core {
                 phase,
                 error: 0,

@@ -433,16 +433,7 @@ impl Datagram {
 
     /// An address in the form of the socket's family.
     pub(super) fn shown(&self, address: SocketAddr) -> libc::sockaddr_storage {
-        // SAFETY: numbers: all zero is a value.
-        let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-        match (self.family, address.ip()) {
-            (libc::AF_INET6, IpAddr::V4(four)) => {
-                let six = SocketAddr::new(four.to_ipv6_mapped().into(), address.port());
-                socket_address::write(&mut storage, six);
-            }
-            _ => socket_address::write(&mut storage, address),
-        }
-        storage
+        socket_address::shown_to(self.family, address)
     }
 }
 
