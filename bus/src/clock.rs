@@ -72,7 +72,14 @@ impl TscClock {
     /// process.
     #[must_use]
     pub fn new() -> Self {
-        let scale = *SCALE.get_or_init(measure);
+        let scale = match SCALE.load(Ordering::Relaxed) {
+            0 => {
+                let measured = measure();
+                SCALE.store(measured, Ordering::Relaxed);
+                measured
+            }
+            known => known,
+        };
         let source = if has_invariant_counter() {
             let origin_ticks = ticks();
             Source::Counter {
@@ -119,8 +126,9 @@ impl TscClock {
     }
 }
 
-/// Nanoseconds for each 2^32 ticks, measured once.
-static SCALE: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+/// Nanoseconds for each 2^32 ticks; 0 until measured. Threads that begin at a time each measure: a
+/// child of a fork would wait without end for a measurement that was another thread's.
+static SCALE: AtomicU64 = AtomicU64::new(0);
 
 fn measure() -> u64 {
     let (began, first) = (std::time::Instant::now(), ticks());
@@ -129,7 +137,9 @@ fn measure() -> u64 {
     }
     let (elapsed, last) = (began.elapsed().as_nanos(), ticks());
     let span = u128::from(last.saturating_sub(first).max(1));
-    u64::try_from((elapsed << 32) / span).unwrap_or(1 << 32)
+    u64::try_from((elapsed << 32) / span)
+        .unwrap_or(1 << 32)
+        .max(1)
 }
 
 #[inline]

@@ -1,6 +1,6 @@
-//! Threads of the library: their signals, stacks, processors and priority.
+//! Threads of the library: their signals, stacks, processors and scheduling policy.
 //!
-//! A thread starts with the processors and the priority of the thread that makes it. That may be
+//! A thread starts with the processors and the policy of the thread that makes it. That may be
 //! one that polls, alone on its processor, perhaps with a priority of real time: the library's
 //! threads would not run there. So they get those that the process had when it loaded the library.
 
@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use std::panic::resume_unwind;
 use std::sync::OnceLock;
 
-/// Processors and priority of a thread.
+/// Processors and scheduling policy of a thread.
 struct Place {
     processors: libc::cpu_set_t,
     policy: c_int,
@@ -18,17 +18,26 @@ struct Place {
 
 static AT_LOAD: OnceLock<Option<Place>> = OnceLock::new();
 
+/// The flag of threads whose policy of real time is theirs alone.
+const RESET_ON_FORK: c_int = 0x4000_0000;
+
+const fn is_real_time(policy: c_int) -> bool {
+    const DEADLINE: c_int = 6;
+    matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | DEADLINE)
+}
+
 impl Place {
-    /// Those of the calling thread; none on a machine with more processors than the set has.
-    fn of_this_thread() -> Option<Self> {
+    /// Those of a thread, 0 for the calling one; none on a machine with more processors than the
+    /// set has.
+    fn of(thread: libc::pid_t) -> Option<Self> {
         // SAFETY: both are plain numbers, which the calls below write.
         let (mut processors, mut priority) = unsafe { std::mem::zeroed() };
-        // SAFETY: live places of the right size; 0 is the calling thread.
+        // SAFETY: live places of the right size.
         unsafe {
             let bytes = size_of::<libc::cpu_set_t>();
-            let is_known = libc::sched_getaffinity(0, bytes, &raw mut processors) == 0
-                && libc::sched_getparam(0, &raw mut priority) == 0;
-            let policy = libc::sched_getscheduler(0);
+            let is_known = libc::sched_getaffinity(thread, bytes, &raw mut processors) == 0
+                && libc::sched_getparam(thread, &raw mut priority) == 0;
+            let policy = libc::sched_getscheduler(thread);
             (is_known && policy >= 0).then_some(Self {
                 processors,
                 policy,
@@ -37,23 +46,48 @@ impl Place {
         }
     }
 
-    /// Gives them to the calling thread. A refusal is no error: it keeps those that it has.
+    /// Those that threads of the library get which a thread with these has started.
+    fn inherited(mut self) -> Self {
+        const DEADLINE: c_int = 6;
+        if self.policy & RESET_ON_FORK != 0 || self.policy == DEADLINE {
+            self.policy = libc::SCHED_OTHER;
+            self.priority.sched_priority = 0;
+        }
+        self
+    }
+
+    /// Gives them to the calling thread as far as it has others. A policy of real time is only
+    /// taken from a thread. A refusal is no error.
     fn take(&self) {
+        let Some(now) = Self::of(0) else {
+            return;
+        };
+        let bytes = size_of::<libc::cpu_set_t>();
         // SAFETY: live values; 0 is the calling thread.
         unsafe {
-            let bytes = size_of::<libc::cpu_set_t>();
-            if libc::sched_setscheduler(0, self.policy, &raw const self.priority) != 0
-                || libc::sched_setaffinity(0, bytes, &raw const self.processors) != 0
+            if !libc::CPU_EQUAL(&now.processors, &self.processors)
+                && libc::sched_setaffinity(0, bytes, &raw const self.processors) != 0
             {
-                tracing::debug!("a thread of the library stays where it was made");
+                tracing::debug!("a thread of the library stays on the processors of its maker");
+            }
+            let is_other = (now.policy, now.priority.sched_priority)
+                != (self.policy, self.priority.sched_priority);
+            if is_other
+                && is_real_time(now.policy & !RESET_ON_FORK)
+                && libc::sched_setscheduler(0, self.policy, &raw const self.priority) != 0
+            {
+                tracing::debug!("a thread of the library keeps the policy of its maker");
             }
         }
     }
 }
 
-/// Called when the library is loaded.
+/// Called when the library is loaded, perhaps by a thread that is pinned already: the first thread
+/// stands for the process.
 extern "C" fn at_load() {
-    let _ = AT_LOAD.set(Place::of_this_thread());
+    // SAFETY: plain system call. The number of the first thread is the process's.
+    let first = unsafe { libc::getpid() };
+    let _ = AT_LOAD.set(Place::of(first).map(Place::inherited));
 }
 
 /// The dynamic linker calls it before the program's `main`.

@@ -77,6 +77,32 @@ static void limit_descriptors(void)
     CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
 }
 
+/* A request that has gone when there are descriptors again does not silence the listener. */
+static void gone_meanwhile(int listener, struct sockaddr_in *own)
+{
+    int first = asking(own);
+    wait_for(listener, POLLIN, first);
+    int second = asking(own);
+    struct pollfd request = { .fd = listener, .events = POLLIN };
+    CHECK(poll(&request, 1, SECONDS * 1000) == 1);
+    exhaust(0);
+    int server = raccept(listener, NULL, NULL);
+    CHECK(server >= 0);
+    wait_for(listener, POLLIN, second);
+    CHECK(!rclose(second));
+    give_back();
+    CHECK(!rfcntl(listener, F_SETFL, O_NONBLOCK));
+    for (int left = SECONDS * 10; raccept(listener, NULL, NULL) >= 0; left--)
+        CHECK(left > 0);
+    CHECK(errno == EAGAIN);
+    second = asking(own);
+    wait_for(listener, POLLIN, second);
+    int last = raccept(listener, NULL, NULL);
+    CHECK(last >= 0);
+    talk(second, last);
+    CHECK(!rclose(first) && !rclose(server) && !rclose(second) && !rclose(last));
+}
+
 int main(void)
 {
     struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(7201), .sin_addr.s_addr = inet_addr("10.0.0.1") };
@@ -121,7 +147,9 @@ int main(void)
     CHECK(last >= 0);
     talk(other, last);
     CHECK(open_descriptors() - before <= 2 * OF_A_SOCKET + OF_MEMORY);
-    CHECK(!rclose(other) && !rclose(last) && !rclose(client) && !rclose(server) && !rclose(listener));
+    CHECK(!rclose(other) && !rclose(last) && !rclose(client) && !rclose(server));
+    gone_meanwhile(listener, &own);
+    CHECK(!rclose(listener));
     puts("ok");
     return 0;
 }

@@ -151,6 +151,24 @@ static void is_closed_while_it_connects(void)
     CHECK(!rclose(near) && !rclose(listener));
 }
 
+/* A program closes a socket by close(2): the next one may have its number, and works. */
+static void closed_plainly(void)
+{
+    int old = listening(), fd, near;
+    struct sockaddr_in own = at(PORT + 1);
+    CHECK(!close(old));
+    fd = rsocket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd == old);
+    CHECK(!rbind(fd, (struct sockaddr *)&own, sizeof own) && !rlisten(fd, 1));
+    near = rsocket(AF_INET, SOCK_STREAM, 0);
+    CHECK(near >= 0 && !rconnect(near, (struct sockaddr *)&own, sizeof own));
+    wait_for(fd, POLLIN);
+    CHECK((old = raccept(fd, NULL, NULL)) >= 0);
+    say(old, 'd');
+    hear(near, 'd');
+    CHECK(!rclose(near) && !rclose(old) && !rclose(fd));
+}
+
 static int open_descriptors(void)
 {
     int count = 0;
@@ -180,6 +198,7 @@ int main(int count, char **words)
             before = open_descriptors();
     }
     CHECK(open_descriptors() <= before);
+    closed_plainly();
     puts("ok");
     return 0;
 }

@@ -11,7 +11,7 @@ pub(super) struct Arrivals<T> {
     limit: usize,
     /// the process had no descriptors for the next request, which waits
     pub(super) is_short: bool,
-    /// the library's thread does not look for requests until the program takes a connection
+    /// the library's thread does not look for requests until a call finds room and a descriptor
     pub(super) is_paused: bool,
 }
 

@@ -26,6 +26,23 @@ fn number(result: Result<c_int, c_int>) -> c_int {
     result.unwrap_or_else(errno::minus_one)
 }
 
+/// Enters a new socket; returns its descriptor. What the program closed by close(2), and had this
+/// number before, ends without its descriptor, and keeps its memory: the end of a socket would
+/// close the new one.
+fn enter(socket: Entry) -> c_int {
+    let (descriptor, displaced) = table::enter(socket);
+    interest::displace(descriptor);
+    if let Some(displaced) = displaced {
+        tracing::warn!(descriptor, "a socket was closed by close instead of rclose");
+        if let Entry::Stream(stream) = &displaced {
+            service::withdraw(stream);
+            stream.close();
+        }
+        std::mem::forget(displaced);
+    }
+    descriptor
+}
+
 /// Makes a stream or datagram socket. Errors: `ENOTSUP` for other kinds, `ENODEV` without a device.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn ringside_rsocket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -42,10 +59,7 @@ pub extern "C-unwind" fn ringside_rsocket(family: c_int, kind: c_int, protocol: 
         }
         _ => Err(libc::ENOTSUP),
     };
-    number(
-        made.map(table::enter)
-            .inspect(|made| interest::displace(*made)),
-    )
+    number(made.map(enter))
 }
 
 /// # Safety
@@ -84,8 +98,7 @@ pub unsafe extern "C-unwind" fn ringside_raccept(
     let _call = Uncancelled::new();
     match table::stream(socket).and_then(|socket| socket.accept()) {
         Ok(made) => {
-            table::enter(Entry::Stream(Arc::clone(&made)));
-            interest::displace(made.descriptor);
+            enter(Entry::Stream(Arc::clone(&made)));
             if !address.is_null() && !length.is_null() {
                 // SAFETY: the caller's promise.
                 unsafe { made.peer(address, length) };

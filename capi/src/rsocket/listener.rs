@@ -46,7 +46,8 @@ impl Socket {
     pub(super) fn listen(self: &Arc<Self>, backlog: c_int) -> Result<(), c_int> {
         let mut core = self.core();
         match core.phase {
-            Phase::Listening => return Ok(()),
+            // Not yet served if the kernel refused that in the first call.
+            Phase::Listening => return service::serve(self, &mut core, serve),
             Phase::Made => {}
             _ => return Err(libc::EINVAL),
         }
@@ -71,6 +72,7 @@ impl Socket {
             if core.phase == Phase::Listening && core.arrivals.waiting.is_empty() {
                 // What has come is answered here, whether or not the library's thread has seen it.
                 failure = self.answer_requests(core).err();
+                self.resume(core);
             }
             core.phase != Phase::Listening || core.arrivals.has_one()
         };
@@ -81,10 +83,7 @@ impl Socket {
         }
         let made = core.arrivals.waiting.pop_front();
         let options = core.options.clone();
-        // Without descriptors it is the program that tries again.
-        if made.is_some() && std::mem::take(&mut core.arrivals.is_paused) {
-            service::again(self);
-        }
+        self.resume(&mut core);
         drop(core);
         let made = Arc::new(made.ok_or(failure.unwrap_or(libc::EMFILE))?);
         let mut of_made = made.core();
@@ -92,6 +91,16 @@ impl Socket {
         of_made.options = Options { sizes, ..options };
         drop(of_made);
         Ok(made)
+    }
+
+    /// Lets the library's thread look for requests again, if there is room and a descriptor for
+    /// one.
+    fn resume(&self, core: &mut Core) {
+        let arrivals = &mut core.arrivals;
+        if arrivals.is_paused && !arrivals.is_full() && !arrivals.is_short {
+            arrivals.is_paused = false;
+            service::again(self);
+        }
     }
 
     /// Answers the requests that have come, as far as there is room for their connections. Those
@@ -120,7 +129,7 @@ impl Socket {
 }
 
 /// Answers requests for the library's thread. Without room or a descriptor, it looks again once
-/// `raccept` has taken a connection.
+/// `raccept` finds both.
 fn serve(socket: &Socket, core: &mut Core) -> Next {
     if core.phase != Phase::Listening {
         return Next::End;

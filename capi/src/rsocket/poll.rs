@@ -51,14 +51,16 @@ impl Socket {
 
     /// Adds the descriptors that report events. True if completions must be polled once more, and
     /// the call that sleeps.
-    fn arm(&self, into: &mut Vec<libc::pollfd>) -> (bool, Sleep) {
+    fn arm(&self, asked: c_short, into: &mut Vec<libc::pollfd>) -> (bool, Sleep) {
         let mut core = self.core();
         let sleep = core.enter();
         into.extend(sleep.bell.map(|bell| entry(bell, libc::POLLIN)));
-        // The library's thread takes the events of a listener, and rings.
-        if core.phase != Phase::Listening {
-            into.push(entry(self.descriptor, libc::POLLIN));
+        if core.phase == Phase::Listening {
+            // The library's thread takes its events, and rings.
+            let has_come = asked & libc::POLLIN != 0 && core.arrivals.has_one();
+            return (has_come, sleep);
         }
+        into.push(entry(self.descriptor, libc::POLLIN));
         let Some(link) = &mut core.link else {
             return (false, sleep);
         };
@@ -113,7 +115,7 @@ impl Armed {
     ) -> bool {
         let (is_new, asleep) = match socket {
             Entry::Stream(stream) => {
-                let (is_new, sleep) = stream.arm(sources);
+                let (is_new, sleep) = stream.arm(asked, sources);
                 (is_new, Asleep::Stream(Arc::clone(stream), sleep))
             }
             Entry::Datagram(datagram) => {

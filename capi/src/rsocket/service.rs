@@ -99,7 +99,8 @@ pub(super) fn again(socket: &Socket) {
     if let Some(service) = service()
         && let Err(error) = service.control(libc::EPOLL_CTL_MOD, socket)
     {
-        tracing::warn!(error, "a listener's requests are answered in raccept alone");
+        // The socket was closed meanwhile.
+        tracing::debug!(error, "a socket is not served any more");
     }
 }
 

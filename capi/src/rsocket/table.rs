@@ -21,15 +21,16 @@ fn sockets() -> &'static RwLock<HashMap<c_int, Entry>> {
     SOCKETS.get_or_init(RwLock::default)
 }
 
-/// Enters a socket; returns its descriptor.
-pub(super) fn enter(socket: Entry) -> c_int {
+/// Enters a socket; returns its descriptor, and the socket that still had this number: the program
+/// has closed it by close(2).
+pub(super) fn enter(socket: Entry) -> (c_int, Option<Entry>) {
     let descriptor = match &socket {
         Entry::Stream(stream) => stream.descriptor,
         Entry::Datagram(datagram) => datagram.descriptor(),
     };
     let mut sockets = sockets().write().unwrap_or_else(PoisonError::into_inner);
-    sockets.insert(descriptor, socket);
-    descriptor
+    let displaced = sockets.insert(descriptor, socket);
+    (descriptor, displaced)
 }
 
 /// The socket of a descriptor; nothing for any other descriptor.

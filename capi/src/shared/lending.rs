@@ -22,7 +22,7 @@ use ringside_spec::verbs::status::FlushCode;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::ops::RangeInclusive;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The fewest and the most places of a queue pair, unless they would need too much memory. It has
 /// as many as receives can be posted, within these. While none is free, the peer of a connection
@@ -65,19 +65,20 @@ fn limits(port: &Port) -> &'static Limits {
     }
 }
 
+/// True once the kernel has refused the addresses of a model's places, as it does to programs that
+/// lock more memory than they may.
+static WAS_REFUSED: AtomicBool = AtomicBool::new(false);
+
 /// True if the process may not have any number of addresses (`ulimit -v`): some queue pairs with a
 /// model's places would take all of them.
 fn has_little_room() -> bool {
-    static HAS_LITTLE: OnceLock<bool> = OnceLock::new();
-    *HAS_LITTLE.get_or_init(|| {
-        let mut limit = libc::rlimit {
-            rlim_cur: libc::RLIM_INFINITY,
-            rlim_max: libc::RLIM_INFINITY,
-        };
-        // SAFETY: a live place.
-        unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
-        limit.rlim_cur != libc::RLIM_INFINITY
-    })
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: a live place.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
+    limit.rlim_cur != libc::RLIM_INFINITY || WAS_REFUSED.load(Ordering::Relaxed)
 }
 
 /// Places that the receive queue of a queue pair has room for.
@@ -283,7 +284,15 @@ impl Receives {
             return Ok(());
         }
         let wanted = self.places_of(port, member.is_datagram);
-        let places = Places::make(port, &self.domain, wanted, self.generation)?;
+        let made = Places::make(port, &self.domain, wanted, self.generation);
+        let places = match made {
+            Err(libc::ENOMEM | libc::EAGAIN) if port.is_model && !has_little_room() => {
+                WAS_REFUSED.store(true, Ordering::Relaxed);
+                let fewer = self.places_of(port, member.is_datagram);
+                Places::make(port, &self.domain, fewer, self.generation)?
+            }
+            made => made?,
+        };
         if let Some(member) = self.members.get_mut(&number) {
             member.places = Some(places);
         }

@@ -421,12 +421,13 @@ impl ControlQueue {
         let clock = &**registers.clock();
         let deadline = Deadline::after(clock, self.deadline);
         let mut lookout = Lookout::new(registers, self.baseline);
-        let (mut reads, mut watch) = (0, None);
+        let (mut reads, mut watch, mut looks) = (0, None, false);
         loop {
             let last = deadline.passed(clock);
             let mut rings = self.rings.lock();
             let is_watched = rings.is_watched && watch.is_none();
-            if !is_watched || last {
+            // After a long sleep it looks by itself: the thread that reads may not have run.
+            if !is_watched || last || looks {
                 self.rings.reap(&mut rings, registers);
             }
             if let Some(completion) = rings.take_answer(slot) {
@@ -437,7 +438,7 @@ impl ControlQueue {
                 return Err(self.timed_out(opcode));
             }
             if is_watched {
-                self.rings.sleep(rings, slot);
+                looks = self.rings.sleep(rings, slot);
                 continue;
             }
             watch.get_or_insert_with(|| Watch::new(&self.rings, &mut rings));

@@ -46,11 +46,11 @@ impl SharedRings {
         rings.line.iter().for_each(|waiting| waiting.notify_one());
     }
 
-    /// Sleeps until the answer of an entry has come, this thread is to read, or a while.
-    pub(super) fn sleep(&self, mut rings: MutexGuard<'_, Rings>, entry: u32) {
+    /// Sleeps until the answer of an entry has come, this thread is to read, or a while: then true.
+    pub(super) fn sleep(&self, mut rings: MutexGuard<'_, Rings>, entry: u32) -> bool {
         let place = entry as usize;
         let Some(answered) = self.answered.get(place) else {
-            return;
+            return true;
         };
         let set_asleep = |rings: &mut Rings, is_asleep| {
             if let Some(entry @ Entry::Sent { .. }) = rings.entries.get_mut(place) {
@@ -59,8 +59,9 @@ impl SharedRings {
         };
         set_asleep(&mut rings, true);
         let slept = answered.wait_timeout(rings, NAP);
-        let (mut rings, _) = slept.unwrap_or_else(PoisonError::into_inner);
+        let (mut rings, slept) = slept.unwrap_or_else(PoisonError::into_inner);
         set_asleep(&mut rings, false);
+        slept.timed_out()
     }
 }
 
