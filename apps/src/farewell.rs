@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for the function.
 const MAX_WAIT: Duration = Duration::from_secs(2);
+/// Longest wait for the link, in milliseconds: that of a model comes up at once, or is down by a
+/// fault.
+const MAX_LINK_WAIT_MS: u64 = 1000;
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -38,7 +41,8 @@ fn complain(error: &anyhow::Error) {
 }
 
 fn say_by(socket: &Path, config: Option<&Path>, left: &[Farewell]) -> anyhow::Result<()> {
-    let config = config.map_or_else(|| Ok(Config::default()), Config::load)?;
+    let mut config = config.map_or_else(|| Ok(Config::default()), Config::load)?;
+    config.link.wait_ms = config.link.wait_ms.min(MAX_LINK_WAIT_MS);
     let function = Arc::new(connect(socket)?);
     let device = Device::bring_up(function, &config, BringUpOptions::default())?;
     farewell::say(&device, left)?;

@@ -261,6 +261,8 @@ impl Socket {
                 return Ok(core);
             }
             if !waits {
+                // Programs that look again and again never wait here.
+                core.ask_for_life(began);
                 return Err(libc::EAGAIN);
             }
             if is_interrupted {
