@@ -12,12 +12,14 @@ use ringside_config::LocalAddress;
 use ringside_connect::Within;
 use ringside_pmd::rdma::{AddressHandle, Datagram, Destination, Route};
 use std::ffi::c_int;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 /// Returns the destination of an address vector. Its hop limit counts for groups; that of other
 /// destinations is the route's, as in Linux: programs name 1 also for peers behind a router.
 ///
-/// Errors: `EINVAL` without a global route, for another port or an unknown GID index;
+/// Errors: `EINVAL` without a global route, for another port, an unknown GID index, or one of the
+/// other family (but for groups of IPv6);
 /// `ETIMEDOUT` if the peer does not answer, `EHOSTUNREACH` if there is no route to it.
 pub(crate) fn destination(port: &Port, attributes: &ibv_ah_attr) -> Result<Destination, c_int> {
     let route = &attributes.grh;
@@ -26,14 +28,20 @@ pub(crate) fn destination(port: &Port, attributes: &ibv_ah_attr) -> Result<Desti
         return Err(libc::EINVAL);
     };
     let address = address_of(&route.dgid);
-    if address.is_ipv4() != local.address.is_ipv4() || attributes.port_num != 1 {
+    let local_address = match (local.address, address) {
+        (own, peer) if own.is_ipv4() == peer.is_ipv4() => own,
+        // As with Linux irdma: the GID is the source as it is.
+        (IpAddr::V4(own), IpAddr::V6(group)) if group.is_multicast() => own.to_ipv6_mapped().into(),
+        _ => return Err(libc::EINVAL),
+    };
+    if attributes.port_num != 1 {
         return Err(libc::EINVAL);
     }
     let (mac, vlan_tag) = port.way(&local, address)?;
     Ok(Destination {
         address,
         mac,
-        local_address: Some(local.address),
+        local_address: Some(local_address),
         vlan_tag,
         hop_limit: match route.hop_limit {
             limit if address.is_multicast() && limit != 0 => limit,
