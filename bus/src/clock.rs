@@ -75,8 +75,9 @@ impl TscClock {
         let scale = match SCALE.load(Ordering::Relaxed) {
             0 => {
                 let measured = measure();
-                SCALE.store(measured, Ordering::Relaxed);
-                measured
+                let first =
+                    SCALE.compare_exchange(0, measured, Ordering::Relaxed, Ordering::Relaxed);
+                first.err().unwrap_or(measured)
             }
             known => known,
         };
@@ -126,8 +127,9 @@ impl TscClock {
     }
 }
 
-/// Nanoseconds for each 2^32 ticks; 0 until measured. Threads that begin at a time each measure: a
-/// child of a fork would wait without end for a measurement that was another thread's.
+/// Nanoseconds for each 2^32 ticks; 0 until measured. Threads that begin at a time each measure,
+/// and take the first result: a child of a fork would wait without end for a measurement that was
+/// another thread's.
 static SCALE: AtomicU64 = AtomicU64::new(0);
 
 fn measure() -> u64 {

@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) mod feeds;
 pub(crate) mod lending;
+mod places;
 
-use lending::{Receives, places};
+use lending::Receives;
+use places::places;
 
 /// Most receives that each queue pair is given at a time.
 const MAX_WINDOW: u32 = 64;

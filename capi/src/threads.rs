@@ -2,7 +2,8 @@
 //!
 //! A thread starts with the processors and the policy of the thread that makes it. That may be
 //! one that polls, alone on its processor, perhaps with a priority of real time: the library's
-//! threads would not run there. So they get those that the process had when it loaded the library.
+//! threads would not run there. So they get those that the first thread of the process had when the
+//! library was loaded.
 
 use crate::signals::{block_signals, restore_signals};
 use std::ffi::c_int;
@@ -18,12 +19,11 @@ struct Place {
 
 static AT_LOAD: OnceLock<Option<Place>> = OnceLock::new();
 
-/// The flag of threads whose policy of real time is theirs alone.
-const RESET_ON_FORK: c_int = 0x4000_0000;
-
 const fn is_real_time(policy: c_int) -> bool {
-    const DEADLINE: c_int = 6;
-    matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | DEADLINE)
+    matches!(
+        policy & !libc::SCHED_RESET_ON_FORK,
+        libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE
+    )
 }
 
 impl Place {
@@ -48,8 +48,7 @@ impl Place {
 
     /// Those that threads of the library get which a thread with these has started.
     fn inherited(mut self) -> Self {
-        const DEADLINE: c_int = 6;
-        if self.policy & RESET_ON_FORK != 0 || self.policy == DEADLINE {
+        if self.policy & libc::SCHED_RESET_ON_FORK != 0 || self.policy == libc::SCHED_DEADLINE {
             self.policy = libc::SCHED_OTHER;
             self.priority.sched_priority = 0;
         }
@@ -73,7 +72,7 @@ impl Place {
             let is_other = (now.policy, now.priority.sched_priority)
                 != (self.policy, self.priority.sched_priority);
             if is_other
-                && is_real_time(now.policy & !RESET_ON_FORK)
+                && is_real_time(now.policy)
                 && libc::sched_setscheduler(0, self.policy, &raw const self.priority) != 0
             {
                 tracing::debug!("a thread of the library keeps the policy of its maker");

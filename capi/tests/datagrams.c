@@ -6,7 +6,7 @@
  *   datagrams hears ADDRESS C  sends until it is answered with each of the characters in turn
  */
 #include <arpa/inet.h>
-#include <dirent.h>
+#include "open_descriptors.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -441,17 +441,6 @@ static void many(int fd, const struct sockaddr_in *server)
 	check(total == 10 * PEERS, "no datagram is lost between 20 sockets and two threads");
 }
 
-static int descriptors(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	int all = 0;
-
-	while (readdir(folder))
-		all++;
-	closedir(folder);
-	return all;
-}
-
 /* The device has 512 queue pairs: what is not given back is missed. */
 static void often(int fd)
 {
@@ -459,7 +448,7 @@ static void often(int fd)
 	int before, after;
 
 	sleep_ms(200); /* a thread of the library may still have a socket that was closed */
-	before = descriptors();
+	before = open_descriptors();
 	for (int i = 0; i < 600; i++) {
 		int one = made(), few = 16;
 
@@ -468,7 +457,7 @@ static void often(int fd)
 		send_to(one, 12, &peer);
 		check(rclose(one) == 0, "rclose");
 	}
-	for (int i = 0; (after = descriptors()) > before && i < 20; i++)
+	for (int i = 0; (after = open_descriptors()) > before && i < 20; i++)
 		sleep_ms(50);
 	fprintf(stderr, "%d descriptors, then %d\n", before, after);
 	check(after == before, "descriptors");

@@ -1,8 +1,7 @@
 /* Sockets of a process without descriptors: connecting and accepting fail with EMFILE, and go on once there
  * are some. Says "ok" and ends with 0. */
-#include "check.h"
+#include "open_descriptors.h"
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -32,17 +31,6 @@ static void give_back(void)
 {
     while (taken_count)
         CHECK(!close(taken[--taken_count]));
-}
-
-static int open_descriptors(void)
-{
-    int count = 0;
-    DIR *all = opendir("/proc/self/fd");
-    CHECK(all);
-    while (readdir(all))
-        count++;
-    closedir(all);
-    return count;
 }
 
 /* A socket that connects, and does not wait. */

@@ -289,14 +289,17 @@ static void ask(const char *text)
 	check(rclose(fd) == 0, "rclose");
 }
 
-static void wait_for_the_dead(const char *text)
+/* `flags`: MSG_DONTWAIT to look again and again instead of waiting. */
+static void wait_for_the_dead(const char *text, int flags)
 {
 	int listener = listening(text), fd = accepted(listener);
 	ssize_t got;
 
 	hear(fd, 'k');
-	errno = 0;
-	got = rrecv(fd, in, 1, 0);
+	do {
+		errno = 0;
+		got = rrecv(fd, in, 1, flags);
+	} while (got == -1 && errno == EAGAIN);
 	check(got == 0 || errno == ETIMEDOUT || errno == ECONNRESET, "rrecv of a dead peer");
 	printf("the peer is gone: %s\n", got ? strerror(errno) : "end");
 	check(rclose(fd) == 0 && rclose(listener) == 0, "rclose");
@@ -326,7 +329,9 @@ int main(int count, char **words)
 	} else if (!strcmp(words[1], "client")) {
 		ask(words[2]);
 	} else if (!strcmp(words[1], "waits")) {
-		wait_for_the_dead(words[2]);
+		wait_for_the_dead(words[2], 0);
+	} else if (!strcmp(words[1], "polls")) {
+		wait_for_the_dead(words[2], MSG_DONTWAIT);
 	} else {
 		say(connected(words[2]), 'k');
 		sleep_ms(200);

@@ -1,6 +1,5 @@
 /* Connections that stand before the program calls raccept, and sockets that connect without a call of the program: the
  * argument is an address of the device. Says "ok" and ends with 0. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 
 enum { PORT = 7470, LIMIT_MS = 20000, ROUNDS = 3, ROOM = 2, CLIENTS = 4 };
 #include "streams.h"
+#include "open_descriptors.h"
 
 static int connected(void)
 {
@@ -167,17 +167,6 @@ static void closed_plainly(void)
     say(old, 'd');
     hear(near, 'd');
     CHECK(!rclose(near) && !rclose(old) && !rclose(fd));
-}
-
-static int open_descriptors(void)
-{
-    int count = 0;
-    DIR *all = opendir("/proc/self/fd");
-    CHECK(all);
-    while (readdir(all))
-        count++;
-    closedir(all);
-    return count;
 }
 
 int main(int count, char **words)

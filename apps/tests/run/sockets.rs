@@ -133,14 +133,15 @@ fn udpong_gets_its_datagrams_back() {
     assert!(text.contains("custom    1000    200"), "{text}");
 }
 
-/// A socket that waits for data learns that its peer was killed, and how it learns it.
-fn socket_hears_of_the_killed(how: &str, wanted: &str) {
+/// A socket that waits for data, or looks for it again and again, learns that its peer was killed,
+/// and how it learns it.
+fn socket_hears_of_the_killed(mode: &str, how: &str, wanted: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(program) = compiled("sockets", folder.path()) else {
         return;
     };
     let sockets = Folder::new();
-    let mut waiting = start(sockets.path(), "0", &[&program, "waits", "10.0.0.1"]);
+    let mut waiting = start(sockets.path(), "0", &[&program, mode, "10.0.0.1"]);
     let died = client_of(&mut waiting, was_killed, || {
         start(sockets.path(), "1", &[&program, how, "10.0.0.1"])
     });
@@ -151,12 +152,17 @@ fn socket_hears_of_the_killed(how: &str, wanted: &str) {
 
 #[test]
 fn a_socket_that_waits_hears_that_its_peer_was_killed() {
-    socket_hears_of_the_killed("dies", "the peer is gone: end");
+    socket_hears_of_the_killed("waits", "dies", "the peer is gone: end");
 }
 
 #[test]
 fn a_socket_that_waits_notices_that_its_peer_is_gone_without_a_word() {
-    socket_hears_of_the_killed("vanishes", "the peer is gone: Connection");
+    socket_hears_of_the_killed("waits", "vanishes", "the peer is gone: Connection");
+}
+
+#[test]
+fn a_socket_that_looks_without_waiting_notices_that_its_peer_is_gone() {
+    socket_hears_of_the_killed("polls", "vanishes", "the peer is gone: Connection");
 }
 
 /// A stream in one mode of rstream or riostream, every byte compared.

@@ -9,8 +9,8 @@ const MOST: usize = 1024;
 pub(super) struct Arrivals<T> {
     pub(super) waiting: VecDeque<T>,
     limit: usize,
-    /// the process had no descriptors for the next request, which waits
-    pub(super) is_short: bool,
+    /// the process had no descriptors for the next request, which waits: an errno value
+    pub(super) shortage: Option<i32>,
     /// the library's thread does not look for requests until a call finds room and a descriptor
     pub(super) is_paused: bool,
 }
@@ -21,7 +21,7 @@ impl<T> Arrivals<T> {
         Self {
             waiting: VecDeque::new(),
             limit: 0,
-            is_short: false,
+            shortage: None,
             is_paused: false,
         }
     }
@@ -42,6 +42,12 @@ impl<T> Arrivals<T> {
 
     /// True if a call that takes a connection returns: with one, or because it lacks descriptors.
     pub(super) fn has_one(&self) -> bool {
-        self.is_short || !self.waiting.is_empty()
+        self.shortage.is_some() || !self.waiting.is_empty()
+    }
+
+    /// Takes the first one. Errors: the shortage, or `EAGAIN` without a request.
+    pub(super) fn take(&mut self) -> Result<T, i32> {
+        let error = self.shortage.unwrap_or(libc::EAGAIN);
+        self.waiting.pop_front().ok_or(error)
     }
 }

@@ -67,11 +67,10 @@ impl Socket {
             return Err(libc::EINVAL);
         }
         let waits = !core.options.is_nonblocking;
-        let mut failure = None;
         let arrived = |core: &mut Core| {
             if core.phase == Phase::Listening && core.arrivals.waiting.is_empty() {
                 // What has come is answered here, whether or not the library's thread has seen it.
-                failure = self.answer_requests(core).err();
+                self.answer_requests(core);
                 self.resume(core);
             }
             core.phase != Phase::Listening || core.arrivals.has_one()
@@ -81,11 +80,11 @@ impl Socket {
             // The listener was closed under the call.
             return Err(libc::EBADF);
         }
-        let made = core.arrivals.waiting.pop_front();
+        let made = core.arrivals.take();
         let options = core.options.clone();
         self.resume(&mut core);
         drop(core);
-        let made = Arc::new(made.ok_or(failure.unwrap_or(libc::EMFILE))?);
+        let made = Arc::new(made?);
         let mut of_made = made.core();
         let sizes = of_made.options.sizes;
         of_made.options = Options { sizes, ..options };
@@ -97,26 +96,24 @@ impl Socket {
     /// one.
     fn resume(&self, core: &mut Core) {
         let arrivals = &mut core.arrivals;
-        if arrivals.is_paused && !arrivals.is_full() && !arrivals.is_short {
+        if arrivals.is_paused && !arrivals.is_full() && arrivals.shortage.is_none() {
             arrivals.is_paused = false;
             service::again(self);
         }
     }
 
-    /// Answers the requests that have come, as far as there is room for their connections. Those
-    /// that cannot be served are refused. Errors: `EMFILE` and `ENFILE` without descriptors for the
-    /// next one, which waits on.
-    fn answer_requests(&self, core: &mut Core) -> Result<(), c_int> {
-        core.arrivals.is_short = false;
+    /// Answers the requests that have come, as far as there is room for their connections, and
+    /// descriptors. Those that cannot be served are refused.
+    fn answer_requests(&self, core: &mut Core) {
+        core.arrivals.shortage = None;
         while !core.arrivals.is_full() && self.has_event() != 0 {
             let checked = check_descriptors(self.descriptor, DESCRIPTORS + OF_CONNECTION);
-            if let Err(error) = checked {
-                core.arrivals.is_short = true;
-                core.tell();
-                return Err(error);
+            core.arrivals.shortage = checked.err();
+            if core.arrivals.shortage.is_some() {
+                return core.tell();
             }
             let Some(read) = self.take_event() else {
-                break;
+                return;
             };
             // SAFETY: just read; it is acknowledged by the call.
             if let Some(made) = unsafe { answer(read, self.family, &core.options) } {
@@ -124,7 +121,6 @@ impl Socket {
                 core.tell();
             }
         }
-        Ok(())
     }
 }
 
@@ -134,9 +130,10 @@ fn serve(socket: &Socket, core: &mut Core) -> Next {
     if core.phase != Phase::Listening {
         return Next::End;
     }
-    let is_short = socket.answer_requests(core).is_err();
-    core.arrivals.is_paused = is_short || core.arrivals.is_full();
-    if core.arrivals.is_paused {
+    socket.answer_requests(core);
+    let arrivals = &mut core.arrivals;
+    arrivals.is_paused = arrivals.shortage.is_some() || arrivals.is_full();
+    if arrivals.is_paused {
         Next::Pause
     } else {
         Next::Event

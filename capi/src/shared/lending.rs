@@ -10,162 +10,23 @@
 //! receives are posted for all; they wait in its places. A queue pair that stays behind alone keeps
 //! the places that it had beside others until they are used.
 
+use super::places::{Places, Wanted, limits};
 use crate::device::Port;
 use crate::errno;
-use ringside_bus::Memory;
 use ringside_pmd::rdma::{
-    Access, Completion, CompletionQueue, Fragment, MemoryRegion, Operation, Place,
-    ProtectionDomain, QueuePair, RdmaError, ResetError, Resettable, SharedReceiveQueue,
+    Completion, CompletionQueue, Fragment, Operation, Place, ProtectionDomain, QueuePair,
+    RdmaError, ResetError, Resettable, SharedReceiveQueue,
 };
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::verbs::status::FlushCode;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
-use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The fewest and the most places of a queue pair, unless they would need too much memory. It has
-/// as many as receives can be posted, within these. While none is free, the peer of a connection
-/// waits, and a datagram is lost.
-const PLACES: RangeInclusive<u32> = 128..=512;
-/// Bytes of a place for a datagram: the longest one, and the header before it.
-const DATAGRAM_BYTES: usize = 4096 + 40;
-/// Bytes of a place that stay in memory once they were used, on a model.
-const KEPT_BYTES: usize = 512 << 10;
-
-/// Limits of the places of a queue pair with a connection.
-struct Limits {
-    /// bytes of a place, unless the program posts longer receives first
-    place_bytes: usize,
-    /// bytes of all places
-    all_bytes: usize,
-    /// The longest receives that are copied. Longer ones are given to the queue pairs.
-    longest: usize,
-}
-
-/// A card's places are pinned.
-const ON_A_CARD: Limits = Limits {
-    place_bytes: 64 << 10,
-    all_bytes: 4 << 20,
-    longest: 1 << 20,
-};
-/// A model's take the memory that messages have used. Not so in a process that may have few
-/// addresses.
-const ON_A_MODEL: Limits = Limits {
-    place_bytes: 8 << 20,
-    all_bytes: 4 << 30,
-    longest: 8 << 20,
-};
-
-fn limits(port: &Port) -> &'static Limits {
-    if port.is_model && !has_little_room() {
-        &ON_A_MODEL
-    } else {
-        &ON_A_CARD
-    }
-}
-
-/// True once the kernel has refused the addresses of a model's places, as it does to programs that
-/// lock more memory than they may.
-static WAS_REFUSED: AtomicBool = AtomicBool::new(false);
-
-/// True if the process may not have any number of addresses (`ulimit -v`): some queue pairs with a
-/// model's places would take all of them.
-fn has_little_room() -> bool {
-    let mut limit = libc::rlimit {
-        rlim_cur: libc::RLIM_INFINITY,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // SAFETY: a live place.
-    unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
-    limit.rlim_cur != libc::RLIM_INFINITY || WAS_REFUSED.load(Ordering::Relaxed)
-}
-
-/// Places that the receive queue of a queue pair has room for.
-pub(crate) fn places(receives: u32) -> u32 {
-    receives.clamp(*PLACES.start(), *PLACES.end())
-}
 
 /// A message in a place, for which no receive was posted yet.
 pub(crate) struct Message {
     completion: Completion,
     /// that of the places
     generation: u64,
-}
-
-/// The places of a queue pair.
-struct Places {
-    region: MemoryRegion,
-    /// its memory, if pages are given back after long messages
-    sparse: Option<Memory>,
-    bytes: usize,
-    count: usize,
-    /// those that the queue pair does not have in its receive queue
-    idle: Vec<u64>,
-    /// differs after each reset of the queue pair
-    generation: u64,
-}
-
-impl Places {
-    fn make(
-        port: &Port,
-        domain: &ProtectionDomain,
-        (count, bytes): (usize, usize),
-        generation: u64,
-    ) -> Result<Self, c_int> {
-        let length = count * bytes;
-        let sparse = match port.is_model && bytes > KEPT_BYTES {
-            true => Some(Memory::sparse(length).map_err(|error| errno::of(&error.into()))?),
-            false => None,
-        };
-        let device = port.device()?;
-        let memory = match &sparse {
-            Some(memory) => {
-                let mapped = device.map_memory(memory.clone());
-                mapped.map_err(|refused| refused.error)
-            }
-            None => device.allocate(length),
-        };
-        let memory = memory.map_err(|error| errno::of(&error))?;
-        let region = domain.register(memory, Access::LOCAL_READ | Access::LOCAL_WRITE);
-        Ok(Self {
-            region: region.map_err(|refused| errno::of(&refused.error))?,
-            sparse,
-            bytes,
-            count,
-            idle: (0..count as u64).rev().collect(),
-            generation,
-        })
-    }
-
-    /// A message was copied: its place is free, and pages of a long one are given back.
-    fn free(&mut self, place: u64, message_bytes: usize) {
-        if message_bytes > KEPT_BYTES
-            && let Some(memory) = &self.sparse
-        {
-            let begin = place as usize * self.bytes;
-            memory.discard(begin + KEPT_BYTES..begin + self.bytes);
-        }
-        self.idle.push(place);
-    }
-
-    /// Lends the queue pair the places that it does not have, as far as its receive queue has room.
-    /// It never has more than `most`.
-    fn lend(&mut self, number: u32, queue: &mut SharedReceiveQueue, most: usize) {
-        let spare = self.count.saturating_sub(most);
-        while self.idle.len() > spare
-            && let Some(&place) = self.idle.last()
-        {
-            let begin = place as usize * self.bytes;
-            let Ok(piece) = self.region.slice(begin..begin + self.bytes) else {
-                return;
-            };
-            if !queue.lend(number, place, piece) {
-                return;
-            }
-            self.idle.pop();
-        }
-    }
 }
 
 struct Member {
@@ -262,18 +123,6 @@ impl Receives {
         Ok(())
     }
 
-    /// Number and bytes of the places of a queue pair.
-    fn places_of(&self, port: &Port, is_datagram: bool) -> (usize, usize) {
-        let count = places(self.receives) as usize;
-        if is_datagram {
-            return (count, DATAGRAM_BYTES);
-        }
-        let limits = limits(port);
-        let longest = self.longest.unwrap_or_default();
-        let bytes = longest.next_power_of_two().max(limits.place_bytes);
-        (count.min(limits.all_bytes / bytes), bytes)
-    }
-
     /// Gives the queue pair places, if it has none.
     fn give_places(&mut self, port: &Port, number: u32) -> Result<(), c_int> {
         self.generation += 1;
@@ -283,16 +132,12 @@ impl Receives {
         if member.places.is_some() {
             return Ok(());
         }
-        let wanted = self.places_of(port, member.is_datagram);
-        let made = Places::make(port, &self.domain, wanted, self.generation);
-        let places = match made {
-            Err(libc::ENOMEM | libc::EAGAIN) if port.is_model && !has_little_room() => {
-                WAS_REFUSED.store(true, Ordering::Relaxed);
-                let fewer = self.places_of(port, member.is_datagram);
-                Places::make(port, &self.domain, fewer, self.generation)?
-            }
-            made => made?,
+        let wanted = Wanted {
+            receives: self.receives,
+            longest: self.longest.unwrap_or_default(),
+            is_datagram: member.is_datagram,
         };
+        let places = Places::make(port, &self.domain, wanted, self.generation)?;
         if let Some(member) = self.members.get_mut(&number) {
             member.places = Some(places);
         }

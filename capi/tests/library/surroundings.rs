@@ -50,6 +50,12 @@ fn threads_of_the_library_are_not_where_a_pinned_thread_opens_the_device() {
 }
 
 #[test]
+fn shared_receive_queues_work_in_programs_that_may_have_little_memory() {
+    says_ok("little_room", &["addresses"]);
+    says_ok("little_room", &["locked"]);
+}
+
+#[test]
 fn connections_of_sockets_stand_before_they_are_accepted() {
     says_ok("unaccepted", &["10.0.0.1"]);
 }
