@@ -41,8 +41,8 @@ static void drop_right_to_lock(void)
     CHECK(!syscall(SYS_capset, &header, rights));
 }
 
-/* A shared receive queue with receives of this length, and queue pairs that use it. */
-static void share(struct ibv_context *context, uint32_t bytes)
+/* A shared receive queue with receives of this length, the last one of another, and queue pairs that use it. */
+static void share(struct ibv_context *context, uint32_t bytes, uint32_t last_bytes)
 {
     struct ibv_pd *pd = ibv_alloc_pd(context);
     struct ibv_cq *cq = ibv_create_cq(context, 64, NULL, NULL, 0);
@@ -59,6 +59,8 @@ static void share(struct ibv_context *context, uint32_t bytes)
     for (int i = 0; i < PAIRS; i++) {
         pairs[i] = ibv_create_qp(pd, &init);
         CHECK(pairs[i]);
+        if (i == PAIRS - 2)
+            into.length = last_bytes;
         CHECK(!ibv_post_srq_recv(srq, &receive, &refused));
     }
     for (int i = 0; i < PAIRS; i++)
@@ -83,9 +85,11 @@ int main(int count, char **words)
     CHECK(context);
     if (locks)
         CHECK(!mlockall(MCL_FUTURE));
-    share(context, SHORT);
-    /* Long ones are more than all places of a queue pair of a card. */
-    share(context, locks ? LONGER : LONG);
+    uint32_t longer = locks ? LONGER : LONG;
+    share(context, SHORT, SHORT);
+    share(context, longer, longer);
+    /* With few addresses, one is longer than all places of a queue pair; the last queue pair is made after it. */
+    share(context, SHORT, longer);
     CHECK(!ibv_close_device(context));
     puts("ok");
     return 0;
