@@ -16,6 +16,7 @@ use ringside_spec::verbs::sizes::{MAX_FRAGMENTS, MAX_RING_QUANTA};
 use ringside_spec::verbs::{Fragment, Quantum, ReceiveElement};
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thiserror::Error;
@@ -62,7 +63,7 @@ struct EachPost {
     polarity: Polarity,
     maximum_fragments: u16,
     /// quanta of an element
-    quanta: u16,
+    quanta: NonZeroU16,
 }
 
 const _: () = assert!(
@@ -76,7 +77,7 @@ impl ReceiveQueue {
     /// Range: a power of two of elements, as many as `state` was made for; at most 32768 quanta.
     /// Effects: fills the ring with zeros.
     pub fn new(ring: Words, state: Arc<QueuePairState>) -> Result<Self, RingError> {
-        let quanta = 1 << state.receive.element_shift();
+        let quanta = 1u16 << state.receive.element_shift();
         let sizes = 2 * usize::from(quanta)..=MAX_RING_QUANTA as usize;
         let ring = ZeroedRing::new(ring, sizes).map_err(|error| RingError::WrongSize {
             words: error.words,
@@ -90,7 +91,7 @@ impl ReceiveQueue {
         let each_post = EachPost {
             polarity: true.into(),
             maximum_fragments: (2 * quanta - 1).min(MAX_FRAGMENTS as u16),
-            quanta,
+            quanta: NonZeroU16::new(quanta).unwrap_or(NonZeroU16::MIN),
         };
         let ring = PostRing::new(ring, state.receive.records().clone(), each_post);
         let mut queue = Self {
@@ -112,10 +113,24 @@ impl ReceiveQueue {
     #[inline(always)]
     pub fn post(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
         self.check(fragments)?;
-        let quanta = u32::from(self.ring.beside.quanta);
-        if !self.ring.has(quanta) {
-            self.look_at_tail();
+        if !self.ring.has(self.quanta()) {
+            return self.post_at_limit(id, fragments);
         }
+        self.post_now(id, fragments)
+    }
+
+    /// Continues a post that has reached the ring's limit.
+    #[cold]
+    #[inline(never)]
+    fn post_at_limit(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
+        self.look_at_tail();
+        self.post_now(id, fragments)
+    }
+
+    /// Posts one buffer, whose fragments were checked, if a place is free.
+    #[inline(always)]
+    fn post_now(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
+        let quanta = self.quanta();
         let polarity = self.ring.beside.polarity;
         let Some(element) = self.ring.take(quanta) else {
             return Err(PostReceiveError::QueueFull);
@@ -125,6 +140,12 @@ impl ReceiveQueue {
         let first = write_further(&element, polarity, fragments);
         commit(element.first(), first, || {});
         Ok(())
+    }
+
+    /// Quanta of an element.
+    #[inline(always)]
+    fn quanta(&self) -> u32 {
+        self.ring.beside.quanta.get().into()
     }
 
     #[inline(always)]
@@ -147,7 +168,7 @@ impl ReceiveQueue {
     #[cold]
     #[inline(never)]
     fn look_at_tail(&mut self) {
-        let kept = u64::from(self.ring.beside.quanta);
+        let kept = u64::from(self.quanta());
         if self
             .ring
             .renew(self.state.receive.tail().wrapping_sub(kept))
@@ -162,7 +183,7 @@ impl ReceiveQueue {
     /// them. Allocates.
     #[must_use]
     pub fn fragments_at(&self, position: u64) -> Vec<Fragment> {
-        let places = (0..usize::from(self.ring.beside.quanta))
+        let places = (0..self.quanta() as usize)
             .flat_map(|index| self.ring.place(position as usize + index));
         let read: Vec<u64> = places
             .map(|word| u64::from_le(word.load(Ordering::Relaxed)))
@@ -185,13 +206,13 @@ impl ReceiveQueue {
     /// Receive requests posted and not retired.
     #[must_use]
     pub fn used(&self) -> u32 {
-        (self.head() - self.state.receive.tail()) as u32 / u32::from(self.ring.beside.quanta)
+        (self.head() - self.state.receive.tail()) as u32 / self.quanta()
     }
 
     /// The most receive requests that can be outstanding.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.ring.count() / u32::from(self.ring.beside.quanta) - 1
+        self.ring.count() / self.quanta() - 1
     }
 
     /// The most fragments that one request may have.

@@ -45,6 +45,8 @@ struct Setup {
     longest_bytes: u32,
     /// of a thousand turns, how many post a receive request
     receives: u32,
+    /// the most packets of a responder that leave in a turn
+    responses: u32,
 }
 
 struct Adapter {
@@ -293,7 +295,10 @@ impl World {
         {
             peer.requester.post(work).expect("there is room");
         }
-        while let Some(packet) = self.peers[me].responder.next_packet() {
+        for _ in 0..self.setup.responses {
+            let Some(packet) = self.peers[me].responder.next_packet() else {
+                break;
+            };
             let payload = packet.payload.map_or(Vec::new(), |bytes| {
                 let start = (bytes.address - BASE) as usize;
                 self.peers[me].adapter.readable[start..start + bytes.length_bytes as usize].to_vec()
@@ -467,5 +472,6 @@ fn small(seed: u64, mtu: PathMtu) -> Setup {
         requests: 120,
         longest_bytes: 5 * mtu.bytes(),
         receives: 400,
+        responses: u32::MAX,
     }
 }

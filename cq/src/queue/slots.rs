@@ -147,6 +147,9 @@ pub(super) fn take_plain<const SEND: bool>(
             origin: Origin::of(queue),
         }
     } else {
+        // These bits are 0 already, as `expected` has them; the compiler learns it here.
+        let zero = CompletionHeader::SEND_QUEUE_MASK | CompletionHeader::ERROR_MASK;
+        let header = CompletionHeader(header.0 & !zero);
         let raw = Raw::read(slot, header, CompletionExtension::NONE);
         raw.completion(queue, id, info)
     };

@@ -30,6 +30,15 @@ pub(super) struct Read<G> {
     /// none for an empty read
     pub(super) grant: Option<G>,
     pub(super) message_sequence_number: u32,
+    /// requested again after the whole response was sent
+    pub(super) is_repetition: bool,
+}
+
+impl<G> Read<G> {
+    /// The number after the last response packet.
+    fn end(&self) -> Psn {
+        self.next.plus(self.remaining_packets)
+    }
 }
 
 /// One packet of a response.
@@ -46,21 +55,27 @@ pub(super) struct Part<G> {
 }
 
 /// A ring of reads, sorted by the PSN of their next packet.
+///
+/// The peer may have `limit` reads outstanding. A request that comes again is no further read: the
+/// limit does not count repetitions, and as many of them have a place of their own.
 #[derive(Debug)]
 pub(super) struct ReadQueue<G> {
     ring: Box<[Option<Read<G>>]>,
     head: usize,
     length: usize,
+    /// those of `length` that are repetitions
+    repetitions: usize,
     limit: usize,
 }
 
 impl<G: Copy> ReadQueue<G> {
     pub(super) fn new(limit: usize) -> Self {
-        let capacity = limit.max(1).next_power_of_two();
+        let capacity = (2 * limit).max(1).next_power_of_two();
         Self {
             ring: vec![None; capacity].into_boxed_slice(),
             head: 0,
             length: 0,
+            repetitions: 0,
             limit,
         }
     }
@@ -70,12 +85,14 @@ impl<G: Copy> ReadQueue<G> {
         self.length == 0
     }
 
+    /// True if the peer has as many reads outstanding as it may.
     pub(super) fn is_full(&self) -> bool {
-        self.length >= self.limit
+        self.length - self.repetitions >= self.limit
     }
 
     pub(super) fn clear(&mut self) {
         self.length = 0;
+        self.repetitions = 0;
     }
 
     fn index(&self, place: usize) -> usize {
@@ -101,8 +118,27 @@ impl<G: Copy> ReadQueue<G> {
             })
     }
 
+    /// Sends a response again from the packet `again.next` on. If it is still being sent, it goes
+    /// back to that packet. Otherwise `again` becomes a repetition. Returns false, and does
+    /// nothing, if there are too many of them.
+    pub(super) fn repeat(&mut self, mut again: Read<G>) -> bool {
+        let under_way = (0..self.length).find(|place| {
+            self.get(*place)
+                .is_some_and(|read| read.end() == again.end())
+        });
+        again.is_repetition = true;
+        if let Some(read) = under_way.and_then(|place| self.remove(place)) {
+            again.is_repetition = read.is_repetition;
+            again.message_sequence_number = read.message_sequence_number;
+        } else if self.repetitions >= self.limit {
+            return false;
+        }
+        self.push_in_order(again);
+        true
+    }
+
     /// Adds a read before those with a later next packet.
-    pub(super) fn push_in_order(&mut self, read: Read<G>) {
+    fn push_in_order(&mut self, read: Read<G>) {
         let place = (0..self.length)
             .find(|place| {
                 self.get(*place)
@@ -119,8 +155,21 @@ impl<G: Copy> ReadQueue<G> {
             self.ring[to] = self.ring[from];
         }
         let index = self.index(place);
+        self.repetitions += usize::from(read.is_repetition);
         self.ring[index] = Some(read);
         self.length += 1;
+    }
+
+    fn remove(&mut self, place: usize) -> Option<Read<G>> {
+        let index = self.index(place);
+        let removed = self.ring.get_mut(index)?.take()?;
+        for moved in place + 1..self.length {
+            let (from, to) = (self.index(moved), self.index(moved - 1));
+            self.ring[to] = self.ring[from];
+        }
+        self.repetitions -= usize::from(removed.is_repetition);
+        self.length -= 1;
+        Some(removed)
     }
 
     /// Takes the next packet of the oldest response, or a run of up to `run_bytes` of full ones.
@@ -152,6 +201,7 @@ impl<G: Copy> ReadQueue<G> {
         read.remaining_bytes -= length_bytes;
         read.remaining_packets -= packets;
         if read.remaining_packets == 0 {
+            self.repetitions -= usize::from(read.is_repetition);
             self.head = self.index(1);
             self.length -= 1;
         }

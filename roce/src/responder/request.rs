@@ -474,6 +474,7 @@ impl<G: Copy> Responder<G> {
             remaining_packets: self.mtu.packets(remote.length_bytes),
             grant,
             message_sequence_number: self.message_sequence_number,
+            is_repetition: false,
         }
     }
 
@@ -529,13 +530,14 @@ impl<G: Copy> Responder<G> {
             self.statistics.duplicates += 1;
             return RequestOutcome::Duplicate;
         }
-        let grant = match granted(&remote, host) {
-            Ok(grant) if !self.reads.is_full() => grant,
-            _ => return self.dropped(DropReason::DuplicateRead),
+        let Ok(grant) = granted(&remote, host) else {
+            return self.dropped(DropReason::DuplicateRead);
         };
-        self.statistics.duplicates += 1;
         let read = self.new_read(headers.psn, &remote, grant);
-        self.reads.push_in_order(read);
+        if !self.reads.repeat(read) {
+            return self.dropped(DropReason::DuplicateRead);
+        }
+        self.statistics.duplicates += 1;
         RequestOutcome::Duplicate
     }
 }

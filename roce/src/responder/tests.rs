@@ -374,6 +374,72 @@ fn a_duplicate_read_is_answered_before_later_reads_that_wait() {
     assert_eq!(psns, [START, START + 1]);
 }
 
+/// Takes the answers to reads from their own numbers on, each once.
+fn assert_read_answers(rig: &mut ResponderWithHost, psns: std::ops::Range<u32>) {
+    let sent: Vec<u32> = rig.answers().iter().map(|answer| answer.0).collect();
+    assert_eq!(sent, psns.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_response_that_goes_back_takes_no_place_of_a_further_read() {
+    let mut rig = ResponderWithHost::new();
+    rig.take(read(START, 8 * MTU), 0);
+    for _ in 0..4 {
+        rig.responder.next_packet().expect("a response");
+    }
+    // The second packet was lost; the peer has one read outstanding, and may have two.
+    for _ in 0..3 {
+        let again = rig.take(read(START + 1, 7 * MTU), 0);
+        assert_eq!(again, RequestOutcome::Duplicate);
+    }
+    let second = rig.take(read(START + 8, MTU), 0);
+    assert!(
+        matches!(second, RequestOutcome::Accepted { .. }),
+        "{second:?}"
+    );
+    assert_read_answers(&mut rig, START + 1..START + 9);
+    assert_eq!(rig.responder.statistics().duplicates, 3);
+}
+
+#[test]
+fn repetitions_of_finished_reads_take_no_place_of_further_reads() {
+    let mut rig = ResponderWithHost::new();
+    for psn in START..START + 3 {
+        rig.take(read(psn, MTU), 0);
+        rig.answers();
+    }
+    // The wire was slow with copies of all three; two wait, as many as reads may be outstanding.
+    let outcomes = [0, 1, 2].map(|later| rig.take(read(START + later, MTU), 0));
+    let too_many = RequestOutcome::Dropped(DropReason::DuplicateRead);
+    assert_eq!(
+        outcomes,
+        [
+            RequestOutcome::Duplicate,
+            RequestOutcome::Duplicate,
+            too_many
+        ]
+    );
+    for psn in START + 3..START + 5 {
+        let next = rig.take(read(psn, MTU), 0);
+        assert!(matches!(next, RequestOutcome::Accepted { .. }), "{next:?}");
+    }
+    let third = rig.take(read(START + 5, MTU), 0);
+    assert_eq!(third, RequestOutcome::Fault(ResponderFault::TooManyReads));
+}
+
+#[test]
+fn the_places_of_repetitions_are_free_once_they_were_answered() {
+    let mut rig = ResponderWithHost::new();
+    rig.take(read(START, MTU), 0);
+    rig.answers();
+    for _ in 0..5 {
+        for _ in 0..2 {
+            assert_eq!(rig.take(read(START, MTU), 0), RequestOutcome::Duplicate);
+        }
+        assert_read_answers(&mut rig, START..START + 1);
+    }
+}
+
 #[test]
 fn a_duplicate_read_is_checked_again_and_may_not_reach_further_than_the_first() {
     let mut rig = ResponderWithHost::new();
@@ -773,24 +839,14 @@ fn a_repeated_response_that_cannot_be_read_is_left_out() {
     rig.take(read(START, 3 * MTU), 0);
     rig.responder.next_packet().expect("the first response");
     rig.responder.next_packet().expect("the second response");
-    // The peer misses the second one. Its repetition goes first, and what is left of the original
-    // then comes a second time.
+    // The peer misses the second one: the response goes back to it.
     rig.take(read(START + 1, 2 * MTU), 0);
-    let repeated: Vec<_> = std::iter::from_fn(|| rig.responder.next_packet()).collect();
+    let repeated = std::iter::from_fn(|| rig.responder.next_packet());
     let marks: Vec<_> = repeated
-        .iter()
         .map(|packet| (packet.headers.psn.value(), packet.repeated))
         .collect();
-    assert_eq!(
-        marks,
-        [(START + 1, false), (START + 2, false), (START + 2, true)]
-    );
-    let fault = rig
-        .responder
-        .refuse_response(&repeated[2], AccessFault::InvalidKey);
-    assert_eq!(fault, None);
-    assert!(!rig.responder.is_stopped());
-    // The same of a whole response, which is asked for after the last.
+    assert_eq!(marks, [(START + 1, false), (START + 2, false)]);
+    // The whole response is asked for after its last packet.
     rig.take(read(START, 3 * MTU), 0);
     while let Some(packet) = rig.responder.next_packet() {
         assert!(packet.repeated);

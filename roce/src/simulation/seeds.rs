@@ -92,6 +92,26 @@ fn every_byte_arrives_once_with_all_faults_together() {
     }
 }
 
+/// Responses of many packets are still leaving when they are asked for again, and the requester has
+/// as many reads outstanding as the responder takes.
+#[test]
+fn every_byte_of_long_reads_arrives_over_a_slow_wire() {
+    for seed in 500..540 {
+        let faults = Faults {
+            drop: 20,
+            duplicate: 50,
+            delay: 20,
+        };
+        let world = simulate(Setup {
+            faults,
+            longest_bytes: 100 * 256,
+            responses: 1,
+            ..small(seed, PathMtu::Bytes256)
+        });
+        assert!(world.peers[0].responder.statistics().duplicates > 0);
+    }
+}
+
 #[test]
 fn frames_carry_what_values_carry() {
     for seed in 400..410 {

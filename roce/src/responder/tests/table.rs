@@ -128,8 +128,6 @@ fn between_messages(state: State, arrival: Arrival) -> Expected {
         A::Ahead if matches!(state, S::AfterGap | S::AfterNotReady) => E::StillGap,
         A::Ahead => E::Gap,
         A::WriteAgain => E::Again,
-        // there is no room to remember it: the peer asks once more
-        A::ReadAgain if state == S::ReadsFull => E::Silence,
         A::ReadAgain => E::Answered,
         A::TooOld | A::OtherPartition | A::Response => E::Silence,
     }
