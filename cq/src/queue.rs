@@ -117,6 +117,9 @@ pub struct CompletionQueue {
     backlog: VecDeque<Completion>,
     /// the same while the ring is replaced
     moving: VecDeque<Completion>,
+    /// The ring is being replaced: an empty ring does not mean that the device has completed
+    /// nothing more.
+    is_replacing: bool,
     anomalies: Anomalies,
     one_core: PhantomData<Cell<()>>,
 }
@@ -166,6 +169,7 @@ impl CompletionQueue {
             reported: 0,
             backlog: VecDeque::new(),
             moving: VecDeque::new(),
+            is_replacing: false,
             anomalies: Anomalies::default(),
             one_core: PhantomData,
         })
@@ -309,7 +313,7 @@ impl CompletionQueue {
             let slots = slots.get(..left).unwrap_or(slots);
             let header = header_of(self.ring.next());
             if !self.is_there(header) {
-                if self.flushed.is_empty() {
+                if self.flushed.is_empty() || self.is_replacing {
                     return count;
                 }
                 return self.complete_flushed(batch, count);

@@ -44,6 +44,12 @@ pub enum FailureCause {
     FirmwareSilent,
     /// The RDMA engine did not answer a command within its deadline, or its answer made no sense.
     ControlQueueSilent,
+    /// The RDMA engine neither moved a queue pair to its error state nor destroyed it: only a reset
+    /// takes the queue pair's memory from it.
+    QueuePairStays {
+        /// Number of the queue pair.
+        number: u32,
+    },
     /// The device does not respond on the bus: registers read all ones, or the backend reports it.
     Gone,
     /// The user requested it.
@@ -66,6 +72,7 @@ impl FailureCause {
             Self::FunctionFailed { .. } => "function-failed",
             Self::FirmwareSilent => "firmware-silent",
             Self::ControlQueueSilent => "control-queue-silent",
+            Self::QueuePairStays { .. } => "queue-pair-stays",
             Self::Gone => "gone",
             Self::Requested => "requested",
         }
@@ -102,6 +109,10 @@ impl fmt::Display for FailureCause {
             }
             Self::FirmwareSilent => f.write_str("the firmware stopped answering"),
             Self::ControlQueueSilent => f.write_str("the RDMA engine stopped answering commands"),
+            Self::QueuePairStays { number } => write!(
+                f,
+                "the RDMA engine refused to stop queue pair {number} and to destroy it"
+            ),
             Self::Gone => f.write_str("the device does not respond on the bus"),
             Self::Requested => f.write_str("it was requested"),
         }

@@ -17,8 +17,9 @@ impl CompletionQueue {
     /// allocates.
     /// Source: irdma `uk.c`, irdma_uk_cq_resize, irdma_uk_cq_set_resized_cnt.
     pub fn replace(&mut self, ring: ZeroedRing<QUANTUM_WORDS>) {
-        // Flushed requests are delivered last: the new ring may hold completions that precede them.
-        let flushed = std::mem::take(&mut self.flushed);
+        // Flushed requests are delivered later: the new ring may hold completions that precede
+        // them.
+        self.is_replacing = true;
         let mut batch = [Completion::EMPTY; 16];
         // Requests of other cores are read meanwhile, and may drop some of them.
         self.moving = std::mem::take(&mut self.backlog);
@@ -38,11 +39,7 @@ impl CompletionQueue {
                 break;
             }
         }
-        for context in flushed {
-            if !self.flushed.contains(&context) {
-                self.flushed.push(context);
-            }
-        }
+        self.is_replacing = false;
         self.backlog = std::mem::take(&mut self.moving);
         self.ring = ReadRing::from(ring);
         self.valid = CompletionHeader::VALID_MASK;

@@ -919,6 +919,49 @@ fn a_queue_pair_that_ends_between_two_rings_leaves_no_completion() {
     assert_eq!(bench.queue.backlog().count(), 0);
 }
 
+/// The device has the new ring already when another core flushes the queue pair.
+#[test]
+fn successes_in_a_new_ring_precede_the_flush_of_another_core() {
+    let mut bench = bench(16);
+    for id in 0..3 {
+        bench.post(id, SIGNALLED);
+    }
+    bench.complete_send(0);
+    let context = bench.state.context;
+    bench
+        .queue
+        .handle()
+        .flush(context, QueueSide::Send)
+        .unwrap();
+    bench.ring = words(16 * 4);
+    bench.written = 0;
+    let ring = CompletionQueue::check_ring(bench.ring.clone()).unwrap();
+    bench.complete_send(1);
+    bench.queue.replace(ring);
+    let found: Vec<_> = bench
+        .poll()
+        .iter()
+        .map(|done| (done.id, done.status()))
+        .collect();
+    let (success, flushed) = (Status::Success, Status::Flushed);
+    assert_eq!(found, [(0, success), (1, success), (2, flushed)]);
+    assert_eq!(bench.queue.anomalies(), Anomalies::default());
+}
+
+#[test]
+fn a_flushed_queue_pair_that_ends_before_the_ring_is_replaced_is_forgotten() {
+    let mut bench = bench(16);
+    let context = bench.state.context;
+    assert!(bench.queue.flush(context, QueueSide::Send));
+    bench.poll();
+    bench.queue.handle().detach(context).unwrap();
+    let ring = CompletionQueue::check_ring(words(16 * 4)).unwrap();
+    bench.queue.replace(ring);
+    bench.poll();
+    let plain = plain_send(CompletionHeader::VALID_MASK);
+    assert_eq!(bench.queue.inbox.expected(), plain);
+}
+
 /// A receive that completed in a former ring is outstanding no more: no queue could use it again.
 #[test]
 fn receives_of_a_shared_queue_in_a_former_ring_outlive_their_queue_pair() {

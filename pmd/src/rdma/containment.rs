@@ -83,6 +83,7 @@ impl Engine {
             .pending_events
             .push(Event::DeviceFailed { cause });
         if silence(&**self.registers.function()) != Silence::Unknown {
+            state.service.end.silent = true;
             state.flush_all();
         }
         for interrupt in &state.service.interrupts {
@@ -120,6 +121,7 @@ impl Engine {
     pub(crate) fn release(&self) -> usize {
         // Operations that were under way end first: none of them waits any more.
         let mut state = self.state_alone();
+        state.service.end.silent = true;
         state.flush_all();
         state.service.end.released = true;
         state.withheld.kept.clear();
@@ -167,7 +169,7 @@ impl EngineState {
         }
     }
 
-    /// The same once the device writes nothing more, or was reset.
+    /// The same once the device writes nothing more: at once, if it was silenced meanwhile.
     pub(crate) fn flush_when_silent(
         &mut self,
         handle: &CompletionQueueHandle,
@@ -178,6 +180,9 @@ impl EngineState {
             .end
             .waiting
             .push(OwedFlush::new(handle, context, side));
+        if self.service.end.silent {
+            self.flush_all();
+        }
     }
 
     /// Tells completion queues that had no room in their inbox.

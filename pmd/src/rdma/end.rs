@@ -35,6 +35,8 @@ pub(crate) struct End {
     pub(crate) released: bool,
     /// A reset of the function has begun: no register is written until the next period of service.
     pub(crate) reset_begun: bool,
+    /// The device writes nothing more: its bus mastering is off, or it was reset.
+    pub(crate) silent: bool,
     /// Queue pairs that there were.
     pub(crate) queue_pairs: usize,
     /// flushes for when the device is silent

@@ -214,6 +214,9 @@ impl Session<'_> {
             return Destroyed::Gone(self.forget_after_reset(entry));
         }
         let command = match table.entries.get(&number) {
+            Some(Entry::Present { object, .. }) if object.is_destroyed() => {
+                return Destroyed::Gone(self.forget(number, by));
+            }
             Some(Entry::Present { object, .. }) => object.destruction(number),
             Some(Entry::Gone) => {
                 if by == By::Owner {

@@ -27,6 +27,11 @@ pub(crate) trait Object: Sized {
     /// The command that destroys this one.
     fn destruction(&self, number: u32) -> Self::Destroy;
 
+    /// True if the device has confirmed its destruction already, while its owner still has it.
+    fn is_destroyed(&self) -> bool {
+        false
+    }
+
     /// Takes it out of use on this side. Returns false if its number must not be used again.
     fn retire(&mut self) -> bool {
         true

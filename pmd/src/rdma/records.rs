@@ -104,6 +104,9 @@ pub(crate) struct QueuePairRecord {
     pub(crate) is_fed: bool,
     /// its completion queues have a free slot for another queue pair of this number
     pub(crate) is_detached: bool,
+    /// The device has destroyed it, as it did not move it to its error state. Its owner does not
+    /// know yet.
+    pub(crate) is_destroyed: bool,
     /// The shutdown destroys it: what is outstanding completes as flushed.
     pub(crate) ends_flushed: bool,
     pub(crate) faults: FaultCounters,

@@ -18,6 +18,7 @@ use super::claim::{self, Claim, Held};
 use super::engine::{Engine, EngineState};
 use super::host_memory::HostMemory;
 use crate::control::{Completed, ControlError, ControlQueue};
+use crate::failure::FailureCause;
 use parking_lot::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 use ringside_bus::DmaBuffer;
 use ringside_hmc::PageList;
@@ -130,6 +131,11 @@ impl Session<'_> {
     /// True once the control queue sends nothing more.
     pub(crate) fn is_stuck(&self) -> bool {
         self.engine.control.is_stuck()
+    }
+
+    /// Takes the device out of service.
+    pub(crate) fn fail(&mut self, cause: FailureCause) {
+        self.engine.fail(&mut self.state, cause);
     }
 
     /// Uses the host memory cache, with the engine unlocked meanwhile.

@@ -1,10 +1,12 @@
-//! Steps to RTR and RTS that the device refuses: the queue pair is as it was, with its receives.
+//! Steps that the device refuses. After one to RTR or RTS the queue pair is as it was, with its
+//! receives; after one to ERROR the device must not write for it any more.
 
 use ringside_model::Fault;
 use ringside_pmd::rdma::{
-    ConnectError, Destination, Endpoint, Flags, Initialised, QueuePair, QueuePairStage,
-    ReceiveAttributes, Receiving, SendAttributes, Status,
+    ConnectError, Destination, Endpoint, Event, Flags, Initialised, QueuePair, QueuePairStage,
+    RdmaError, ReceiveAttributes, Receiving, SendAttributes, Status,
 };
+use ringside_pmd::recovery::FailureCause;
 use ringside_spec::rdma::commands::Opcode;
 use ringside_testkit::{Pair, config};
 
@@ -21,19 +23,82 @@ fn pair() -> Pair {
 
 /// Runs `step` while the device of `pair.a` refuses every step of a queue pair.
 pub(crate) fn refused<T>(pair: &Pair, step: impl FnOnce() -> T) -> T {
+    refuse(pair, Opcode::ModifyQueuePair);
+    let result = step();
+    pair.world.with(|world| world.clear_faults(0));
+    result
+}
+
+/// Lets the device of `pair.a` refuse every command of this kind from now on.
+fn refuse(pair: &Pair, opcode: Opcode) {
     pair.world.with(|world| {
         world.inject(
             0,
             Fault::ControlCommandFails {
-                opcode: Opcode::ModifyQueuePair.code(),
+                opcode: opcode.code(),
                 major: 0xFFFF,
                 minor: 0x8003,
             },
         );
     });
-    let result = step();
+}
+
+/// A queue pair with a receive fails, and the device keeps it in the state in which it receives:
+/// what its peer then sends must not arrive in memory that a completion has given back.
+fn fails_without_a_write_to_returned_memory(pair: &mut Pair, refused: &[Opcode]) -> RdmaError {
+    let (into, from) = (pair.a.region(64), pair.b.region(64));
+    assert!(into.write(0, &[0; 64]) && from.write(0, &[7; 64]));
+    let (mut qp, mut peer) = pair.connect(|config| config);
+    qp.receive(1, &[into.slice(0..64).unwrap()]).unwrap();
+    for opcode in refused {
+        refuse(pair, *opcode);
+    }
+    let error = qp.fail().expect_err("the device refuses");
+    let done = pair.wait_a(1);
+    assert_eq!((done[0].id, done[0].status()), (1, Status::Flushed));
+    peer.send(2, &[from.slice(0..64).unwrap()], Flags::SIGNALLED)
+        .unwrap();
+    peer.ring();
+    for _ in 0..20 {
+        pair.pass();
+    }
+    let mut bytes = [1; 64];
+    assert!(into.read(0, &mut bytes));
+    assert_eq!(bytes, [0; 64], "a completion gives memory back");
     pair.world.with(|world| world.clear_faults(0));
-    result
+    drop((qp, peer, into, from));
+    error
+}
+
+#[test]
+fn a_queue_pair_that_the_device_does_not_stop_is_destroyed_before_its_requests_complete() {
+    let mut pair = pair();
+    let error = fails_without_a_write_to_returned_memory(&mut pair, &[Opcode::ModifyQueuePair]);
+    assert!(matches!(error, RdmaError::Control(_)), "{error}");
+    // The device serves others.
+    let (from, to) = (pair.b.region(64), pair.a.region(64));
+    let (mut qp, mut peer) = pair.connect(|config| config);
+    qp.receive(3, &[to.slice(0..64).unwrap()]).unwrap();
+    peer.send(4, &[from.slice(0..8).unwrap()], Flags::SIGNALLED)
+        .unwrap();
+    peer.ring();
+    assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+    drop((qp, peer, from, to));
+    pair.finish();
+}
+
+#[test]
+fn a_device_that_neither_stops_nor_destroys_a_queue_pair_is_taken_out_of_service() {
+    let mut pair = pair();
+    let refused = [Opcode::ModifyQueuePair, Opcode::DestroyQueuePair];
+    fails_without_a_write_to_returned_memory(&mut pair, &refused);
+    let mut events = Vec::new();
+    pair.a.device.poll_events(&mut events).unwrap();
+    let failed = events.iter().any(|event| {
+        let stays = |cause: &_| matches!(cause, FailureCause::QueuePairStays { .. });
+        matches!(event, Event::DeviceFailed { cause } if stays(cause))
+    });
+    assert!(failed, "{events:?}");
 }
 
 fn receive_from(

@@ -267,6 +267,7 @@ fn make(
         sending: SendState::NotYet,
         is_fed: false,
         is_detached: false,
+        is_destroyed: false,
         ends_flushed: false,
         faults: FaultCounters::default(),
     };

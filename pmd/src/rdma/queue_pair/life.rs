@@ -2,6 +2,7 @@
 
 use super::context::{Attributes, Path};
 use crate::control::{Completed, ControlError};
+use crate::failure::FailureCause;
 use crate::rdma::RdmaError;
 use crate::rdma::address::MacAddress;
 use crate::rdma::claim::Claim;
@@ -64,6 +65,10 @@ impl Object for QueuePairRecord {
 
     fn into_memory(self) -> Vec<DmaBuffer> {
         self.memory.into_buffers().into()
+    }
+
+    fn is_destroyed(&self) -> bool {
+        self.is_destroyed
     }
 }
 
@@ -233,21 +238,49 @@ impl Session<'_> {
         let context = record.context;
         let (state, posted) = (record.state.clone(), record.posted_sends());
         let [send, receive] = [&record.send, &record.receive].map(|reports| reports.handle.clone());
-        let flushed = tolerate(self.execute(to_error)).and_then(|()| flushed(self.execute(flush)));
+        let moved = tolerate(self.execute(to_error));
+        let mut at_rest = moved.is_ok() || self.destroy_unmoved(number);
+        let flushed = moved.and_then(|()| flushed(self.execute(flush)));
         if let (Ok((_, true)), Some(state)) = (&flushed, state.upgrade()) {
             state.settle_sends(posted);
         }
         // The completion queues themselves complete requests that are posted from now on, and all
         // requests if the device does not answer: users must not wait for ever. A completion
-        // returns memory, so for a device that does not answer they come once its DMA is stopped.
-        let stuck = self.is_stuck();
+        // returns memory, so for a device that does not answer, or still has the queue pair, they
+        // come once its DMA is stopped.
+        at_rest &= !self.is_stuck();
         for (handle, side) in [(send, QueueSide::Send), (receive, QueueSide::Receive)] {
-            match stuck {
-                true => self.flush_when_silent(&handle, context, side),
-                false => self.flush_side(&handle, context, side),
+            match at_rest {
+                true => self.flush_side(&handle, context, side),
+                false => self.flush_when_silent(&handle, context, side),
             }
         }
         Ok(Some(flushed?.0))
+    }
+
+    /// Destroys a queue pair that the device did not move to its error state, and keeps the record
+    /// for the owner: otherwise the device would write into memory that completions return. True if
+    /// the device confirmed. A device that answers and keeps the queue pair is taken out of
+    /// service.
+    #[cold]
+    fn destroy_unmoved(&mut self, number: u32) -> bool {
+        // Groups that keep a destroyed queue pair are no danger for its memory.
+        let _ = self.leave_all_groups(number);
+        let Some(record) = self.objects.queue_pairs.get(number) else {
+            return false;
+        };
+        let destruction = record.destruction(number);
+        let destroyed = self.execute(destruction);
+        if destroyed.is_ok() {
+            if let Some(record) = self.objects.queue_pairs.get_mut(number) {
+                record.is_destroyed = true;
+            }
+            return true;
+        }
+        if !self.is_stuck() {
+            self.fail(FailureCause::QueuePairStays { number });
+        }
+        false
     }
 
     /// Destroys a queue pair. Its memory goes back once the device has confirmed; a shutdown keeps
