@@ -22,6 +22,7 @@ mod mac;
 mod mirror;
 mod model;
 mod open;
+mod open_files;
 mod outfile;
 mod output;
 mod patience;

@@ -91,6 +91,8 @@ fn sized_for_programs() -> Config {
     config.rdma.completion_queues = 1024;
     config.rdma.memory_regions = 16_384;
     config.rdma.address_handles = 512;
+    // As many peers, groups and addresses of the port.
+    config.rdma.arp_entries = 640;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     config.rdma.event_queues =
         u16::try_from(cores).map_or(MAX_VECTORS, |cores| cores.min(MAX_VECTORS));

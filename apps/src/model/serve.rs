@@ -4,6 +4,7 @@ use super::options::{OutsideWire, Serve};
 use crate::failure::Failure;
 use crate::file_size;
 use crate::interrupt;
+use crate::open_files;
 use crate::outfile::{OutFile, check_distinct, check_writable, no_reader, not_written};
 use crate::output::stdout;
 use crate::users::{self, Watch};
@@ -31,14 +32,20 @@ pub(super) fn run(options: &Serve) -> Result<(), Failure> {
     served
 }
 
+/// Sets what the process needs beside its arguments: faults that it survives, and its limits.
+fn prepare_process(options: &Serve) -> Result<(), Failure> {
+    ringside_bus::survive_vanished_pages();
+    open_files::raise();
+    file_size::raise(largest_file(options))
+}
+
 fn serve(options: &Serve) -> Result<(), Failure> {
     let report_path = match &options.report {
         _ if options.json => Some(Path::new("-")),
         given => given.as_deref(),
     };
     check_paths(options)?;
-    ringside_bus::survive_vanished_pages();
-    file_size::raise(largest_file(options))?;
+    prepare_process(options)?;
     if let Some(path) = report_path {
         check_report(path)?;
     }
