@@ -124,6 +124,38 @@ fn a_wait_ends_with_its_device_and_not_at_its_limit() {
     assert_eq!(reading.join().unwrap(), Err(TcpError::Ended));
 }
 
+/// More connections one after the other than there are sockets: each ends once its peer has all.
+#[test]
+fn connections_beyond_the_number_of_sockets_close_without_an_error() {
+    let devices = [open(12, 12, 1), open(13, 12, 2)];
+    let listener = devices[1].listen_tcp(at(12, 2), 8).unwrap();
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                for _ in 0..40 {
+                    let mut far = listener.accept(WAIT).unwrap();
+                    let mut bytes = [0; 100];
+                    while far.read(&mut bytes, WAIT).unwrap() > 0 {}
+                    far.write_all(b"the answer", WAIT).unwrap();
+                    far.close(WAIT).unwrap();
+                }
+            });
+            threads.spawn(|| {
+                for _ in 0..40 {
+                    let mut near = devices[0].connect_tcp(at(12, 2), WAIT).unwrap();
+                    near.write_all(b"the question", WAIT).unwrap();
+                    near.finish();
+                    let (mut all, mut bytes) = (Vec::new(), [0; 100]);
+                    while let count @ 1.. = near.read(&mut bytes, WAIT).unwrap() {
+                        all.extend_from_slice(&bytes[..count]);
+                    }
+                    assert_eq!(all, b"the answer");
+                }
+            });
+        }
+    });
+}
+
 /// Bytes both ways while queue pairs of the same devices write.
 #[test]
 fn a_connection_goes_on_beside_rdma_traffic() {

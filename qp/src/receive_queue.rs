@@ -221,6 +221,14 @@ impl ReceiveQueue {
         self.ring.beside.maximum_fragments.into()
     }
 
+    /// Refuses requests of more fragments from now on.
+    ///
+    /// Range: at most [`Self::maximum_fragments`]; more changes nothing.
+    pub fn take_at_most(&mut self, fragments: usize) {
+        let maximum = &mut self.ring.beside.maximum_fragments;
+        *maximum = (*maximum).min(u16::try_from(fragments).unwrap_or(u16::MAX));
+    }
+
     /// The outstanding requests, shared with the completion queue.
     #[must_use]
     pub fn state(&self) -> &Arc<QueuePairState> {

@@ -34,7 +34,9 @@ impl SharedReceives {
         Err((error, Box::new(queue)))
     }
 
-    fn insert(&mut self, queue_pair: u32, queue: ReceiveQueue, window: u32) {
+    fn insert(&mut self, queue_pair: u32, mut queue: ReceiveQueue, window: u32) {
+        // Any member may get any receive, and the pool has no room for more fragments.
+        queue.take_at_most(self.pool.stride);
         queue.state().feed();
         queue.state().keep_receives(!self.is_lending());
         let window = window.clamp(1, queue.capacity()) as usize;

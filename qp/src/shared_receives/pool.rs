@@ -40,7 +40,7 @@ impl Pool {
             self.waiting.get_mut(slot),
             self.fragments.get_mut(first..first + self.stride),
         ) {
-            *place = (id, fragments.len());
+            *place = (id, fragments.len().min(self.stride));
             for (to, from) in room.iter_mut().zip(fragments) {
                 *to = *from;
             }

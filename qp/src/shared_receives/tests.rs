@@ -9,10 +9,15 @@ use std::sync::atomic::Ordering;
 
 /// Makes a receive queue of `elements` places, and the state by which completions retire them.
 fn queue(number: u32, elements: u32) -> (ReceiveQueue, Arc<QueuePairState>) {
+    wide_queue(number, elements, 0)
+}
+
+/// A queue of elements of `1 << shift` quanta.
+fn wide_queue(number: u32, elements: u32, shift: u32) -> (ReceiveQueue, Arc<QueuePairState>) {
     let memory = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
-    let ring = memory.words(0, elements as usize * 32).unwrap();
+    let ring = memory.words(0, elements as usize * 32 << shift).unwrap();
     let context = CompletionContext::new(number, 1);
-    let state = Arc::new(QueuePairState::new(context, number, 64, elements, 0));
+    let state = Arc::new(QueuePairState::new(context, number, 64, elements, shift));
     let queue = ReceiveQueue::new(ring, Arc::clone(&state)).unwrap();
     (queue, state)
 }
@@ -214,6 +219,25 @@ fn queues_that_do_not_fit_are_handed_back() {
     let two = [piece(1)[0], piece(2)[0]];
     let error = shared.post(1, &two).unwrap_err();
     assert!(matches!(error, PostReceiveError::TooManyFragments { .. }));
+}
+
+/// An element of a receive queue may take more fragments than the pool was made for.
+#[test]
+fn receives_of_more_fragments_than_the_pool_has_room_for_are_refused_in_every_state() {
+    let mut shared = SharedReceives::new(4, 2, 16);
+    let three = [1, 2, 3].map(|number| piece(number)[0]);
+    let expected = PostReceiveError::TooManyFragments {
+        given: 3,
+        maximum: 2,
+    };
+    assert_eq!(shared.post(1, &three), Err(expected), "into the pool");
+    let (wide, _) = wide_queue(1, 16, 2);
+    assert!(wide.maximum_fragments() >= 3);
+    shared.add(1, wide, 2).unwrap();
+    assert_eq!(shared.post(1, &three), Err(expected), "for a member");
+    shared.consumed(1);
+    assert_eq!(shared.post(1, &three), Err(expected), "for one that waits");
+    shared.post(1, &three[..2]).unwrap();
 }
 
 #[test]

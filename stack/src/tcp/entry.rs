@@ -109,6 +109,10 @@ impl Entry {
             socket.state(),
             State::CloseWait | State::LastAck | State::Closing | State::TimeWait
         );
+        if self.has_end {
+            // The peer learns at once that its end has arrived: this socket may go at any time.
+            socket.set_ack_delay(None);
+        }
         // Nothing comes after the end, and smoltcp forgets the bytes of a connection that is over.
         let room = match self.has_end || socket.state() == State::Closed {
             true => PIPE_BYTES + WINDOW_BYTES,

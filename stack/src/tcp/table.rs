@@ -97,7 +97,8 @@ impl Table {
         self.entries.len() + listening.sum::<usize>()
     }
 
-    /// Makes room for one socket: connections that only wait for late segments end.
+    /// Makes room for one socket: connections that only wait for late segments end, the oldest
+    /// first.
     fn make_room(&mut self, links: &mut [Link], filters: &mut Filters) -> bool {
         while self.sockets() >= SOCKETS {
             let late = self.entries.iter().position(|entry| {
@@ -113,7 +114,8 @@ impl Table {
     }
 
     fn remove(&mut self, at: usize, links: &mut [Link], filters: &mut Filters) {
-        let entry = self.entries.swap_remove(at);
+        // The others stay in the order of their age, by which `make_room` takes them.
+        let entry = self.entries.remove(at);
         if let Some(link) = link_of(links, entry.place.0) {
             link.remove_tcp(entry.place.1);
         }
