@@ -88,6 +88,18 @@ impl Entry {
         }
     }
 
+    /// Notes that the peer has sent its end, if it has.
+    fn note_end(&mut self, socket: &mut Socket<'_>) {
+        self.has_end |= matches!(
+            socket.state(),
+            State::CloseWait | State::LastAck | State::Closing | State::TimeWait
+        );
+        if self.has_end {
+            // The peer learns at once that its end has arrived: this socket may go at any time.
+            socket.set_ack_delay(None);
+        }
+    }
+
     /// Moves bytes and states; true if the socket has nothing more to do. `has_address` as the
     /// interface has the own address: its sockets end with it.
     pub(super) fn pump(
@@ -96,6 +108,7 @@ impl Entry {
         has_address: bool,
         now: Instant,
     ) -> bool {
+        self.note_end(socket);
         let mut pipe = self.pipe.lock();
         let before = (pipe.inbound.len(), pipe.outbound.len(), pipe.delivered);
         let (was_connecting, was_finished) = (pipe.is_connecting(), pipe.peer_finished);
@@ -104,14 +117,6 @@ impl Entry {
         } else if was_connecting && socket.state() != State::SynSent {
             confirm(socket);
             pipe.phase = Phase::Open;
-        }
-        self.has_end |= matches!(
-            socket.state(),
-            State::CloseWait | State::LastAck | State::Closing | State::TimeWait
-        );
-        if self.has_end {
-            // The peer learns at once that its end has arrived: this socket may go at any time.
-            socket.set_ack_delay(None);
         }
         // Nothing comes after the end, and smoltcp forgets the bytes of a connection that is over.
         let room = match self.has_end || socket.state() == State::Closed {
