@@ -12,7 +12,9 @@ pub(super) struct Bell {
     /// true while the library's thread takes events of the socket too
     pub(super) is_shared: bool,
     sleepers: u32,
-    /// sleepers that have not heard the last ring
+    /// sleepers that have the event: those that began before it was made hear nothing
+    hearers: u32,
+    /// hearers that have not heard the last ring
     called: u32,
     rings: u64,
 }
@@ -37,6 +39,7 @@ impl Bell {
             // SAFETY: the new descriptor has no other owner. Without one the others look soon.
             self.event = (made >= 0).then(|| unsafe { OwnedFd::from_raw_fd(made) });
         }
+        self.hearers += u32::from(self.event.is_some());
         Sleep {
             rings: self.rings,
             bell: self.event.as_ref().map(AsRawFd::as_raw_fd),
@@ -46,10 +49,13 @@ impl Bell {
     /// The call has woken; it tells the others if it took what they may wait for.
     pub(super) fn leave(&mut self, sleep: &Sleep, has_taken: bool) {
         self.sleepers -= 1;
-        if sleep.rings != self.rings {
-            self.called -= 1;
-            if self.called == 0 {
-                self.silence();
+        if sleep.bell.is_some() {
+            self.hearers -= 1;
+            if sleep.rings != self.rings {
+                self.called -= 1;
+                if self.called == 0 {
+                    self.silence();
+                }
             }
         }
         if has_taken {
@@ -59,14 +65,14 @@ impl Bell {
 
     /// Wakes the calls that sleep.
     pub(super) fn ring(&mut self) {
-        let Some(event) = self.event.as_ref().filter(|_| self.sleepers > 0) else {
+        let Some(event) = self.event.as_ref().filter(|_| self.hearers > 0) else {
             return;
         };
         let one = 1_u64;
         // SAFETY: eight bytes of a live value; the descriptor does not wait.
         unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), 8) };
         self.rings += 1;
-        self.called = self.sleepers;
+        self.called = self.hearers;
     }
 
     fn silence(&self) {

@@ -73,8 +73,6 @@ pub(super) struct Core {
     pub(super) writes_ended: bool,
     /// news from before the connection stood
     early: Option<News>,
-    /// changes when events were taken
-    turns: u64,
     bell: Bell,
     heard: Instant,
     /// of a listener
@@ -91,8 +89,6 @@ pub(super) struct Socket {
     /// one call sends at a time, and one receives
     pub(super) sending: Mutex<()>,
     pub(super) receiving: Mutex<()>,
-    /// one call waits for events at a time
-    waiting: Mutex<()>,
 }
 
 // SAFETY: the pointers are to objects of the connection manager that belong to this socket alone;
@@ -149,14 +145,12 @@ impl Socket {
                 options,
                 writes_ended: false,
                 early: None,
-                turns: 0,
                 bell: Bell::default(),
                 heard: Instant::now(),
                 arrivals: Arrivals::new(),
             }),
             sending: Mutex::default(),
             receiving: Mutex::default(),
-            waiting: Mutex::default(),
         }
     }
 
@@ -186,7 +180,7 @@ impl Socket {
     }
 
     fn heard(&self, core: &mut Core, read: &rdma_cm_event) {
-        core.turns += 1;
+        core.tell();
         core.heard = Instant::now();
         let is_opening = matches!(core.phase, Phase::Connecting | Phase::Accepting);
         match read.event {
@@ -296,18 +290,15 @@ impl Socket {
     }
 
     /// Sleeps until an event, or a little while. True if a signal ends the call.
+    ///
+    /// Each call that sleeps waits for all events of the socket, and rings for the others with the
+    /// one that it takes. The lock is held since the call has looked: what happens after that
+    /// wakes it.
     fn sleep<'a>(
         &'a self,
         core: MutexGuard<'a, Core>,
         held: &Held,
     ) -> (MutexGuard<'a, Core>, bool) {
-        let turn = core.turns;
-        drop(core);
-        let _alone = lock(&self.waiting);
-        let core = self.core();
-        if core.turns != turn {
-            return (core, false);
-        }
         let link = core.link.as_ref().map(Link::descriptor);
         let asleep = Asleep::new(self, core);
         let descriptors = [Some(self.descriptor), link, asleep.sleep.bell];
@@ -412,7 +403,6 @@ impl Core {
 
     /// Tells the calls that sleep that something has changed.
     pub(super) fn tell(&mut self) {
-        self.turns += 1;
         self.bell.ring();
     }
 
@@ -448,7 +438,7 @@ impl Core {
         let Some(news) = news else {
             return;
         };
-        self.turns += 1;
+        self.tell();
         self.process(news);
     }
 
@@ -535,7 +525,6 @@ impl Core {
 
     /// Takes the event of completions, which may have news for other calls. True if there was one.
     pub(super) fn take_event(&mut self) -> bool {
-        self.turns += 1;
         self.link.as_mut().is_some_and(Link::take_event)
     }
 

@@ -55,6 +55,12 @@ fn shared_receive_queues_work_in_programs_that_may_have_little_memory() {
     says_ok("little_room", &["locked"]);
 }
 
+/// One that waits to send was kept out by the other one, for as long as that received nothing.
+#[test]
+fn a_thread_that_receives_does_not_keep_another_one_from_sending() {
+    says_ok("beside", &["10.0.0.1"]);
+}
+
 #[test]
 fn connections_of_sockets_stand_before_they_are_accepted() {
     says_ok("unaccepted", &["10.0.0.1"]);
