@@ -3,14 +3,16 @@
  * Each COMMAND makes the device fail. The program is told, destroys what it had, opens the device again and
  * goes on: contexts, regions, connections, sockets. What listens on all addresses stays. Says "ok".
  * PEER runs "recovered peer" on another device: it connects, and says "told" when the connection ends. */
+#define _GNU_SOURCE
 #include "connect.h"
 #include "ids.h"
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <rdma/rsocket.h>
 #include <unistd.h>
 
-enum { PORT = 4711, BOUND_PORT = 4712, SOCKET_PORT = 4713, WAIT_MS = EVENT_MS };
+enum { PORT = 4711, BOUND_PORT = 4712, SOCKET_PORT = 4713, BOUND_SOCKET_PORT = 4714, WAIT_MS = EVENT_MS };
 
 static struct rdma_event_channel *channel;
 
@@ -132,6 +134,45 @@ static void stream(int ends[2])
     CHECK(rrecv(ends[1], letters, 5, MSG_WAITALL) == 5 && !memcmp(letters, "hello", 5));
 }
 
+/* Sockets that listen on the own address fail with the device, also for calls that wait. */
+struct bound_socket {
+    int fd;
+    pthread_t thread;
+};
+
+static void *accept_none(void *fd)
+{
+    CHECK(raccept(*(int *)fd, NULL, NULL) == -1 && errno == ENODEV);
+    return NULL;
+}
+
+static void *poll_failure(void *fd)
+{
+    struct pollfd wanted = { .fd = *(int *)fd, .events = POLLIN };
+    CHECK(rpoll(&wanted, 1, -1) == 1 && (wanted.revents & POLLERR));
+    return NULL;
+}
+
+static void listen_bound(struct bound_socket *socket, int port, void *(*wait)(void *))
+{
+    struct sockaddr_in own = at("10.0.0.1", port);
+    CHECK((socket->fd = rsocket(AF_INET, SOCK_STREAM, 0)) >= 0);
+    CHECK(!rbind(socket->fd, (struct sockaddr *)&own, sizeof own) && !rlisten(socket->fd, 4));
+    CHECK(!pthread_create(&socket->thread, NULL, wait, &socket->fd));
+}
+
+static void close_bound(struct bound_socket *socket)
+{
+    struct timespec limit;
+    CHECK(!clock_gettime(CLOCK_REALTIME, &limit));
+    limit.tv_sec += WAIT_MS / 1000;
+    CHECK(!(errno = pthread_timedjoin_np(socket->thread, NULL, &limit)));
+    struct pollfd wanted = { .fd = socket->fd, .events = POLLIN };
+    CHECK(rpoll(&wanted, 1, 0) == 1 && (wanted.revents & POLLERR));
+    CHECK(raccept(socket->fd, NULL, NULL) == -1 && errno == ENODEV);
+    CHECK(!rclose(socket->fd));
+}
+
 /* Descriptors but those of memory: the library's pool of it grows with the largest use. */
 static int descriptors(void)
 {
@@ -173,6 +214,9 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
     struct connection lost = connected(everywhere, PORT);
     message(&lost, memory, sizeof memory);
     struct rdma_cm_id *bound = listening("10.0.0.1", BOUND_PORT);
+    struct bound_socket accepting, polling;
+    listen_bound(&accepting, BOUND_SOCKET_PORT, accept_none);
+    listen_bound(&polling, BOUND_SOCKET_PORT + 1, poll_failure);
     int ends[2];
     stream(ends);
     FILE *peers_output = popen(peer_command, "r");
@@ -203,6 +247,9 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
         users[k] = NULL; /* told once */
         rdma_ack_cm_event(removal);
     }
+
+    close_bound(&accepting);
+    close_bound(&polling);
 
     /* What was there is of no more use, also once the device works again, and can be destroyed. */
     struct ibv_context *again = keeps_old ? open_first(&gid) : NULL;

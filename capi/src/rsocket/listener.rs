@@ -60,11 +60,13 @@ impl Socket {
     }
 
     /// Takes the next connection. Errors: `EMFILE` and `ENFILE` without descriptors for it; the
-    /// request waits on.
+    /// request waits on. `ENODEV` once a failure of the device has ended the listener.
     pub(super) fn accept(self: &Arc<Self>) -> Result<Arc<Socket>, c_int> {
         let core = self.core();
-        if core.phase != Phase::Listening {
-            return Err(libc::EINVAL);
+        match core.phase {
+            Phase::Listening => {}
+            Phase::Failed(error) => return Err(error),
+            _ => return Err(libc::EINVAL),
         }
         let waits = !core.options.is_nonblocking;
         let arrived = |core: &mut Core| {
@@ -76,9 +78,11 @@ impl Socket {
             core.phase != Phase::Listening || core.arrivals.has_one()
         };
         let mut core = self.wait(core, waits, None, arrived)?;
-        if core.phase != Phase::Listening {
+        match core.phase {
+            Phase::Listening => {}
+            Phase::Failed(error) => return Err(error),
             // The listener was closed under the call.
-            return Err(libc::EBADF);
+            _ => return Err(libc::EBADF),
         }
         let made = core.arrivals.take();
         let options = core.options.clone();
@@ -103,7 +107,8 @@ impl Socket {
     }
 
     /// Answers the requests that have come, as far as there is room for their connections, and
-    /// descriptors. Those that cannot be served are refused.
+    /// descriptors. Those that cannot be served are refused. A listener that is bound to an address
+    /// fails with the device.
     fn answer_requests(&self, core: &mut Core) {
         core.arrivals.shortage = None;
         while !core.arrivals.is_full() && self.has_event() != 0 {
@@ -115,6 +120,13 @@ impl Socket {
             let Some(read) = self.take_event() else {
                 return;
             };
+            // SAFETY: just read.
+            if unsafe { (*read).event } == event::DEVICE_REMOVAL {
+                // SAFETY: as above.
+                unsafe { ringside_rdma_ack_cm_event(read) };
+                core.fail(libc::ENODEV);
+                return core.tell();
+            }
             // SAFETY: just read; it is acknowledged by the call.
             if let Some(made) = unsafe { answer(read, self.family, &core.options) } {
                 core.arrivals.waiting.push_back(made);
@@ -131,6 +143,9 @@ fn serve(socket: &Socket, core: &mut Core) -> Next {
         return Next::End;
     }
     socket.answer_requests(core);
+    if core.phase != Phase::Listening {
+        return Next::End;
+    }
     let arrivals = &mut core.arrivals;
     arrivals.is_paused = arrivals.shortage.is_some() || arrivals.is_full();
     if arrivals.is_paused {
