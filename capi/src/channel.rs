@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Events and a descriptor that is readable while there are some.
 ///
@@ -19,6 +20,8 @@ pub(crate) struct EventQueue<T> {
     writer: OwnedFd,
     /// `writer` also reads
     drains: bool,
+    /// the program has closed the reading end, whose number is another descriptor's now
+    is_abandoned: AtomicBool,
     waiting: Mutex<Waiting<T>>,
 }
 
@@ -61,6 +64,7 @@ impl<T> EventQueue<T> {
             reader,
             writer,
             drains,
+            is_abandoned: AtomicBool::new(false),
             waiting: Mutex::new(Waiting {
                 events: VecDeque::new(),
                 unannounced: 0,
@@ -72,10 +76,21 @@ impl<T> EventQueue<T> {
         self.reader.as_raw_fd()
     }
 
-    /// Writes the byte of an event; false if the pipe is full.
+    /// Uses the descriptor no more: the program has closed it, and its number is another's. The
+    /// queue must not be dropped after that.
+    pub(crate) fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Writes the byte of an event; false if the pipe is full, or nothing reads it.
     fn announce(&self) -> bool {
         // SAFETY: one byte is read from a live value.
-        unsafe { libc::write(self.writer.as_raw_fd(), [0_u8].as_ptr().cast(), 1) == 1 }
+        !self.is_abandoned()
+            && unsafe { libc::write(self.writer.as_raw_fd(), [0_u8].as_ptr().cast(), 1) == 1 }
     }
 
     /// Adds an event.
@@ -91,9 +106,12 @@ impl<T> EventQueue<T> {
     /// is called before the event can no longer be withdrawn, so that the destruction of its object
     /// finds it either here or counted.
     ///
-    /// Errors: an errno value, `EAGAIN` and `EINTR` among them.
+    /// Errors: an errno value, `EAGAIN` and `EINTR` among them; `EBADF` once it is abandoned.
     pub(crate) fn take(&self, count: impl Fn(&T)) -> Result<T, c_int> {
         loop {
+            if self.is_abandoned() {
+                return Err(libc::EBADF);
+            }
             let read = sleep_in_read(self.descriptor());
             if read == 0 {
                 return Err(stay());
@@ -131,7 +149,9 @@ impl<T> EventQueue<T> {
                 waiting.unannounced -= 1;
                 continue;
             }
-            self.discard();
+            if !self.is_abandoned() {
+                self.discard();
+            }
         }
         gone
     }

@@ -169,6 +169,57 @@ static void closed_plainly(void)
     CHECK(!rclose(near) && !rclose(old) && !rclose(fd));
 }
 
+/* Closes a socket by close(2); returns a new one that has its number. */
+static int in_place_of(int old, int kind)
+{
+    int held[64], count = 0, fd;
+    do
+        CHECK(count < 64 && (held[count] = dup(STDERR_FILENO)) >= 0);
+    while (held[count++] < old);
+    CHECK(!close(old));
+    fd = rsocket(AF_INET, kind, 0);
+    CHECK(fd == old);
+    while (count)
+        CHECK(!close(held[--count]));
+    return fd;
+}
+
+/* Its peer reads what was sent, and learns the end. */
+static void closed_while_connected(void)
+{
+    int listener = listening(), near = connected(), far = raccept(listener, NULL, NULL), next;
+    struct pollfd end = { .fd = far, .events = POLLIN };
+    char more;
+    CHECK(far >= 0);
+    say(near, 'f');
+    next = in_place_of(near, SOCK_STREAM);
+    hear(far, 'f');
+    CHECK(rpoll(&end, 1, LIMIT_MS) == 1);
+    ssize_t got = rrecv(far, &more, 1, 0);
+    CHECK(got == 0 || (got == -1 && errno == ECONNRESET));
+    CHECK(!rclose(next) && !rclose(far) && !rclose(listener));
+}
+
+/* Its port is free. A connection that was not accepted ends with its listener. */
+static void closed_with_a_port(int kind)
+{
+    struct sockaddr_in own = at(PORT);
+    struct pollfd end = { .events = POLLIN };
+    int old = rsocket(AF_INET, kind, 0), next;
+    CHECK(old >= 0 && !rbind(old, (struct sockaddr *)&own, sizeof own));
+    if (kind == SOCK_STREAM) {
+        CHECK(!rlisten(old, BACKLOG));
+        end.fd = connected();
+    }
+    next = in_place_of(old, kind);
+    CHECK(!rbind(next, (struct sockaddr *)&own, sizeof own));
+    if (kind == SOCK_STREAM) {
+        CHECK(!rlisten(next, BACKLOG) && rpoll(&end, 1, LIMIT_MS) == 1);
+        CHECK(rrecv(end.fd, &(char){ 0 }, 1, 0) <= 0 && !rclose(end.fd));
+    }
+    CHECK(!rclose(next));
+}
+
 int main(int count, char **words)
 {
     CHECK(count == 2);
@@ -188,6 +239,9 @@ int main(int count, char **words)
     }
     CHECK(open_descriptors() <= before);
     closed_plainly();
+    closed_while_connected();
+    closed_with_a_port(SOCK_STREAM);
+    closed_with_a_port(SOCK_DGRAM);
     puts("ok");
     return 0;
 }

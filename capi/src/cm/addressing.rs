@@ -4,6 +4,7 @@ use super::abi::{rdma_cm_id, rdma_event_channel, space};
 use super::events::drop_event;
 use super::id::{ChannelObject, IdObject, Notice, Step, notices_of};
 use super::node::{Node, node};
+use super::pairs;
 use super::ports::Owner;
 use super::recovery::node_in_service;
 use super::route;
@@ -161,6 +162,34 @@ pub unsafe extern "C-unwind" fn ringside_rdma_destroy_id(id: *mut rdma_cm_id) ->
         IdObject::free(id);
     }
     0
+}
+
+/// Ends an id whose channel's descriptor the program has closed by close(2): its peer is told, its
+/// port is free, and its requests that were never read are refused. The descriptor has another
+/// owner, and is left alone. Id, queue pair and channel keep their memory.
+///
+/// # Safety
+/// `id` is an id of this library with a channel of its own; neither is destroyed after this.
+pub(crate) unsafe fn retire(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's promise; the requests that are freed were seen by no one.
+    unsafe {
+        pairs::fail(id);
+        if let Ok(node) = node() {
+            for request in withdraw(node, id) {
+                IdObject::free(request as *mut rdma_cm_id);
+            }
+        }
+    }
+}
+
+/// Leaves the descriptor of a channel alone from now on: the program has closed it, and it has
+/// another owner.
+///
+/// # Safety
+/// `channel` is a channel of this library, and is not destroyed after this.
+pub(crate) unsafe fn abandon(channel: *mut rdma_event_channel) {
+    // SAFETY: the caller's promise.
+    unsafe { ChannelObject::of(channel) }.notices.abandon();
 }
 
 /// Takes an id out of the connection manager. Returns the ids of requests that were never read.

@@ -28,9 +28,9 @@ mod unsupported;
 
 pub(crate) use abi::space;
 pub(crate) use addressing::{
-    ringside_rdma_bind_addr, ringside_rdma_create_event_channel, ringside_rdma_create_id,
-    ringside_rdma_destroy_event_channel, ringside_rdma_destroy_id, ringside_rdma_migrate_id,
-    ringside_rdma_set_option,
+    abandon, retire, ringside_rdma_bind_addr, ringside_rdma_create_event_channel,
+    ringside_rdma_create_id, ringside_rdma_destroy_event_channel, ringside_rdma_destroy_id,
+    ringside_rdma_migrate_id, ringside_rdma_set_option,
 };
 pub(crate) use connecting::{
     ringside_rdma_accept, ringside_rdma_connect, ringside_rdma_disconnect, ringside_rdma_listen,

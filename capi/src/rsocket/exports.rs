@@ -27,16 +27,19 @@ fn number(result: Result<c_int, c_int>) -> c_int {
 }
 
 /// Enters a new socket; returns its descriptor. What the program closed by close(2), and had this
-/// number before, ends without its descriptor, and keeps its memory: the end of a socket would
-/// close the new one.
+/// number before, ends without its descriptor: its peer is told, and its port is free. It keeps its
+/// memory, since the drop of a socket would close the new one.
 fn enter(socket: Entry) -> c_int {
     let (descriptor, displaced) = table::enter(socket);
     interest::displace(descriptor);
     if let Some(displaced) = displaced {
         tracing::warn!(descriptor, "a socket was closed by close instead of rclose");
-        if let Entry::Stream(stream) = &displaced {
-            service::withdraw(stream);
-            stream.close();
+        match &displaced {
+            Entry::Stream(stream) => {
+                service::withdraw(stream);
+                stream.retire();
+            }
+            Entry::Datagram(datagram) => datagram.retire(),
         }
         std::mem::forget(displaced);
     }

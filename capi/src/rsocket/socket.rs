@@ -8,9 +8,10 @@ use super::wire::{Greeting, Message};
 use crate::channel::last_error;
 use crate::cm::abi::{event, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
 use crate::cm::{
-    ringside_rdma_ack_cm_event, ringside_rdma_connect, ringside_rdma_create_event_channel,
-    ringside_rdma_create_id, ringside_rdma_destroy_event_channel, ringside_rdma_destroy_id,
-    ringside_rdma_disconnect, ringside_rdma_get_cm_event, ringside_rdma_resolve_route, space,
+    abandon, retire, ringside_rdma_ack_cm_event, ringside_rdma_connect,
+    ringside_rdma_create_event_channel, ringside_rdma_create_id,
+    ringside_rdma_destroy_event_channel, ringside_rdma_destroy_id, ringside_rdma_disconnect,
+    ringside_rdma_get_cm_event, ringside_rdma_resolve_route, space,
 };
 use crate::device::lock;
 use crate::signals::Held;
@@ -26,6 +27,8 @@ pub(super) const SPIN: Duration = Duration::from_micros(10);
 const SILENCE: Duration = Duration::from_secs(2);
 /// Longest wait of a close for the peer to take what was sent.
 const FLUSH: Duration = Duration::from_secs(10);
+/// The same for a socket that was closed by close(2), for which a call for another one waits.
+const FLUSH_DISPLACED: Duration = Duration::from_millis(100);
 
 /// Options that are kept for the program, or used when it connects.
 #[derive(Clone, Debug)]
@@ -340,9 +343,26 @@ impl Socket {
         drop(arrivals);
     }
 
+    /// The program closed it by close(2): the peer is told, and the port is free. The descriptor
+    /// has another owner. The socket must not be dropped after this.
+    pub(super) fn retire(&self) {
+        // SAFETY: the socket's own, which lives on.
+        unsafe { abandon(self.channel) };
+        let limit = Instant::now() + FLUSH_DISPLACED;
+        if let Err(error) = self.shut_until(Directions::Both, limit) {
+            tracing::debug!(error, "a socket was closed without a farewell");
+        }
+        self.close();
+        // SAFETY: the socket's id, which lives on.
+        unsafe { retire(self.id) };
+    }
+
     /// Ends one direction or both, and waits until the peer has what was sent.
     pub(super) fn shut(&self, ending: Directions) -> Result<(), c_int> {
-        let limit = Instant::now() + FLUSH;
+        self.shut_until(ending, Instant::now() + FLUSH)
+    }
+
+    fn shut_until(&self, ending: Directions, limit: Instant) -> Result<(), c_int> {
         let mut core = self.core();
         self.progress(&mut core);
         let Phase::Connected { reads, writes } = core.phase else {

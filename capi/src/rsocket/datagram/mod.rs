@@ -60,6 +60,8 @@ struct Core {
     reads_ended: bool,
     writes_ended: bool,
     is_closed: bool,
+    /// its descriptor is another's now
+    is_displaced: bool,
     /// calls that sleep, or are about to
     sleepers: usize,
 }
@@ -127,6 +129,7 @@ impl Datagram {
                 reads_ended: false,
                 writes_ended: false,
                 is_closed: false,
+                is_displaced: false,
                 sleepers: 0,
             }),
             myself: myself.clone(),
@@ -256,11 +259,14 @@ impl Datagram {
     /// Has the calls that sleep look.
     fn kick(&self, core: &Core) {
         if core.sleepers > 0 {
-            self.write_kick();
+            self.write_kick(core);
         }
     }
 
-    fn write_kick(&self) {
+    fn write_kick(&self, core: &Core) {
+        if core.is_displaced {
+            return;
+        }
         let one = 1_u64;
         // SAFETY: eight bytes of a live value. It never fills: the value is one for each sleeper.
         unsafe { libc::write(self.descriptor(), (&raw const one).cast(), 8) };
@@ -275,7 +281,7 @@ impl Datagram {
             .is_some_and(|open| open.pair.take_event());
         if core.sleepers > 0 {
             if is_taken {
-                self.write_kick();
+                self.write_kick(core);
             }
         } else if !core.is_closed {
             let mut count = 0_u64;
@@ -400,13 +406,16 @@ impl Datagram {
             tracing::debug!(error, "a datagram socket was closed with datagrams unsent");
         }
         let mut core = self.core();
-        core.is_closed = true;
-        core.arrived.clear();
-        // A call that sleeps still uses the queue: the last one takes it down.
-        if let Some(open) = &mut core.open {
-            open.place.end();
-        }
-        self.write_kick();
+        core.close();
+        self.write_kick(&core);
+    }
+
+    /// The program closed it by close(2): its port is free, and peers that ask for it learn that.
+    /// The descriptor has another owner. The socket must not be dropped after this.
+    pub(super) fn retire(&self) {
+        let mut core = self.core();
+        core.is_displaced = true;
+        core.close();
     }
 
     /// The own address, or nothing but the family before it has one.
@@ -536,6 +545,16 @@ impl Core {
         }
         open.peers.expire(now);
         open.send_waiting()
+    }
+
+    /// Ends the socket, but for its queue: a call that sleeps still uses that, and the last one takes
+    /// it down.
+    fn close(&mut self) {
+        self.is_closed = true;
+        self.arrived.clear();
+        if let Some(open) = &mut self.open {
+            open.place.end();
+        }
     }
 
     /// A connected socket receives from its peer only. The first `kept` datagrams stay: they
