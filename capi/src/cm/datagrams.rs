@@ -11,7 +11,7 @@ use super::recovery::node_in_service;
 use super::resolving::local_for;
 use super::route;
 use super::services::Question;
-pub(crate) use super::services::{Answer, Service};
+pub(crate) use super::services::{Answer, QuestionId, Service};
 use super::space;
 use crate::abi::{ibv_ah, ibv_ah_attr, ibv_context, ibv_pd};
 use crate::address::ibv_create_ah;
@@ -149,13 +149,14 @@ impl Place {
     }
 
     /// Asks for the service at an address and a port. `tell` is called once there is an answer, and
-    /// must not call the connection manager; it is dropped with this place. Errors: an errno value.
+    /// must not call the connection manager; it is dropped with this place. Returns the question.
+    /// Errors: an errno value.
     pub(crate) fn ask(
         &self,
         local: IpAddr,
         remote: SocketAddr,
-        tell: Box<dyn FnOnce(Answer) + Send>,
-    ) -> Result<(), c_int> {
+        tell: Box<dyn FnOnce(QuestionId, Answer) + Send>,
+    ) -> Result<QuestionId, c_int> {
         let node = node()?;
         let question = Resolve {
             local,
@@ -175,8 +176,20 @@ impl Place {
                 _ => libc::EINVAL,
             })?;
             state.questions.insert(asked, Question { token, tell });
-            Ok(())
+            Ok(asked)
         })
+    }
+
+    /// Ends questions of this place, without an answer. Those that were answered have ended.
+    pub(crate) fn end_questions(&self, questions: &[QuestionId]) {
+        let Ok(node) = node() else { return };
+        node.with(|state, now| {
+            for id in questions {
+                if state.questions.remove(id).is_some() {
+                    state.manager.destroy(now, *id);
+                }
+            }
+        });
     }
 
     /// Gives address and port back, and forgets the questions.
@@ -233,7 +246,7 @@ impl State {
                     return Some(event);
                 };
                 self.manager.destroy(now, event.id);
-                (question.tell)(match event.kind {
+                let answer = match event.kind {
                     EventKind::ServiceReply {
                         status: ServiceStatus::VALID,
                         queue_pair,
@@ -244,7 +257,8 @@ impl State {
                         queue_key,
                     }),
                     _ => None,
-                });
+                };
+                (question.tell)(event.id, answer);
                 None
             }
             _ => Some(event),

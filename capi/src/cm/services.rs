@@ -1,5 +1,7 @@
 //! Datagram services as the connection manager knows them: what it answers, and who asked.
 
+pub(crate) use ringside_cm::ConnectionId as QuestionId;
+
 /// A queue pair that takes datagrams, and the Q_Key that they carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Service {
@@ -14,5 +16,5 @@ pub(crate) type Answer = Option<Service>;
 pub(super) struct Question {
     /// names the place that asked
     pub(super) token: usize,
-    pub(super) tell: Box<dyn FnOnce(Answer) + Send>,
+    pub(super) tell: Box<dyn FnOnce(QuestionId, Answer) + Send>,
 }

@@ -13,7 +13,7 @@ mod worker;
 use super::directions::Directions;
 use super::socket::{LOOK, Options, SPIN};
 use crate::channel::last_error;
-use crate::cm::datagrams::{self, Answer, Place};
+use crate::cm::datagrams::{self, Answer, Place, QuestionId};
 use crate::cm::socket_address;
 use crate::device::lock;
 use crate::signals::Held;
@@ -42,7 +42,7 @@ struct Open {
     // The first field goes first: peers are not told of a queue pair that goes.
     place: Place,
     pair: Pair,
-    peers: Peers,
+    peers: Peers<QuestionId>,
 }
 
 // SAFETY: its pointers are to verbs objects of this socket alone, which are used under its lock.
@@ -76,14 +76,16 @@ pub(super) struct Datagram {
 }
 
 impl worker::Served for Datagram {
-    fn answered(&self, from: SocketAddr, answer: Answer) {
+    fn answered(&self, asked: (SocketAddr, QuestionId), answer: Answer) {
         let mut core = self.core();
-        if let Some(open) = &mut core.open {
+        let (from, _) = asked;
+        if let Some(open) = &mut core.open
+            && open.peers.answered(asked, answer, Instant::now())
+        {
             let local = open.local_for(from).ok();
             if let Some(mac) = local.and_then(|own| datagrams::present_mac(own, from.ip())) {
                 open.pair.follow(from.ip(), mac);
             }
-            open.peers.answered(from, answer, Instant::now());
         }
         self.kick(&core);
     }
@@ -173,7 +175,7 @@ impl Datagram {
         core.open = Some(Open {
             place,
             pair,
-            peers: Peers::default(),
+            peers: Peers::new(),
         });
         Ok(())
     }
@@ -231,13 +233,16 @@ impl Datagram {
         Ok(plan.service)
     }
 
-    /// Asks for a peer's queue pair.
+    /// Asks for a peer's queue pair. The question before that ends.
     fn ask(&self, open: &mut Open, to: SocketAddr) -> Result<(), c_int> {
+        open.end_questions();
         let socket = self.myself.clone();
-        let tell = Box::new(move |answer| worker::bring(socket, to, answer));
+        let tell = Box::new(move |question, answer| worker::bring(socket, (to, question), answer));
         let local = open.local_for(to);
         let asked = local.and_then(|local| open.place.ask(local, to, tell));
-        asked.inspect_err(|_| open.peers.not_asked(to))
+        let question = asked.inspect_err(|_| open.peers.not_asked(to))?;
+        open.peers.asked(to, question);
+        Ok(())
     }
 
     /// Takes what has arrived, and sends what has waited; asks again for peers that have not
@@ -466,6 +471,14 @@ impl Open {
         }
     }
 
+    /// Ends the questions whose answers do not matter any more.
+    fn end_questions(&mut self) {
+        let obsolete = self.peers.take_obsolete();
+        if !obsolete.is_empty() {
+            self.place.end_questions(&obsolete);
+        }
+    }
+
     /// True if no datagram is on its way out.
     fn is_idle(&self) -> bool {
         self.pair.is_idle() && self.peers.waiting() == 0
@@ -540,15 +553,13 @@ impl Core {
         let Some(open) = &mut self.open else {
             return false;
         };
-        if open.peers.waiting() == 0 {
-            return false;
-        }
         open.peers.expire(now);
-        open.send_waiting()
+        open.end_questions();
+        open.peers.waiting() > 0 && open.send_waiting()
     }
 
-    /// Ends the socket, but for its queue: a call that sleeps still uses that, and the last one takes
-    /// it down.
+    /// Ends the socket, but for its queue: a call that sleeps still uses that, and the last one
+    /// takes it down.
     fn close(&mut self) {
         self.is_closed = true;
         self.arrived.clear();

@@ -21,14 +21,20 @@ pub(super) const MAX_WAITING: usize = 64;
 /// Peers that a socket remembers.
 pub(super) const MAX_PEERS: usize = 1024;
 
-struct Peer {
+/// A question that is open.
+struct Asked<Q> {
+    at: Instant,
+    /// nothing until the connection manager has it
+    question: Option<Q>,
+}
+
+struct Peer<Q> {
     service: Option<Service>,
     /// two queue pairs were named: the peer's host has to be asked which one is there now
     is_contested: bool,
     /// the last time that the peer was heard of
     heard: Instant,
-    /// the question that is open
-    asked: Option<Instant>,
+    asked: Option<Asked<Q>>,
     refused: Option<Instant>,
     used: Instant,
     waiting: VecDeque<Vec<u8>>,
@@ -54,22 +60,56 @@ pub(super) enum Room {
     Full,
 }
 
-/// Peers by address.
-#[derive(Default)]
-pub(super) struct Peers {
-    all: HashMap<SocketAddr, Peer>,
+/// Peers by address. `Q` names a question to the connection manager.
+pub(super) struct Peers<Q> {
+    all: HashMap<SocketAddr, Peer<Q>>,
     waiting: usize,
+    /// questions whose answers do not matter any more, and that are still open
+    obsolete: Vec<Q>,
 }
 
-impl Peers {
+impl<Q> Peer<Q> {
+    /// True if its queue pair was not asked for, or too long ago.
+    fn may_be_asked(&self, now: Instant) -> bool {
+        let asked = self.asked.as_ref();
+        asked.is_none_or(|asked| now >= asked.at + PAUSE)
+    }
+
+    /// Counts it as asked; returns the question before that.
+    fn ask(&mut self, now: Instant) -> Option<Q> {
+        let new = Asked {
+            at: now,
+            question: None,
+        };
+        self.asked.replace(new)?.question
+    }
+
+    /// Ends its question; returns it if it is open.
+    fn end_question(&mut self) -> Option<Q> {
+        self.asked.take()?.question
+    }
+}
+
+impl<Q: Copy + PartialEq> Peers<Q> {
+    /// None.
+    pub(super) fn new() -> Self {
+        Self {
+            all: HashMap::new(),
+            waiting: 0,
+            obsolete: Vec::new(),
+        }
+    }
+
     /// The peer of an address. Forgets the one that was not used for the longest time if there is
     /// no room.
-    fn peer(&mut self, address: SocketAddr, now: Instant) -> &mut Peer {
+    fn peer(&mut self, address: SocketAddr, now: Instant) -> &mut Peer<Q> {
         if self.all.len() >= MAX_PEERS && !self.all.contains_key(&address) {
             let idle = self.all.iter().filter(|(_, peer)| peer.waiting.is_empty());
             let oldest = idle.min_by_key(|(_, peer)| peer.used);
             if let Some(oldest) = oldest.map(|(address, _)| *address) {
-                self.all.remove(&oldest);
+                let removed = self.all.remove(&oldest);
+                let question = removed.and_then(|mut peer| peer.end_question());
+                self.obsolete.extend(question);
             }
         }
         self.all.entry(address).or_insert_with(|| Peer {
@@ -89,15 +129,26 @@ impl Peers {
         let peer = self.peer(address, now);
         peer.used = now;
         let is_stale = peer.service.is_none() || now >= peer.heard + REFRESH;
-        let is_asked = peer.asked.is_some_and(|asked| now < asked + PAUSE);
-        let asks = is_stale && !is_asked;
-        if asks {
-            peer.asked = Some(now);
+        let asks = is_stale && peer.may_be_asked(now);
+        let service = peer.service.filter(|_| peer.waiting.is_empty());
+        let replaced = if asks { peer.ask(now) } else { None };
+        self.obsolete.extend(replaced);
+        Plan { service, asks }
+    }
+
+    /// The connection manager has the question.
+    pub(super) fn asked(&mut self, address: SocketAddr, question: Q) {
+        let peer = self.all.get_mut(&address);
+        match peer.and_then(|peer| peer.asked.as_mut()) {
+            Some(asked) => asked.question = Some(question),
+            None => self.obsolete.push(question),
         }
-        Plan {
-            service: peer.service.filter(|_| peer.waiting.is_empty()),
-            asks,
-        }
+    }
+
+    /// Takes the questions that were replaced, or whose peers were given up or forgotten: they are
+    /// to be ended.
+    pub(super) fn take_obsolete(&mut self) -> Vec<Q> {
+        std::mem::take(&mut self.obsolete)
     }
 
     /// The question could not be asked.
@@ -146,12 +197,28 @@ impl Peers {
         peer.refused = None;
     }
 
-    /// The peer's host has answered, or has not in a long time.
-    pub(super) fn answered(&mut self, address: SocketAddr, answer: Answer, now: Instant) {
+    /// The peer's host has answered, or has not in a long time. Returns false for a question that
+    /// is not the last one: its answer says nothing any more.
+    pub(super) fn answered(
+        &mut self,
+        (address, question): (SocketAddr, Q),
+        answer: Answer,
+        now: Instant,
+    ) -> bool {
+        let peer = self.all.get_mut(&address);
+        let asked = peer.and_then(|peer| peer.asked.take_if(|one| one.question == Some(question)));
+        if asked.is_some() {
+            self.settle(address, answer, now);
+        }
+        asked.is_some()
+    }
+
+    /// The queue pair of a peer is known, or it has none; it is not asked for any more.
+    fn settle(&mut self, address: SocketAddr, answer: Answer, now: Instant) {
         let Some(peer) = self.all.get_mut(&address) else {
             return;
         };
-        peer.asked = None;
+        self.obsolete.extend(peer.end_question());
         peer.is_contested = false;
         peer.service = answer;
         if answer.is_some() {
@@ -173,12 +240,12 @@ impl Peers {
 
     /// Drops the datagrams that have waited for too long. True if there were some.
     pub(super) fn expire(&mut self, now: Instant) -> bool {
-        let late = |peer: &Peer| !peer.waiting.is_empty() && now >= peer.since + PATIENCE;
+        let late = |peer: &Peer<Q>| !peer.waiting.is_empty() && now >= peer.since + PATIENCE;
         let late = self.all.iter().filter(|(_, peer)| late(peer));
         let late: Vec<SocketAddr> = late.map(|(address, _)| *address).collect();
         for address in &late {
             tracing::debug!(peer = %address, "datagrams for a peer that is not found are dropped");
-            self.answered(*address, None, now);
+            self.settle(*address, None, now);
         }
         !late.is_empty()
     }
@@ -190,9 +257,9 @@ impl Peers {
             .all
             .iter_mut()
             .filter(|(_, peer)| !peer.waiting.is_empty() && peer.service.is_none());
-        let late = waiting.filter(|(_, peer)| peer.asked.is_none_or(|at| now >= at + PAUSE));
+        let late = waiting.filter(|(_, peer)| peer.may_be_asked(now));
         let late = late.map(|(address, peer)| {
-            peer.asked = Some(now);
+            self.obsolete.extend(peer.ask(now));
             *address
         });
         late.collect()

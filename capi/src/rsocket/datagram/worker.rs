@@ -1,7 +1,7 @@
 //! The thread that brings answers of the connection manager to datagram sockets, and sends what has
 //! waited for them.
 
-use crate::cm::datagrams::Answer;
+use crate::cm::datagrams::{Answer, QuestionId};
 use crate::device::lock;
 use crate::per_process::PerProcess;
 use crate::threads;
@@ -18,8 +18,8 @@ const SLEEP: Duration = Duration::from_secs(3600);
 
 /// A socket as the worker calls it, on the worker's thread.
 pub(super) trait Served: Send + Sync {
-    /// The host of a peer has answered, or has not in a long time.
-    fn answered(&self, from: SocketAddr, answer: Answer);
+    /// The host of a peer has answered a question, or has not in a long time.
+    fn answered(&self, asked: (SocketAddr, QuestionId), answer: Answer);
 
     /// Sends what has waited. True if some of it could not be sent yet.
     fn send_waiting(&self) -> bool;
@@ -27,8 +27,9 @@ pub(super) trait Served: Send + Sync {
 
 struct Job {
     socket: Weak<dyn Served>,
-    /// the peer that was asked for, and the answer; `None`: waiting datagrams may be sent
-    answer: Option<(SocketAddr, Answer)>,
+    /// the peer that was asked for and the question, and the answer; `None`: waiting datagrams may
+    /// be sent
+    answer: Option<((SocketAddr, QuestionId), Answer)>,
 }
 
 #[derive(Default)]
@@ -60,8 +61,8 @@ fn add(job: Job) {
 }
 
 /// Brings an answer to a socket.
-pub(super) fn bring(socket: Weak<dyn Served>, from: SocketAddr, answer: Answer) {
-    let answer = Some((from, answer));
+pub(super) fn bring(socket: Weak<dyn Served>, asked: (SocketAddr, QuestionId), answer: Answer) {
+    let answer = Some((asked, answer));
     add(Job { socket, answer });
 }
 
@@ -81,8 +82,8 @@ fn run() {
         let jobs = std::mem::take(&mut *lock(&worker().jobs));
         let mut sockets = std::mem::take(&mut unfinished);
         for Job { socket, answer } in jobs {
-            if let (Some(found), Some((from, answer))) = (socket.upgrade(), answer) {
-                found.answered(from, answer);
+            if let (Some(found), Some((asked, answer))) = (socket.upgrade(), answer) {
+                found.answered(asked, answer);
             }
             if !sockets.iter().any(|known| known.ptr_eq(&socket)) {
                 sockets.push(socket);
