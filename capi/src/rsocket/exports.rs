@@ -34,6 +34,7 @@ fn enter(socket: Entry) -> c_int {
     interest::displace(descriptor);
     if let Some(displaced) = displaced {
         tracing::warn!(descriptor, "a socket was closed by close instead of rclose");
+        interest::forget(descriptor);
         match &displaced {
             Entry::Stream(stream) => {
                 service::withdraw(stream);
