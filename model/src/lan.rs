@@ -27,7 +27,7 @@ pub(crate) mod words;
 
 pub(crate) use counters::{LanCounters, VsiCounters};
 pub(crate) use frame::SentFrame;
-pub(crate) use rss::Spreading;
+pub(crate) use rss::{Scheme, Spreading};
 
 use crate::chip::{Context, QueueCause, Timer};
 use crate::strict::Ledger;
@@ -480,7 +480,7 @@ impl LanEngine {
         let counters = self.counters.vsi(number);
         let bytes = frame.len() + CHECK_BYTES;
         counters.received.count(headers.key.destination, bytes);
-        let hash = hash(vsi, frame, parsed);
+        let hash = hash(vsi, frame, parsed, context.ledger);
         let filter = self.director.find(vsi, frame, parsed);
         if filter.is_some_and(|filter| filter.drop) {
             return;
@@ -535,16 +535,24 @@ impl LanEngine {
     }
 }
 
-/// Hash of a frame, if it is hashed.
-fn hash(vsi: &Vsi, frame: &[u8], parsed: &Parsed) -> Option<u32> {
+/// Hash of a frame, if it is hashed. A frame whose hash the model cannot compute is treated as one
+/// that is not.
+fn hash(vsi: &Vsi, frame: &[u8], parsed: &Parsed, ledger: &mut Ledger) -> Option<u32> {
     let spreading = vsi.spreading.as_ref()?;
-    match &vsi.hashed {
+    let hash = match &vsi.hashed {
         Some(profiles) => {
             let profile = profiles.of_packet(parsed)?;
-            Some(spreading.hash_of(profile.input(frame, parsed)))
+            spreading.hash_of(profile.input(frame, parsed))
         }
-        None => parsed.flow.as_ref().map(|flow| spreading.hash(flow)),
-    }
+        None => spreading.hash(parsed.flow.as_ref()?),
+    };
+    let Some(scheme) = spreading.scheme_not_computed() else {
+        return Some(hash);
+    };
+    ledger.remark("hash scheme that the model does not compute", || {
+        format!("VSI {}, scheme {scheme}", vsi.number)
+    });
+    None
 }
 
 /// The queue of the function that a frame goes to by its hash.

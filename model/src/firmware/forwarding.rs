@@ -4,15 +4,15 @@ use super::rss::Rss;
 use super::rules::{Rule, Rules};
 use super::vsi::Vsis;
 use crate::frame::Cast;
-use crate::lan::Spreading;
 use crate::lan::switching::{Forward, Match, Tables, TagReceived, VlanMembers, Vsi};
 use crate::lan::words::ByType;
+use crate::lan::{Scheme, Spreading};
 use crate::packet::MacAddress;
 use ringside_spec::lan::admin::switch::{RuleType, SingleAction, action, recipe};
 use ringside_spec::lan::admin::vsi::{
     ClassMapping, FlowDirectorOptions, FlowDirectorReport, InnerVlanFlags, OuterVlanFlags,
     QUEUES_CONTIGUOUS, QueueOptionRss, SecurityFlags, SwitchFlags, SwitchFlags2, VsiProperties,
-    rss, vlan_receive, vlan_transmit,
+    vlan_receive, vlan_transmit,
 };
 
 /// Bits of a tag that are the VLAN id.
@@ -161,6 +161,6 @@ fn spreading(vsi: u16, options: QueueOptionRss, tables: &Rss) -> Option<Spreadin
     Some(Spreading {
         key,
         table,
-        symmetric: options.hash() == rss::HASH_SYMMETRIC,
+        scheme: Scheme::from_code(options.hash()),
     })
 }

@@ -2,6 +2,7 @@
 
 use super::register_file::RegisterFile;
 use crate::chip::{Block, Profiles, Word};
+use crate::lan::Scheme;
 use crate::lan::switching::{Tables, Vsi};
 use crate::lan::words::{ByType, FilterProfile, FilterWord, HashProfile, HashWord, is_used};
 use ringside_spec::lan::package::{UNUSED_WORD, VECTOR_WORDS};
@@ -35,7 +36,7 @@ pub(super) fn is_of_profiles(offset: u64) -> bool {
 /// Source: ice `ice_switch.c`, ice_prot_id_tbl and ice_change_proto_id_to_dvm.
 const OUTER_TAG: u8 = 16;
 
-/// Sets the profiles of each VSI.
+/// Sets the profiles and the hash scheme of each VSI.
 pub(super) fn add(
     tables: &mut Tables,
     profiles: &Profiles,
@@ -50,6 +51,11 @@ pub(super) fn add(
     };
     for vsi in &mut tables.vsis {
         let number = vsi.number;
+        if let Some(spreading) = &mut vsi.spreading {
+            let control = HashControl(registers.get(HASH_CONTROL.at(number.into())));
+            let register = Scheme::from_code(control.scheme() as u8);
+            spreading.scheme = spreading.scheme.or_of_register(register);
+        }
         if profiles.hash.knows(number) {
             vsi.hashed = Some(hashed(vsi, &profiles.hash, registers));
         }
@@ -82,9 +88,8 @@ fn mask(
 }
 
 fn hashed(vsi: &Vsi, block: &Block, registers: &RegisterFile) -> ByType<HashProfile> {
-    let of_vsi = vsi.spreading.as_ref().is_some_and(|all| all.symmetric);
-    let control = registers.get(HASH_CONTROL.at(vsi.number.into()));
-    let symmetric = of_vsi || HashControl(control).scheme() == HASH_SCHEME_SYMMETRIC;
+    let scheme = vsi.spreading.as_ref().map(|spreading| spreading.scheme);
+    let symmetric = scheme == Some(Scheme::Symmetric);
     ByType::of(block, vsi.number, |profile, words| {
         let word = |index: usize| -> HashWord {
             let own = words.get(index).copied().unwrap_or(UNUSED_WORD);
@@ -102,9 +107,6 @@ fn hashed(vsi: &Vsi, block: &Block, registers: &RegisterFile) -> ByType<HashProf
         HashProfile(used.rev().map(word).collect())
     })
 }
-
-/// [`HashControl::scheme`]: both directions of a flow get the same hash, where words have partners.
-const HASH_SCHEME_SYMMETRIC: u32 = 1;
 
 fn filter_profile(
     number: u8,

@@ -1,6 +1,38 @@
 //! Receive side scaling: from the headers of a frame to one of the queues of a VSI.
 
 use super::headers::Flow;
+use ringside_spec::lan::admin::vsi::rss;
+
+/// Function that makes a hash of a frame's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    /// The Toeplitz hash.
+    Toeplitz,
+    /// The same; both directions of a flow get the same hash.
+    Symmetric,
+    /// Another scheme of the card, by its number: no source says which bits it combines, so the
+    /// model does not compute it.
+    NotComputed(u8),
+}
+
+impl Scheme {
+    /// The scheme of this number, in the properties of a VSI and in `VSIQF_HASH_CTL`.
+    pub(crate) const fn from_code(code: u8) -> Self {
+        match code {
+            rss::HASH_TOEPLITZ => Self::Toeplitz,
+            rss::HASH_SYMMETRIC => Self::Symmetric,
+            other => Self::NotComputed(other),
+        }
+    }
+
+    /// The scheme of a VSI whose register says `register`: that, unless it is the default.
+    pub(crate) const fn or_of_register(self, register: Self) -> Self {
+        match register {
+            Self::Toeplitz => self,
+            set => set,
+        }
+    }
+}
 
 /// Spreading of frames by a VSI.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,8 +41,8 @@ pub(crate) struct Spreading {
     pub(crate) key: Vec<u8>,
     /// Queue numbers, counted from the first of the VSI.
     pub(crate) table: Vec<u8>,
-    /// Both directions of a flow get the same hash.
-    pub(crate) symmetric: bool,
+    /// The hash.
+    pub(crate) scheme: Scheme,
 }
 
 /// The Toeplitz hash: for each bit that is set, the 32 bits of the key that begin there. Source:
@@ -34,10 +66,18 @@ pub(super) fn toeplitz(key: &[u8], input: impl Iterator<Item = u8>) -> u32 {
 }
 
 impl Spreading {
+    /// The number of the scheme, if the model does not compute its hash.
+    pub(super) const fn scheme_not_computed(&self) -> Option<u8> {
+        match self.scheme {
+            Scheme::NotComputed(number) => Some(number),
+            Scheme::Toeplitz | Scheme::Symmetric => None,
+        }
+    }
+
     /// The hash of a flow.
     pub(super) fn hash(&self, flow: &Flow) -> u32 {
         let bytes = flow.bytes();
-        if !self.symmetric {
+        if self.scheme != Scheme::Symmetric {
             return toeplitz(&self.key, bytes.iter().copied());
         }
         // Each word with that of the other end: the pairs of GLQF_HSYMM as drivers set them.

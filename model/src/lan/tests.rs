@@ -451,7 +451,7 @@ fn frames_are_spread_by_their_hash_and_the_table() {
     let spreading = Spreading {
         key: (1..=52).collect(),
         table: vec![0; 64],
-        symmetric: false,
+        scheme: Scheme::Toeplitz,
     };
     rig.vsi.spreading = Some(spreading.clone());
     rig.configure(1);

@@ -10,7 +10,8 @@ use ringside_spec::lan::admin::rss::{RssKeyCommand, RssTableCommand, RssVsi};
 use ringside_spec::lan::admin::scheduler::Element;
 use ringside_spec::lan::admin::switch::{AllocateResource, Resource};
 use ringside_spec::lan::admin::vsi::{
-    ClassMapping, FlowDirectorOptions, VsiCommand, VsiNumber, VsiProperties,
+    ClassMapping, FlowDirectorOptions, QueueOptionRss, VsiCommand, VsiNumber, VsiProperties,
+    VsiSections, rss,
 };
 use ringside_spec::lan::admin::{
     Opcode,
@@ -646,6 +647,79 @@ fn symmetric_hashes_pair_their_words_and_none_hashes_nothing() {
         assert_eq!((arrived.queue, arrived.hash), (0, None), "rss none");
     }
     steering.no_breach();
+}
+
+/// A setting of the scheme of the main VSI.
+#[derive(Clone, Copy, Debug)]
+enum Set {
+    /// In the register, as DPDK does for `actions rss func simple_xor`.
+    Register(u8),
+    /// In the properties of the VSI, as Linux sets the symmetric one.
+    Properties(u8),
+}
+
+fn set_scheme(client: &mut Client, set: Set) {
+    let scheme = match set {
+        Set::Register(scheme) => {
+            let control = filters::HashControl::ZERO.with_scheme(scheme.into());
+            return client.write(filters::HASH_CONTROL.at(MAIN.into()), control.0);
+        }
+        Set::Properties(scheme) => scheme,
+    };
+    let sections = VsiSections::ZERO.with_queue_option(true);
+    let properties = VsiProperties {
+        valid_sections: sections.0.into(),
+        queue_option_rss: QueueOptionRss::ZERO.with_hash(scheme).0,
+        ..VsiProperties::zeroed()
+    };
+    let wanted = VsiNumber::ZERO.with_number(MAIN).with_valid(true);
+    let asked = VsiCommand {
+        number: wanted.0.into(),
+        ..VsiCommand::zeroed()
+    };
+    let buffer = properties.as_bytes();
+    client.give(Opcode::UpdateVsi, &asked, buffer).ok();
+}
+
+#[test]
+fn schemes_that_are_not_computed_leave_frames_unhashed_and_are_remarked() {
+    let cases = [
+        (Set::Register(rss::HASH_XOR), "VSI 5, scheme 2"),
+        (Set::Properties(rss::HASH_XOR), "VSI 5, scheme 2"),
+        (Set::Register(rss::HASH_JENKINS), "VSI 5, scheme 3"),
+        (Set::Properties(rss::HASH_JENKINS), "VSI 5, scheme 3"),
+    ];
+    for (set, detail) in cases {
+        let mut steering = Steering::new();
+        steering.spread();
+        steering.replay("rss.01");
+        let remarks = |steering: &Steering| steering.client.world.with(|world| world.remarks(0));
+        let frame = between([10, 0, 0, 1], [10, 0, 0, 2], UDP, 7, 9);
+        let plain = steering.come_in(&frame).unwrap();
+        assert_eq!(plain.hash, Some(toeplitz(&frame[26..34])), "{set:?}");
+        assert_ne!(plain.queue, 0, "{set:?}");
+        assert_eq!(remarks(&steering), [], "{set:?}");
+        set_scheme(&mut steering.client, set);
+        for count in 1..=2 {
+            let arrived = steering.come_in(&frame).unwrap();
+            assert_eq!((arrived.queue, arrived.hash), (0, None), "{set:?}");
+            let [remark] = &remarks(&steering)[..] else {
+                panic!("{set:?}: one kind of remark");
+            };
+            assert_eq!(remark.kind, "hash scheme that the model does not compute");
+            assert_eq!((remark.count, &*remark.first), (count, detail), "{set:?}");
+        }
+        // A frame without a profile is hashed by no scheme.
+        assert_eq!(steering.come_in(&v6(1, 2)).unwrap().hash, None, "{set:?}");
+        assert_eq!(remarks(&steering)[0].count, 2, "{set:?}");
+        let plain_again = match set {
+            Set::Register(_) => Set::Register(rss::HASH_TOEPLITZ),
+            Set::Properties(_) => Set::Properties(rss::HASH_TOEPLITZ),
+        };
+        set_scheme(&mut steering.client, plain_again);
+        assert_eq!(steering.come_in(&frame), Some(plain), "{set:?}");
+        steering.no_breach();
+    }
 }
 
 #[test]

@@ -10,13 +10,13 @@ const KEY: [u8; 40] = [
     0x6A, 0x42, 0xB7, 0x3B, 0xBE, 0xAC, 0x01, 0xFA,
 ];
 
-fn spreading(symmetric: bool) -> Spreading {
+fn spreading(scheme: Scheme) -> Spreading {
     let mut key = KEY.to_vec();
     key.extend([0; 12]);
     Spreading {
         key,
         table: (0..64).collect(),
-        symmetric,
+        scheme,
     }
 }
 
@@ -37,7 +37,7 @@ fn hash(spreading: &Spreading, frame: &[u8]) -> u32 {
 
 #[test]
 fn hashes_are_those_that_microsoft_publishes() {
-    let spreading = spreading(false);
+    let spreading = spreading(Scheme::Toeplitz);
     let cases = [
         (
             [66, 9, 149, 187],
@@ -90,25 +90,25 @@ fn hashes_of_ipv6_are_those_that_microsoft_publishes() {
     frame.extend(2794u16.to_be_bytes());
     frame.extend(1766u16.to_be_bytes());
     frame.resize(14 + 60, 0);
-    assert_eq!(hash(&spreading(false), &frame), 0x4020_7D3D);
+    assert_eq!(hash(&spreading(Scheme::Toeplitz), &frame), 0x4020_7D3D);
 }
 
 #[test]
 fn symmetric_hashes_are_the_same_both_ways() {
     let there = frame_v4([66, 9, 149, 187], 2794, [161, 142, 100, 80], 1766);
     let back = frame_v4([161, 142, 100, 80], 1766, [66, 9, 149, 187], 2794);
-    let symmetric = spreading(true);
+    let symmetric = spreading(Scheme::Symmetric);
     assert_eq!(hash(&symmetric, &there), hash(&symmetric, &back));
     assert_ne!(
-        hash(&spreading(false), &there),
-        hash(&spreading(false), &back)
+        hash(&spreading(Scheme::Toeplitz), &there),
+        hash(&spreading(Scheme::Toeplitz), &back)
     );
     assert_ne!(hash(&symmetric, &there), 0);
 }
 
 #[test]
 fn an_empty_table_gives_the_first_queue() {
-    let mut spreading = spreading(false);
+    let mut spreading = spreading(Scheme::Toeplitz);
     spreading.table.clear();
     assert_eq!(spreading.queue(u32::MAX), 0);
 }

@@ -7,9 +7,9 @@ pub(super) use packets::Kind;
 use crate::chip::FunctionSettings;
 use crate::chip::Profiles;
 use crate::function::{Context, FunctionModel};
-use crate::lan::Spreading;
 use crate::lan::switching::{Forward, Match, Tables, TagReceived, Vsi};
 use crate::lan::words::{ByType, FilterProfile, FilterWord};
+use crate::lan::{Scheme, Spreading};
 use crate::packet::MacAddress;
 use crate::wire::Switch;
 use packets::{Posted, random_packet};
@@ -138,7 +138,10 @@ fn vsi(function: usize, seed: u64) -> Vsi {
     let spreading = Spreading {
         key: (0..52).map(|at: u8| at.wrapping_mul(37) ^ 0x5A).collect(),
         table: (0..64).map(|entry| entry % QUEUES as u8).collect(),
-        symmetric: variant.is_multiple_of(5),
+        scheme: match variant.is_multiple_of(5) {
+            true => Scheme::Symmetric,
+            false => Scheme::Toeplitz,
+        },
     };
     Vsi {
         number,
