@@ -409,27 +409,34 @@ impl Service {
         Ok(())
     }
 
-    /// Delivers the datagrams that arrived. Makes queue pair 1 again if it has failed.
-    pub fn poll(&mut self, mut arrived: impl FnMut(&Arrived<'_>)) {
+    /// Delivers the datagrams that arrived, 512 at most. Makes queue pair 1 again if it has failed.
+    ///
+    /// Returns true if it stopped at that limit: call it again soon. Peers may send faster than
+    /// this host reads, and the caller has other work, such as the answers.
+    pub fn poll(&mut self, mut arrived: impl FnMut(&Arrived<'_>)) -> bool {
         self.make_again();
         let mut batch = [Completion::EMPTY; 16];
-        loop {
-            let taken = self.queue.poll(&mut batch).len();
+        let mut left = RECEIVES;
+        while left > 0 {
+            let room = left.min(batch.len());
+            let taken = self.queue.poll(&mut batch[..room]).len();
             for completion in batch.iter().take(taken) {
                 if completion.id >= FIRST_SEND {
                     self.idle.push((completion.id - FIRST_SEND) as usize);
                     continue;
                 }
+                left -= 1;
                 let place = completion.id as usize;
                 if completion.status() == Status::Success {
                     self.hand_out(place, completion, &mut arrived);
                     self.receive(place);
                 }
             }
-            if taken < batch.len() {
-                return;
+            if taken < room {
+                return false;
             }
         }
+        true
     }
 
     fn hand_out(

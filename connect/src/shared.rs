@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two looks for messages while a call waits for one.
+/// Between two looks for messages while a call waits for one, or while more messages arrive than
+/// one look takes: other threads get the state meanwhile.
 const BUSY: Duration = Duration::from_micros(200);
 /// Between two looks otherwise.
 const IDLE: Duration = Duration::from_millis(5);
@@ -225,11 +226,11 @@ impl Shared {
         while !self.is_ending.load(Ordering::Relaxed) {
             let mut state = self.lock();
             let now = self.began.elapsed();
-            state.serve(now);
+            let has_more = state.serve(now);
             state.notice_end(now);
             state.manager.tick(now);
             state.act(now);
-            let rest = if self.waiting.load(Ordering::Relaxed) > 0 {
+            let rest = if has_more || self.waiting.load(Ordering::Relaxed) > 0 {
                 BUSY
             } else {
                 IDLE

@@ -217,14 +217,15 @@ impl State {
         }
     }
 
-    /// Takes the messages that arrived, and sends those that waited.
-    pub(crate) fn serve(&mut self, now: Duration) {
+    /// Takes messages that arrived, and sends those that waited. True if more may have arrived:
+    /// call this again once others had the state.
+    pub(crate) fn serve(&mut self, now: Duration) -> bool {
         self.follow_addresses();
         let Gsi::InService(service) = &mut self.gsi else {
-            return;
+            return false;
         };
         let manager = &mut self.manager;
-        service.poll(|arrived| {
+        let has_more = service.poll(|arrived| {
             if let Err(reason) = manager.receive(now, arrived) {
                 tracing::debug!(%reason, "a datagram for queue pair 1 was dropped");
             }
@@ -235,6 +236,7 @@ impl State {
             service.give_up();
         }
         self.send_kept();
+        has_more
     }
 
     /// Sends messages from before a recovery, as many as there is room for.

@@ -2,8 +2,8 @@
 //! processes.
 
 use super::node::{Node, State};
+use super::turns::lock_until;
 use crate::device::Port;
-use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Longest wait for the last messages to leave.
@@ -12,18 +12,6 @@ const FAREWELL: Duration = Duration::from_millis(200);
 const RECOVERY: Duration = Duration::from_secs(3);
 /// Between two looks at either.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// Locks, if no other thread holds the lock for longer than that, and none has panicked with it.
-fn lock_until<T>(mutex: &Mutex<T>, limit: Instant) -> Option<MutexGuard<'_, T>> {
-    loop {
-        match mutex.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(_)) => return None,
-            Err(TryLockError::WouldBlock) if Instant::now() > limit => return None,
-            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
-        }
-    }
-}
 
 impl Node {
     /// Ends all connections, unless another thread has done so or does so now; waits for it.
@@ -49,7 +37,7 @@ impl Node {
             true => recovered,
             false => Instant::now() + FAREWELL,
         };
-        let Some(mut state) = lock_until(&self.state, limit) else {
+        let Some(mut state) = self.state.lock_until(limit) else {
             return false;
         };
         let now = self.began.elapsed();
@@ -71,7 +59,7 @@ impl Node {
             // The thread of the node, which still runs, takes up the recovered device.
             self.wake.set();
             std::thread::sleep(PAUSE);
-            match lock_until(&self.state, recovered) {
+            match self.state.lock_until(recovered) {
                 Some(again) => state = again,
                 None => return false,
             }

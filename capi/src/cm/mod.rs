@@ -24,6 +24,7 @@ mod route;
 mod services;
 mod shared;
 pub(crate) mod socket_address;
+mod turns;
 mod unsupported;
 
 pub(crate) use abi::space;

@@ -7,6 +7,7 @@ use super::lives::Lives;
 use super::ports::Ports;
 use super::route::{self, Shared};
 use super::services::{Question, Service as DatagramService};
+use super::turns::Turns;
 use crate::device::{Port, lock};
 use crate::per_process::PerProcess;
 use crate::threads;
@@ -32,7 +33,7 @@ const ASKING: Duration = Duration::from_millis(1);
 pub(super) struct Node {
     pub(super) lives: Lives,
     pub(super) began: Instant,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Turns<State>,
     pub(super) wake: Arc<Wakeup>,
     /// the peers were told that the process ends
     pub(super) left: Mutex<bool>,
@@ -132,7 +133,7 @@ impl Node {
         Ok(Self {
             lives,
             began: Instant::now(),
-            state: Mutex::new(State {
+            state: Turns::new(State {
                 manager,
                 service,
                 farewells,
@@ -163,7 +164,7 @@ impl Node {
 
     /// Calls the manager, and performs its actions.
     pub(super) fn with<T>(&self, call: impl FnOnce(&mut State, Duration) -> T) -> T {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let result = call(&mut state, self.began.elapsed());
         state.act(self);
         drop(state);
@@ -174,23 +175,27 @@ impl Node {
 
     /// One round of the thread; returns how long it may sleep.
     fn round(&self) -> Duration {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let now = self.began.elapsed();
         self.follow_device(&mut state, now);
-        let mut is_asking = state.lost.is_none() && state.receive(&self.port(), now);
+        let mut rest = match &state.lost {
+            None => state.receive(&self.port(), now),
+            Some(_) => SLEEP,
+        };
         if state.lost.is_none() && state.watched != state.service.queue_number() {
             state.watched = watch_queue(&self.port(), &state.service, &self.wake);
             // It is armed at once.
-            is_asking = true;
+            rest = rest.min(ASKING);
         }
         if state.lost.is_none() && state.service.is_lost() {
             self.port().give_up();
         }
         state.resolve(self, now);
-        is_asking |= !state.resolving.is_empty();
+        if !state.resolving.is_empty() {
+            rest = rest.min(ASKING);
+        }
         state.manager.tick(now);
         state.act(self);
-        let rest = if is_asking { ASKING } else { SLEEP };
         let next = state.manager.deadline();
         next.map_or(rest, |at| at.saturating_sub(now).min(rest))
     }
@@ -214,20 +219,27 @@ fn watch(node: &Node) {
 }
 
 impl State {
-    /// Takes messages that arrived, and sends those that waited. True if some wait for their peers'
-    /// MAC addresses.
-    fn receive(&mut self, port: &Port, now: Duration) -> bool {
+    /// Takes messages that arrived, and sends those that waited. Returns the longest sleep
+    /// afterwards: none if more may have arrived, a short one if some wait for their peers' MAC
+    /// addresses.
+    fn receive(&mut self, port: &Port, now: Duration) -> Duration {
         self.service.arm();
         let manager = &mut self.manager;
-        self.service.poll(|arrived| {
+        let has_more = self.service.poll(|arrived| {
             if let Err(reason) = manager.receive(now, arrived) {
                 tracing::debug!(%reason, "a datagram for queue pair 1 was dropped");
             }
         });
         self.follow_addresses(port);
         self.send_kept(port);
-        self.service
-            .retry(&|address, vlan| port.lookup(address, vlan))
+        let waits = self
+            .service
+            .retry(&|address, vlan| port.lookup(address, vlan));
+        match (has_more, waits) {
+            (true, _) => Duration::ZERO,
+            (false, true) => ASKING,
+            (false, false) => SLEEP,
+        }
     }
 
     /// Discards a request that ended before the program read it: its id, its event and its

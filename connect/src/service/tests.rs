@@ -215,6 +215,42 @@ fn queue_pair_1_has_its_receives_again_after_more_messages_than_that() {
     assert_eq!(ends.arrived(RECEIVES), kept);
 }
 
+/// Any host can send faster than this one reads: the caller has to come to its other work.
+#[test]
+fn a_poll_ends_although_each_message_that_is_read_brings_another_one() {
+    /// More than the completions that a poll takes at a time.
+    const BEFORE: usize = 40;
+    const ALL: usize = RECEIVES + 2 * BEFORE;
+    let mut ends = Ends::new();
+    let found = Lookup::Found(ends.mac);
+    for number in 0..BEFORE as u16 {
+        ends.send(number, found);
+        ends.sent();
+    }
+    let next = ends.numbered(BEFORE as u16);
+    let Ends { near, far, .. } = &mut ends;
+    let limit = Instant::now() + WAIT;
+    let mut arrived = 0;
+    while arrived < ALL {
+        let before = arrived;
+        let has_more = far.poll(|_| {
+            arrived += 1;
+            if arrived + BEFORE > ALL {
+                return;
+            }
+            near.send(next.clone(), &|_, _| found);
+            while near.is_sending() {
+                assert!(Instant::now() < limit, "a message stays under way");
+                near.poll(|_| {});
+            }
+        });
+        let taken = arrived - before;
+        assert!(taken <= RECEIVES, "{taken}");
+        assert_eq!(has_more, taken == RECEIVES, "{taken}");
+        assert!(Instant::now() < limit, "{arrived} of {ALL}");
+    }
+}
+
 #[test]
 fn messages_wait_for_an_address_in_their_order_and_no_more_than_there_is_room_for() {
     let mut ends = Ends::new();
