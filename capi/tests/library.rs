@@ -458,6 +458,13 @@ fn requests_and_their_ids_are_as_linux_has_them() {
 }
 
 #[test]
+fn one_of_two_threads_that_call_the_same_of_an_id_at_once_succeeds() {
+    if let Some(program) = compiled("races") {
+        runs_with_and_without_valgrind(&program, &["10.0.0.1"]);
+    }
+}
+
+#[test]
 fn programs_may_do_with_ids_what_rdma_core_lets_them() {
     says_ok("habits", &["10.0.0.99"]);
 }

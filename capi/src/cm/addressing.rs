@@ -266,26 +266,24 @@ pub(super) unsafe fn bind(
     }
     // SAFETY: the caller's promise.
     unsafe {
-        let object = IdObject::of(id);
-        if object.private().step != Step::Made {
-            return Err(libc::EINVAL);
-        }
-        let owner = {
-            let private = object.private();
-            Owner {
+        let (object, space) = (IdObject::of(id), (*id).ps);
+        let port = node.with(|state, _| {
+            let mut private = object.private();
+            if private.step != Step::Made {
+                return Err(libc::EINVAL);
+            }
+            let owner = Owner {
                 id: id as usize,
                 ip,
                 family_only: private.family_only.unwrap_or(ip.is_ipv4()),
                 shares: private.shares_port,
-            }
-        };
-        let space = (*id).ps;
-        let port = node.with(|state, _| state.ports.take(space, local.port(), owner))?;
-        let mut private = object.private();
-        private.step = Step::Bound;
-        private.local = Some(SocketAddr::new(ip, port));
-        private.owns_port = true;
-        drop(private);
+            };
+            let port = state.ports.take(space, local.port(), owner)?;
+            private.step = Step::Bound;
+            private.local = Some(SocketAddr::new(ip, port));
+            private.owns_port = true;
+            Ok(port)
+        })?;
         route::show_local(id, SocketAddr::new(local.ip(), port));
         if !ip.is_unspecified() {
             route::show_device(id, node.shared());

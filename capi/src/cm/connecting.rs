@@ -83,6 +83,10 @@ unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), c_int> {
         MAX_BACKLOG
     };
     node.with(|state, _| {
+        // Another thread may have done so meanwhile.
+        if object.private().step != Step::Bound {
+            return Err(libc::EINVAL);
+        }
         // SAFETY: the caller's promise.
         let space = unsafe { (*id).ps };
         state.ports.may_listen(space, local.port(), id as usize)?;
@@ -211,7 +215,7 @@ unsafe fn connect(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result
     Ok(())
 }
 
-/// Starts a request of the manager, and records its id.
+/// Starts a request of the manager, and records its id. Errors: `EINVAL` for an id that has one.
 fn begin(
     node: &Node,
     id: *mut rdma_cm_id,
@@ -222,11 +226,18 @@ fn begin(
 ) -> Result<(), c_int> {
     node.with(|state, now| {
         // SAFETY: the callers' promise: an id of this library.
-        unsafe { node.check_device(state, id) }?;
+        let object = unsafe {
+            node.check_device(state, id)?;
+            IdObject::of(id)
+        };
+        // Another thread may have connected it since the caller looked. The tables would keep the
+        // first of two connections when the id is destroyed.
+        if object.private().step != Step::Routed {
+            return Err(libc::EINVAL);
+        }
         let connection = call(&mut state.manager, now).map_err(|error| refused(&error))?;
         state.connections.insert(connection, id as usize);
-        // SAFETY: the callers' promise: an id of this library.
-        let mut private = unsafe { IdObject::of(id) }.private();
+        let mut private = object.private();
         private.connection = Some(connection);
         private.step = Step::Connecting;
         Ok(())
