@@ -15,7 +15,7 @@ fn queue(number: u32, elements: u32) -> (ReceiveQueue, Arc<QueuePairState>) {
 /// A queue of elements of `1 << shift` quanta.
 fn wide_queue(number: u32, elements: u32, shift: u32) -> (ReceiveQueue, Arc<QueuePairState>) {
     let memory = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
-    let ring = memory.words(0, elements as usize * 32 << shift).unwrap();
+    let ring = memory.words(0, (elements as usize * 32) << shift).unwrap();
     let context = CompletionContext::new(number, 1);
     let state = Arc::new(QueuePairState::new(context, number, 64, elements, shift));
     let queue = ReceiveQueue::new(ring, Arc::clone(&state)).unwrap();
