@@ -559,8 +559,37 @@ impl Around for LateUnmapping {
     }
 }
 
-/// A call that deregisters the first page, on another thread.
-type Ending = fn(&RegistrationCache, &Pages);
+/// A call that deregisters the first page.
+type Ending = fn(&RegistrationCache, &Pages) -> Result<(), CacheError>;
+
+/// All of them, for caches of one entry.
+const ENDINGS: [(&str, Ending); 4] = [
+    ("clear", |cache, _| {
+        assert_eq!(cache.clear(), 1);
+        Ok(())
+    }),
+    ("eviction", |cache, pages| {
+        cache.get(pages.at(2 * PAGE), PAGE).map(drop)
+    }),
+    ("last holder", |cache, pages| {
+        let held = cache.get(pages.at(0), PAGE).unwrap();
+        cache.invalidate(pages.at(0), PAGE).unwrap_err();
+        drop(held);
+        Ok(())
+    }),
+    ("invalidation", |cache, pages| {
+        cache.invalidate(pages.at(0), PAGE)
+    }),
+];
+
+/// A cache of one entry.
+fn cache_of_one(domain: &ProtectionDomain) -> RegistrationCache {
+    let settings = CacheSettings {
+        max_entries: 1,
+        ..settings(Unmapping::Told)
+    };
+    cache_of(domain, settings)
+}
 
 #[test]
 fn memory_is_in_use_until_another_thread_has_deregistered_it() {
@@ -579,27 +608,9 @@ fn memory_is_in_use_until_another_thread_has_deregistered_it() {
     let options = BringUpOptions::default();
     let device = ringside::driver::Device::bring_up(function, &config, options).unwrap();
     let domain = device.protection_domain().unwrap();
-    let settings = CacheSettings {
-        max_entries: 1,
-        ..settings(Unmapping::Told)
-    };
-    let cache = cache_of(&domain, settings);
+    let cache = cache_of_one(&domain);
     let pages = Pages::map(4 * PAGE);
-    let endings: [(&str, Ending); 4] = [
-        ("clear", |cache, _| assert_eq!(cache.clear(), 1)),
-        ("eviction", |cache, pages| {
-            drop(cache.get(pages.at(2 * PAGE), PAGE).unwrap());
-        }),
-        ("last holder", |cache, pages| {
-            let held = cache.get(pages.at(0), PAGE).unwrap();
-            cache.invalidate(pages.at(0), PAGE).unwrap_err();
-            drop(held);
-        }),
-        ("invalidation", |cache, pages| {
-            cache.invalidate(pages.at(0), PAGE).unwrap();
-        }),
-    ];
-    for (name, end) in endings {
+    for (name, end) in ENDINGS {
         drop(cache.get(pages.at(0), PAGE).unwrap());
         late.is_armed.store(true, Ordering::Relaxed);
         std::thread::scope(|scope| {
@@ -609,7 +620,7 @@ fn memory_is_in_use_until_another_thread_has_deregistered_it() {
             let ending = scope.spawn(move || {
                 let first = std::ptr::with_exposed_provenance_mut(first);
                 let length = 4 * PAGE;
-                end(cache, &Pages { first, length });
+                end(cache, &Pages { first, length }).unwrap();
             });
             begins.recv_timeout(LIMIT).unwrap();
             let result = cache.invalidate(pages.at(0), PAGE);
@@ -638,29 +649,38 @@ fn memory_whose_deregistration_is_not_confirmed_stays_in_use() {
     let options = BringUpOptions::default();
     let device = ringside::driver::Device::bring_up(function, &config, options).unwrap();
     let domain = device.protection_domain().unwrap();
-    let cache = cache_of(&domain, settings(Unmapping::Told));
-    let pages = Pages::map(2 * PAGE);
-    drop(cache.get(pages.at(0), PAGE).unwrap());
+    let cache = cache_of_one(&domain);
     let refused = Fault::ControlCommandFails {
         opcode: Opcode::DeallocateStag.code(),
         major: 0x1234,
         minor: 0x5678,
     };
-    model.with(move |world| world.inject(0, refused));
-    let first = cache.invalidate(pages.at(0), PAGE).unwrap_err();
-    assert!(matches!(first, CacheError::Deregister(_)), "{first}");
-    model.with(|world| world.clear_faults(0));
-    let second = cache.invalidate(pages.at(0), PAGE).unwrap_err();
-    assert!(
-        matches!(second, CacheError::InUse { entries: 1 }),
-        "{second}"
-    );
-    cache
-        .invalidate(pages.at(PAGE), PAGE)
-        .expect("another page");
+    let mut mapped = Vec::new();
+    for (name, end) in ENDINGS {
+        let pages = Pages::map(4 * PAGE);
+        drop(cache.get(pages.at(0), PAGE).unwrap());
+        model.with(move |world| world.inject(0, refused));
+        let ended = end(&cache, &pages);
+        model.with(|world| world.clear_faults(0));
+        match name {
+            "invalidation" => assert!(matches!(ended, Err(CacheError::Deregister(_)))),
+            _ => ended.unwrap(),
+        }
+        let result = cache.invalidate(pages.at(0), PAGE).expect_err(name);
+        assert!(
+            matches!(result, CacheError::InUse { entries: 1 }),
+            "{name}: {result}"
+        );
+        cache
+            .invalidate(pages.at(PAGE), PAGE)
+            .expect("another page");
+        mapped.push(pages);
+    }
     drop((cache, domain));
     assert!(device.shutdown().failures.is_empty());
-    pages.unmap();
+    for pages in mapped {
+        pages.unmap();
+    }
     model.stop();
 }
 

@@ -154,7 +154,8 @@ impl RegistrationCache {
     /// complete their requests, drop it, and call this again. The same while another thread
     /// deregisters an entry. [`CacheError::Deregister`]: the device did not confirm, and the memory
     /// must stay mapped until the device's shutdown; further calls for it return
-    /// [`CacheError::InUse`].
+    /// [`CacheError::InUse`], as they do if the device did not confirm the end of an entry that
+    /// made room, was replaced or cleared, or whose last [`Registered`] was dropped.
     pub fn invalidate(&self, first: *const u8, length: usize) -> Result<(), CacheError> {
         let start = first.addr() as u64;
         let range = start..start.saturating_add(length as u64);
@@ -168,9 +169,7 @@ impl RegistrationCache {
             let Some(registration) = Arc::into_inner(registration) else {
                 continue;
             };
-            if let Err(error) = registration.region.deregister() {
-                // The device may have access from now on: the range stays in use.
-                std::mem::forget(registration.presence);
+            if let Err(error) = registration.deregister() {
                 result = Err(CacheError::Deregister(Box::new(error)));
             }
         }
@@ -246,13 +245,15 @@ impl Registered {
             return Err(outside);
         }
         let inside = self.offset + range.start..self.offset + range.end;
-        self.registration.region.slice(inside).map_err(|_| outside)
+        let region = self.registration.region().ok_or(outside)?;
+        region.slice(inside).map_err(|_| outside)
     }
 
     /// Key of the region that holds it; others in the same region have the same.
     #[must_use]
     pub fn local_key(&self) -> u32 {
-        self.registration.region.local_key()
+        let region = self.registration.region();
+        region.map_or(0, MemoryRegion::local_key)
     }
 }
 
@@ -408,11 +409,7 @@ impl Shared {
         wanted: &Range<u64>,
         is_watched: bool,
     ) -> Registered {
-        let registration = Arc::new(Registration {
-            region,
-            range: plan.range.clone(),
-            presence: Arc::default(),
-        });
+        let registration = Arc::new(Registration::new(region, plan.range.clone()));
         let made = Registered::new(Arc::clone(&registration), wanted);
         let mut state = self.state();
         let mut gone = state.take_news();

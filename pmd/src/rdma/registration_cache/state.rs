@@ -1,20 +1,62 @@
 //! The state that a cache's lock protects: entries, and registrations that are held or being made.
 
-use super::super::memory_region::MemoryRegion;
+use super::super::memory_region::{DeregisterError, MemoryRegion};
 use super::index::Index;
 use super::settings::CacheReport;
 use ringside_bus::unmaps::{News, Unmaps};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-/// A registered range.
+/// A registered range. Dropping it deregisters.
 #[derive(Debug)]
 pub(super) struct Registration {
-    pub(super) region: MemoryRegion,
+    /// `None` once it was deregistered: not while a `Registered` or an entry has it
+    region: Option<MemoryRegion>,
     /// whole pages, by address in this process
     pub(super) range: Range<u64>,
-    /// dropped last: while it exists, the device may have access
-    pub(super) presence: Arc<()>,
+    /// While it exists, the device may have access.
+    presence: Arc<()>,
+}
+
+impl Registration {
+    pub(super) fn new(region: MemoryRegion, range: Range<u64>) -> Self {
+        Self {
+            region: Some(region),
+            range,
+            presence: Arc::default(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn region(&self) -> Option<&MemoryRegion> {
+        self.region.as_ref()
+    }
+
+    /// Deregisters.
+    ///
+    /// Errors: [`DeregisterError`]: the device may have access from now on, and the range stays in
+    /// use.
+    pub(super) fn deregister(mut self) -> Result<(), DeregisterError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), DeregisterError> {
+        let Some(region) = self.region.take() else {
+            return Ok(());
+        };
+        let ended = region.deregister().map(drop);
+        if ended.is_err() {
+            std::mem::forget(Arc::clone(&self.presence));
+        }
+        ended
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // The region reports a failure.
+        let _ = self.end();
+    }
 }
 
 /// A registration that the cache has forgotten and that is in use, or being deregistered.
