@@ -12,8 +12,8 @@ use super::objects::Held;
 use super::objects::Object;
 use super::protection_domain::{Kind, Share};
 use super::records::RegionRecord;
+use super::session::Session;
 use super::{Completion, Operation, ProtectionDomain, RdmaError, RemoteRegion, SliceError};
-use crate::control::ControlError;
 use ringside_bus::DmaBuffer;
 use ringside_qp::Fragment;
 use ringside_spec::rdma::commands::{AllocateStag, PageList, PageSize, SteeringTag};
@@ -28,6 +28,15 @@ enum Stage {
     Registered,
     /// An invalidation was posted: queue pair and number of the request.
     Invalidated { queue_pair: u32, id: u64 },
+    /// The device has no tag of it, and its number may be another region's.
+    Gone,
+}
+
+/// A tag that was allocated in the device, with a page list.
+struct Allocated {
+    number: u32,
+    tag: SteeringTag,
+    first_entry: u32,
 }
 
 /// A region for fast registration. Dropping it takes it out of the device.
@@ -71,7 +80,23 @@ impl ProtectionDomain {
         super::numbers::within("the pages of a fast region", pages, 1, 512)?;
         let share = self.take_share(Kind::MemoryRegions, 1)?;
         let mut state = self.engine().open_state()?;
-        let mut making = Making::<RegionRecord>::begin(&mut state)?;
+        let allocated = self.allocate_tag(&mut state, pages)?;
+        Ok(FastRegion {
+            domain: self.clone(),
+            _share: share,
+            number: allocated.number,
+            tag: allocated.tag,
+            pages_most: pages,
+            stage: Stage::Free,
+            address: 0,
+            length: 0,
+            first_entry: allocated.first_entry,
+            buffers: Vec::new(),
+        })
+    }
+
+    fn allocate_tag(&self, state: &mut Session<'_>, pages: u32) -> Result<Allocated, RdmaError> {
+        let mut making = Making::<RegionRecord>::begin(state)?;
         let (number, tag) = (making.number(), making.steering_tag());
         let first_entry = making.reserve_pages(pages)?;
         let command = allocation(self.number(), tag, pages, first_entry);
@@ -81,17 +106,10 @@ impl ProtectionDomain {
             protection_domain: self.number(),
         };
         making.finish(command, record)?;
-        Ok(FastRegion {
-            domain: self.clone(),
-            _share: share,
+        Ok(Allocated {
             number,
             tag,
-            pages_most: pages,
-            stage: Stage::Free,
-            address: 0,
-            length: 0,
             first_entry,
-            buffers: Vec::new(),
         })
     }
 }
@@ -132,6 +150,10 @@ impl FastRegion {
     }
 
     fn try_load(&mut self, buffers: &[DmaBuffer]) -> Result<(), RdmaError> {
+        if self.stage == Stage::Gone {
+            let (what, number) = (RegionRecord::NAME, self.number);
+            return Err(RdmaError::Gone { what, number });
+        }
         if !self.buffers.is_empty() {
             return Err(RdmaError::FastRegion(FastRegionError::Registered));
         }
@@ -195,8 +217,8 @@ impl FastRegion {
     pub(super) fn to_invalidate(&self, domain: &ProtectionDomain) -> Result<u32, FastRegionError> {
         self.check_domain(domain)?;
         match self.stage {
-            Stage::Free => Err(FastRegionError::NotRegistered),
-            _ => Ok(self.tag.0),
+            Stage::Free | Stage::Gone => Err(FastRegionError::NotRegistered),
+            Stage::Registered | Stage::Invalidated { .. } => Ok(self.tag.0),
         }
     }
 
@@ -223,33 +245,26 @@ impl FastRegion {
     /// Takes its memory back by commands, independent of the state of its queue pairs: for one
     /// whose queue pair failed. Control path.
     ///
-    /// Errors: the memory stays with the region, which is unusable.
+    /// The region gets a new number and new keys. A registration or an invalidation of it that was
+    /// posted and is not done fails, and its queue pair fails with it: the device could otherwise
+    /// open memory to peers that was returned here.
+    ///
+    /// Errors: the memory stays with the region, which is unusable until a further reset succeeds.
+    /// If the device refused to free the old key, the region is as it was.
     pub fn reset(&mut self) -> Result<Vec<DmaBuffer>, RdmaError> {
         let mut state = self.domain.engine().open_state()?;
-        let number = self.number;
-        let record = state.objects.regions.must(number)?;
-        let protection_domain = record.protection_domain;
-        let command = record.destruction(number);
-        if let Err(error) = state.execute(command) {
-            let refused = matches!(error, ControlError::Refused { .. });
-            let error = RdmaError::from(error);
-            if !refused {
-                state.set_apart::<RegionRecord>(number, &error);
+        if self.stage != Stage::Gone {
+            match state.destroy::<RegionRecord>(self.number, By::Owner) {
+                Destroyed::Gone(_) => self.stage = Stage::Gone,
+                Destroyed::Refused(error) | Destroyed::Unconfirmed(error) => return Err(error),
+                Destroyed::DeviceFailed { cause, .. } => {
+                    return Err(RdmaError::DeviceFailed { cause });
+                }
             }
-            return Err(error);
         }
-        let (pages, first_entry) = (self.pages_most, self.first_entry);
-        let again = allocation(protection_domain, self.tag, pages, first_entry);
-        if let Err(error) = state.execute(again) {
-            let refused = error.is_refusal();
-            let error = RdmaError::from(error);
-            match refused {
-                // The device has no such tag any more.
-                true => drop(state.forget::<RegionRecord>(number, By::Shutdown)),
-                false => state.set_apart::<RegionRecord>(number, &error),
-            }
-            return Err(error);
-        }
+        let allocated = self.domain.allocate_tag(&mut state, self.pages_most)?;
+        (self.number, self.tag) = (allocated.number, allocated.tag);
+        self.first_entry = allocated.first_entry;
         self.stage = Stage::Free;
         Ok(std::mem::take(&mut self.buffers))
     }
@@ -296,7 +311,7 @@ impl FastRegion {
 
 impl Drop for FastRegion {
     fn drop(&mut self) {
-        if self.domain.engine().is_elsewhere() {
+        if self.stage == Stage::Gone || self.domain.engine().is_elsewhere() {
             return;
         }
         let buffers = std::mem::take(&mut self.buffers);

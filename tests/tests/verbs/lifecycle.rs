@@ -375,3 +375,31 @@ fn other_threads_use_the_device_while_a_queue_pair_drains() {
     drop((far, source, target, completions, a, b));
     model.stop();
 }
+
+/// The device frees the old tag and refuses a new one.
+#[test]
+fn a_fast_region_without_a_new_tag_keeps_its_memory_until_a_further_reset() {
+    let pair = Pair::new();
+    let mut fast = pair.a.domain.fast_region(1).unwrap();
+    let buffer = pair.a.device.allocate(4096).unwrap();
+    fast.load(vec![buffer]).unwrap();
+    let refused = Fault::ControlCommandFails {
+        opcode: Opcode::AllocateStag.code(),
+        major: 0xFFFF,
+        minor: 0x8003,
+    };
+    pair.world.with(|world| world.inject(0, refused));
+    fast.reset().expect_err("the device refuses");
+    fast.reset().expect_err("the device refuses again");
+    assert_eq!(fast.buffers().len(), 1);
+    pair.world.with(|world| world.clear_faults(0));
+    let buffers = fast.reset().expect("a tag");
+    pair.world.with(|world| world.inject(0, refused));
+    fast.reset().expect_err("the device refuses");
+    pair.world.with(|world| world.clear_faults(0));
+    let error = fast.load(buffers).expect_err("no tag").error;
+    assert!(matches!(error, RdmaError::Gone { .. }), "{error}");
+    // Another region may have its former number by now.
+    drop(fast);
+    pair.finish();
+}

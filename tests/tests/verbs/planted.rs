@@ -391,6 +391,51 @@ fn a_fast_registration_waits_for_the_requests_before_it() {
     pair.finish();
 }
 
+/// The registration is held back while the region is reset.
+#[test]
+fn memory_of_a_fast_region_that_was_reset_is_not_opened_by_an_earlier_registration() {
+    let mut pair = Pair::new();
+    let (mut a, mut b) = pair.connect(|config| config.receiver_not_ready_retries(7));
+    let (other_a, mut other_b) = pair.connect(|config| config);
+    let (from, to) = (pair.a.region(64), pair.b.region(64));
+    let mut fast = pair.a.domain.fast_region(1).unwrap();
+    let buffer = pair.a.device.allocate(4096).unwrap();
+    assert!(buffer.fill(0, 4096, 0x11));
+    fast.load(vec![buffer]).unwrap();
+    // The peer has no receive for it yet.
+    a.send(1, &[from.slice(0..8).unwrap()], Flags::SIGNALLED)
+        .unwrap();
+    a.register_fast(2, &mut fast, Access::ALL, Flags::SIGNALLED)
+        .unwrap();
+    a.ring();
+    settle(&pair);
+    let open = fast.remote();
+    let buffers = fast.reset().unwrap();
+    b.receive(4, &[to.slice(0..8).unwrap()]).unwrap();
+    settle(&pair);
+    let done = pair.wait_a(2);
+    other_b
+        .write(3, &[to.slice(0..8).unwrap()], open.at(0), Flags::SIGNALLED)
+        .unwrap();
+    other_b.ring();
+    settle(&pair);
+    let written = pair.wait_b(2);
+    let written = written.iter().find(|done| done.id == 3).expect("the write");
+    assert_eq!(written.status(), Status::RemoteAccess, "opened late");
+    assert_eq!(filled_with(&buffers[0]), Some(0x11));
+    let done: Vec<_> = done.iter().map(|done| (done.id, done.status())).collect();
+    assert_eq!(done, [(1, Status::Success), (2, Status::LocalProtection)]);
+    // The region is as new.
+    fast.load(buffers).unwrap();
+    let (mut next, _peer) = pair.connect(|config| config);
+    next.register_fast(5, &mut fast, Access::ALL, Flags::SIGNALLED)
+        .unwrap();
+    next.ring();
+    assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+    drop((a, b, other_a, other_b, next, _peer, fast, from, to));
+    pair.finish();
+}
+
 #[test]
 fn a_fast_region_is_invalidated_after_the_requests_that_use_it() {
     let mut pair = Pair::new();
