@@ -58,14 +58,28 @@ impl SharedReceives {
     }
 
     /// Lends a member a place for a message. The completion returns `id`. False if the queue pair
-    /// is not a member, its queue is full, or receives are not lent.
+    /// is not a member, its queue is full, or receives are not lent. Receives of the pool that
+    /// completed on it and were not delivered fill its queue too.
     pub fn lend(&mut self, queue_pair: u32, id: u64, place: Fragment) -> bool {
         self.is_lending()
             && !self.closed
+            && !self.is_full_of_held(queue_pair)
             && match self.members.get_mut(queue_pair as usize) {
                 Some(Some(queue)) => queue.post(id, &[place]).is_ok(),
                 _ => false,
             }
+    }
+
+    /// True if the next place lent to a member would overwrite a receive of the pool in its ring.
+    /// The ring reuses the elements of completed receives, and the pool needs those that were not
+    /// delivered: they may return to it.
+    fn is_full_of_held(&self, queue_pair: u32) -> bool {
+        let held = self.held(queue_pair).filter(|held| held.count > 0);
+        let (Some(held), Some(Some(queue))) = (held, self.members.get(queue_pair as usize)) else {
+            return false;
+        };
+        let posted = queue.head() >> queue.state().receive.element_shift();
+        posted - held.first >= u64::from(queue.capacity())
     }
 
     /// Takes the oldest receive out of the pool for a message that was received into a lent place:

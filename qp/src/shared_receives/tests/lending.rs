@@ -187,3 +187,37 @@ fn a_removed_member_also_returns_what_completed_before_lending_began() {
     let others: Vec<_> = (0..20).filter(|id| *id != used).collect();
     assert_eq!(left, others);
 }
+
+#[test]
+fn places_are_lent_beside_receives_that_completed_and_were_not_delivered() {
+    let (mut shared, [first, _]) = filled();
+    for _ in 0..3 {
+        complete(&first);
+    }
+    shared.begin_lending();
+    let mut lent = 0;
+    while shared.lend(3, 100 + lent, place(lent)) {
+        lent += 1;
+    }
+    assert_eq!(remove(&mut shared, 3), Some(4));
+    assert_eq!(remove(&mut shared, 4), Some(4));
+    let mut left: Vec<_> = std::iter::from_fn(|| take(&mut shared)).collect();
+    left.sort_unstable();
+    assert_eq!(left, (0..20).collect::<Vec<_>>());
+    assert_eq!(lent, 11, "a ring of 15 receives, four of the pool");
+}
+
+#[test]
+fn a_delivered_receive_of_the_pool_makes_room_for_a_lent_one() {
+    let (mut shared, [first, _]) = filled();
+    for _ in 0..3 {
+        complete(&first);
+    }
+    shared.begin_lending();
+    while shared.lend(3, 0, place(0)) {}
+    for _ in 0..3 {
+        shared.consumed(3);
+        assert!(shared.lend(3, 0, place(0)));
+        assert!(!shared.lend(3, 0, place(0)));
+    }
+}
