@@ -193,26 +193,43 @@ impl Tracker {
 
     /// Position after the last element posted. Walks over all outstanding requests: not for a data
     /// path.
+    ///
+    /// On another core than the posting one it is at most the head. While a core retires it may be
+    /// any position from the tail on, because a record is cleared before the tail moves: see
+    /// [`Tracker::posted_while`].
     #[must_use]
     pub fn head(&self) -> u64 {
-        self.head_while(|_| true)
-    }
-
-    /// Position after the last element posted before the first one whose position `is_included`
-    /// does not accept. Walks over all outstanding requests: not for a data path.
-    ///
-    /// On another core than the posting one it is at most the head.
-    #[must_use]
-    pub fn head_while(&self, is_included: impl Fn(u64) -> bool) -> u64 {
         let tail = self.tail();
         let mut head = tail;
         while head - tail < self.slots() as u64
-            && is_included(head)
             && let Some(found) = self.element(head)
         {
             head = found.end();
         }
         head
+    }
+
+    /// Position after the last element that the device can see, for a core that neither posts nor
+    /// retires. `is_posted` returns true if the quantum at a position has the valid bit of that
+    /// pass of the ring. Walks over all outstanding quanta: not for a data path.
+    ///
+    /// Requests that are posted or retired meanwhile do not end the walk early, because it reads no
+    /// records: the result is at least the head before the call. A quantum may have the bit of a
+    /// later pass; then the tail has passed it, and the walk continues from the tail.
+    #[must_use]
+    pub fn posted_while(&self, is_posted: impl Fn(u64) -> bool) -> u64 {
+        let mut head = self.tail();
+        loop {
+            let limit = head + self.slots() as u64;
+            while head < limit && is_posted(head) {
+                head += 1;
+            }
+            let tail = self.tail();
+            if tail <= head {
+                return head;
+            }
+            head = tail;
+        }
     }
 
     /// The records, for the ring of the posting side.

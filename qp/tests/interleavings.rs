@@ -5,7 +5,8 @@
 //! the same code with every release and acquire made relaxed violates it.
 //!
 //! The claims: a request that is found is complete (its number, kind and place were written before
-//! it could be found) and outstanding; a place is written again only after it was freed.
+//! it could be found) and outstanding; a place is written again only after it was freed; a third
+//! core finds the last request posted while others are retired.
 
 #[allow(dead_code, unreachable_pub)] // the crate has another face, and uses the rest
 #[path = "../src/state.rs"]
@@ -73,6 +74,8 @@ mod sync {
 use loom::sync::Arc;
 use loom::thread;
 use state::{CompletionContext, INDEX_SHIFT, Outstanding, SendRecordInfo, Tracker};
+use std::sync::atomic::Ordering;
+use sync::AtomicU64;
 
 fn tracker(places: u32) -> Arc<Tracker> {
     Arc::new(Tracker::new(CompletionContext::new(0, 1), places, 0, 0))
@@ -172,6 +175,65 @@ fn taking_while_posting() {
         }
     }
     poster.join().expect("the poster");
+}
+
+/// Three requests are posted, and the device can see them. While one core retires two of them,
+/// another one asks for the position after the last.
+fn asking_while_retiring(ask: impl Fn(&Tracker) -> u64) {
+    let tracker = tracker(4);
+    for position in 0..3 {
+        post(&tracker, position);
+    }
+    let retirer = {
+        let tracker = Arc::clone(&tracker);
+        thread::spawn(move || tracker.retire_to(2))
+    };
+    assert_eq!(ask(&tracker), 3, "posted requests are missed");
+    retirer.join().expect("the retirer");
+}
+
+/// A ring of one place, in which a request of the next pass replaces the one that was retired.
+fn asking_while_the_ring_turns() {
+    let tracker = tracker(1);
+    let passes = Arc::new(AtomicU64::new(0));
+    post(&tracker, 0);
+    passes.store(1, Ordering::Release);
+    let poster = {
+        let (tracker, passes) = (Arc::clone(&tracker), Arc::clone(&passes));
+        thread::spawn(move || {
+            tracker.retire_to(1);
+            post(&tracker, 1);
+            passes.store(2, Ordering::Release);
+        })
+    };
+    // The valid bit shows the parity of the pass only.
+    let is_posted = |position: u64| passes.load(Ordering::Acquire) % 2 == (position + 1) % 2;
+    let posted = tracker.posted_while(is_posted);
+    assert!((1..=2).contains(&posted), "posted requests: {posted}");
+    poster.join().expect("the poster");
+}
+
+#[test]
+fn the_last_request_is_found_while_others_are_retired() {
+    loom::model(|| asking_while_retiring(|tracker| tracker.posted_while(|at| at < 3)));
+}
+
+#[test]
+#[should_panic(expected = "posted requests are missed")]
+fn by_records_the_last_request_would_be_missed_while_others_are_retired() {
+    loom::model(|| asking_while_retiring(Tracker::head));
+}
+
+#[test]
+fn the_last_request_is_found_while_the_ring_turns() {
+    loom::model(asking_while_the_ring_turns);
+}
+
+#[test]
+#[should_panic(expected = "posted requests: 0")]
+fn without_release_and_acquire_a_turn_of_the_ring_would_hide_the_last_request() {
+    sync::relax_everything();
+    loom::model(asking_while_the_ring_turns);
 }
 
 #[test]

@@ -457,8 +457,9 @@ fn note_error_index(memory: &QueuePairMemory, index: u16) {
 impl QueuePairRecord {
     /// Position after the sends that the device can see now.
     ///
-    /// A core that posts meanwhile makes an element valid last: one whose valid bit is missing, and
-    /// all behind it, are not counted.
+    /// Each quantum of an element has the valid bit of its pass. A core that posts meanwhile makes
+    /// an element valid last: one whose valid bit is missing, and all behind it, are not counted.
+    /// Another core may retire requests meanwhile; they stay valid in the ring.
     fn posted_sends(&self) -> u64 {
         let Some(state) = self.state.upgrade() else {
             return 0;
@@ -466,7 +467,7 @@ impl QueuePairRecord {
         let words = self.memory.send.words();
         let ring = words.as_slice();
         let slots = state.send.slots() as u64;
-        state.send.head_while(|position| {
+        state.send.posted_while(|position| {
             let quantum = (position % slots) as usize;
             let header = ring.get(quantum * QUANTUM_WORDS + QUANTUM_WORDS - 1);
             let pass = (position / slots).is_multiple_of(2);
