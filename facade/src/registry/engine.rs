@@ -221,18 +221,31 @@ impl Engine {
         }
     }
 
-    /// The device failed in this life. A late report of an earlier life is ignored.
-    pub(super) fn failed(&mut self, id: DeviceId, life: u32, cause: FailureCause, now: Instant) {
+    /// The device failed in this life. Returns false for a report that changes nothing: a late one
+    /// of an earlier life, or a second one.
+    ///
+    /// The threads that recover the device and that see it fail again report independently. A
+    /// failure in a later life shows that the device was recovered, so it counts as both.
+    pub(super) fn failed(
+        &mut self,
+        id: DeviceId,
+        life: u32,
+        cause: FailureCause,
+        now: Instant,
+    ) -> bool {
+        let former = self.devices.get(&id).and_then(|device| device.failure);
+        self.recovered(id, life, former.unwrap_or(FailureCause::Requested));
         let Some(device) = self.devices.get_mut(&id) else {
-            return;
+            return false;
         };
         if life != device.life || device.failure.is_some() {
-            return;
+            return false;
         }
         device.failure = Some(cause);
         if cause == FailureCause::Gone {
             device.gone_since = Some(now);
         }
+        true
     }
 
     /// A recovery failed. `is_gone`: the device did not respond on the bus.
@@ -244,17 +257,20 @@ impl Engine {
         }
     }
 
-    /// The device is in service again, after a failure with this cause.
-    pub(super) fn recovered(&mut self, id: DeviceId, life: u32, cause: FailureCause) {
+    /// The device is in service again, after a failure with this cause. Returns false for a report
+    /// that changes nothing, because this life or a later one is known.
+    pub(super) fn recovered(&mut self, id: DeviceId, life: u32, cause: FailureCause) -> bool {
         let Some(device) = self.devices.get_mut(&id) else {
-            return;
+            return false;
         };
-        if life > device.life {
-            device.life = life;
-            device.failure = None;
-            device.recovered_from = cause;
-            device.gone_since = None;
+        if life <= device.life {
+            return false;
         }
+        device.life = life;
+        device.failure = None;
+        device.recovered_from = cause;
+        device.gone_since = None;
+        true
     }
 
     /// Begins the removal of the device. Only the first call counts.

@@ -237,12 +237,14 @@ impl Keeper {
         let now = Instant::now();
         match news {
             News::Failed { life, cause } => {
-                self.engine.failed(id, life, cause, now);
-                slot.note(DeviceState::Failed(cause));
+                if self.engine.failed(id, life, cause, now) {
+                    slot.note(DeviceState::Failed(cause));
+                }
             }
             News::Recovered { life, cause } => {
-                self.engine.recovered(id, life, cause);
-                slot.note(DeviceState::InService { life });
+                if self.engine.recovered(id, life, cause) {
+                    slot.note(DeviceState::InService { life });
+                }
             }
             News::NotRecovered { life, is_gone } => {
                 self.engine.not_recovered(id, life, is_gone, now);

@@ -117,12 +117,18 @@ impl World {
             3 => {
                 if let Some(id) = self.random.pick(&devices) {
                     let (life, _) = self.devices[&id];
+                    // The next failure may be reported before the recovery.
+                    let is_early = self.random.below(3) == 0;
+                    if is_early {
+                        let early = FailureCause::MemoryError;
+                        self.engine.failed(id, life + 1, early, self.now);
+                    }
                     self.engine
                         .recovered(id, life + 1, FailureCause::FunctionReset);
                     // A late report of the previous life changes nothing.
                     let late = FailureCause::CoreReset;
                     self.engine.failed(id, life, late, self.now);
-                    self.devices.insert(id, (life + 1, false));
+                    self.devices.insert(id, (life + 1, is_early));
                 }
             }
             4 if self.random.below(3) == 0 => {
@@ -367,6 +373,42 @@ fn a_slow_client_is_told_the_last_failure_and_the_last_recovery() {
         Call::Failed(FailureCause::MemoryError),
     ];
     assert_eq!(calls, expected);
+}
+
+#[test]
+fn a_failure_that_is_reported_before_the_recovery_from_the_last_one_counts() {
+    let mut engine = Engine::new(Limits {
+        call: CALL,
+        gone: GONE,
+    });
+    let (now, device, client) = (Instant::now(), DeviceId(0), ClientId(1));
+    engine.device_came(device, 1);
+    engine.client_came(client);
+    let next = |engine: &mut Engine| {
+        engine.returned(client, None);
+        let actions = engine.step(now);
+        let calls = actions.into_iter().map(|action| match action {
+            Action::Call { call, .. } => call,
+            other => panic!("{other:?}"),
+        });
+        calls.collect::<Vec<_>>()
+    };
+    assert_eq!(next(&mut engine), [Call::Initialise]);
+    engine.failed(device, 1, FailureCause::CoreReset, now);
+    assert_eq!(next(&mut engine), [Call::Failed(FailureCause::CoreReset)]);
+    // One thread has recovered the device; another one sees it fail and reports first.
+    assert!(engine.failed(device, 2, FailureCause::Gone, now));
+    let is_news = engine.recovered(device, 2, FailureCause::CoreReset);
+    assert!(!is_news, "the device stays out of service");
+    assert_eq!(next(&mut engine), [Call::Recovered { life: 2 }]);
+    assert_eq!(next(&mut engine), [Call::Failed(FailureCause::Gone)]);
+    assert_eq!(next(&mut engine), []);
+    assert_eq!(engine.gone(now + GONE), [device]);
+    // The report of the former recovery may even follow that of the next one.
+    assert!(engine.recovered(device, 4, FailureCause::Gone));
+    assert!(!engine.recovered(device, 3, FailureCause::Gone));
+    assert_eq!(next(&mut engine), [Call::Recovered { life: 4 }]);
+    assert_eq!(next(&mut engine), []);
 }
 
 #[test]
