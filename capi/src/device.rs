@@ -118,10 +118,11 @@ impl Port {
         );
         let vectors = Vectors::of(&device).map_err(|error| no_rdma(&error))?;
         let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
-        let network = Network::start(&device, machine.host()).inspect_err(|error| {
-            let text = format!("no IP stack, so that peers are not found: {error}");
-            crate::diagnosis::say(machine.name(), &text);
-        });
+        let network =
+            Network::start(&device, machine.host(), machine.leased()).inspect_err(|error| {
+                let text = format!("no IP stack, so that peers are not found: {error}");
+                crate::diagnosis::say(machine.name(), &text);
+            });
         let (life, is_model) = (device.life(), machine.is_model());
         drop(device);
         Ok(Arc::new(Self {
@@ -158,7 +159,7 @@ impl Port {
         if let Some(network) = former {
             network.end();
         }
-        match Network::start(&device, self.machine.host()) {
+        match Network::start(&device, self.machine.host(), self.machine.leased()) {
             Ok(network) => {
                 tracing::warn!("the IP stack runs again");
                 *lock(&self.network) = Some(Arc::new(network));

@@ -7,6 +7,7 @@ use ringside_config::HousekeepingSection;
 use ringside_model::Threaded;
 use ringside_pmd::recovery::{Supervised, Supervision};
 use ringside_pmd::{BringUpOptions, Device};
+use ringside_stack::LeasedGid;
 use ringside_stack::host::HostInterface;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,6 +28,8 @@ pub(crate) struct Machine {
     housekeeping: HousekeepingSection,
     /// the host's interface beside the IP stack, through all failures
     host: Option<Arc<Mutex<HostInterface>>>,
+    /// the address of a DHCP server in the GID table, through all failures
+    leased: Arc<Mutex<LeasedGid>>,
     /// the last recovery did not succeed
     is_failing: AtomicBool,
     /// the model in this process, where there is one
@@ -55,6 +58,7 @@ impl Machine {
             is_model: !matches!(address, DeviceAddress::Pci { .. }),
             housekeeping: config.housekeeping,
             host: host.map(|host| Arc::new(Mutex::new(host))),
+            leased: Arc::default(),
             is_failing: AtomicBool::new(false),
             _model: model,
         })
@@ -63,6 +67,11 @@ impl Machine {
     /// The host's interface, if the configuration names one.
     pub(crate) fn host(&self) -> Option<Arc<Mutex<HostInterface>>> {
         self.host.clone()
+    }
+
+    /// The address of a DHCP server in the GID table.
+    pub(crate) fn leased(&self) -> Arc<Mutex<LeasedGid>> {
+        Arc::clone(&self.leased)
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -7,7 +7,7 @@ use ringside_pmd::Device;
 use ringside_pmd::rdma::Destination;
 use ringside_pmd::rdma::address::MacAddress;
 use ringside_stack::host::{HostError, HostInterface};
-use ringside_stack::{ResolveError, Resolver, Stack, StackThread};
+use ringside_stack::{LeasedGid, ResolveError, Resolver, Stack, StackThread};
 use std::error::Error;
 use std::ffi::c_int;
 use std::net::IpAddr;
@@ -21,8 +21,8 @@ pub(crate) struct Network {
     host: Option<Arc<Mutex<HostInterface>>>,
     resolver: Resolver,
     clock: Arc<dyn Clock>,
-    /// the address of a DHCP server that is in the GID table
-    leased: Mutex<Option<ringside_config::LocalAddress>>,
+    /// the address of a DHCP server in the GID table, which outlives this stack
+    leased: Arc<Mutex<LeasedGid>>,
 }
 
 fn number_of(error: &ResolveError) -> c_int {
@@ -46,13 +46,17 @@ fn attach(
 }
 
 impl Network {
-    /// Opens the port, and starts a stack with the addresses of the GID table; attaches the host's
-    /// interface to the port.
+    /// Opens the port, and starts a stack with the addresses of the GID table, except `leased`;
+    /// attaches the host's interface to the port.
     pub(crate) fn start(
         device: &Device,
         host: Option<Arc<Mutex<HostInterface>>>,
+        leased: Arc<Mutex<LeasedGid>>,
     ) -> Result<Self, Box<dyn Error>> {
-        let stack = Stack::of_device(device)?;
+        let stack = {
+            let mut gid = leased.lock().unwrap_or_else(PoisonError::into_inner);
+            Stack::of_device_following(device, &mut gid)?
+        };
         let clock = device.function().clock();
         let (port, mtu) = (stack.port().clone(), stack.mtu());
         // The program's own threads handle its signals.
@@ -69,7 +73,7 @@ impl Network {
             thread: Mutex::new(Some(thread)),
             host,
             clock,
-            leased: Mutex::default(),
+            leased,
         })
     }
 
@@ -142,19 +146,6 @@ impl Network {
             return;
         };
         let mut leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
-        if *leased == now {
-            return;
-        }
-        if let Some(old) = leased.take()
-            && let Err(error) = device.remove_address(old.address, old.vlan)
-        {
-            tracing::warn!(%error, "an address that is lost stays in the GID table");
-        }
-        if let Some(new) = now {
-            match device.add_address(new) {
-                Ok(_) => *leased = now,
-                Err(error) => tracing::warn!(%error, "an address has no place in the GID table"),
-            }
-        }
+        leased.follow(now, device, self.clock.now());
     }
 }

@@ -403,6 +403,7 @@ impl Device {
         let mut network = self.neighbours()?;
         network.drop_former(self.life());
         let gid = self.driver().add_address(address)?;
+        network.forget_lease(address);
         let added = network.running().map(|running| running.add(address));
         match added.unwrap_or(Ok(())) {
             Ok(()) => Ok(gid),

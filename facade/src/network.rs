@@ -82,10 +82,14 @@ impl Asker {
 
 impl Network {
     /// Opens the port with one queue of each kind, and starts a stack with the addresses of the GID
-    /// table on it.
-    pub(crate) fn start(device: &ringside_pmd::Device) -> Result<Self, NetworkError> {
+    /// table on it, except the one that a DHCP server granted to a former stack.
+    pub(crate) fn start(
+        device: &ringside_pmd::Device,
+        former: Option<LocalAddress>,
+    ) -> Result<Self, NetworkError> {
         let clock = device.function().clock();
-        let thread = StackThread::start(Stack::of_device(device)?, Arc::clone(&clock))?;
+        let stack = Stack::of_device_without(device, former)?;
+        let thread = StackThread::start(stack, Arc::clone(&clock))?;
         let life = device.life();
         Ok(Self {
             thread,

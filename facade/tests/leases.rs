@@ -4,8 +4,8 @@ use ringside::driver::lan::{OpenPort, PortSettings};
 use ringside::lan::{Burst, TransmitRequest};
 use ringside::prelude::*;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -29,7 +29,7 @@ fn kind(message: &[u8]) -> Option<u8> {
 }
 
 /// The answer to a frame: an offer, or the lease.
-fn answer(frame: &[u8], mac: [u8; 6]) -> Option<Vec<u8>> {
+fn answer(frame: &[u8], mac: [u8; 6], granted: [u8; 4]) -> Option<Vec<u8>> {
     let is_question = frame.get(12..14)? == [8, 0] && frame.get(36..38)? == [0, 67];
     let message = frame.get(HEADERS..).filter(|_| is_question)?;
     let answer = match kind(message)? {
@@ -39,7 +39,7 @@ fn answer(frame: &[u8], mac: [u8; 6]) -> Option<Vec<u8>> {
     let mut said = vec![0; FIXED];
     said[..4].copy_from_slice(&[2, 1, 6, 0]);
     said[4..8].copy_from_slice(message.get(4..8)?);
-    said[16..20].copy_from_slice(&GRANTED);
+    said[16..20].copy_from_slice(&granted);
     said[20..24].copy_from_slice(&SERVER);
     said[28..34].copy_from_slice(message.get(28..34)?);
     said[236..].copy_from_slice(&[99, 130, 83, 99]);
@@ -63,26 +63,122 @@ fn answer(frame: &[u8], mac: [u8; 6]) -> Option<Vec<u8>> {
     Some(sent)
 }
 
+/// A question by ARP for the station that has an address.
+fn question(mac: [u8; 6], target: [u8; 4]) -> Vec<u8> {
+    let mut sent = vec![0xFF; 6];
+    sent.extend(mac);
+    sent.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    sent.extend(mac);
+    sent.extend(SERVER);
+    sent.extend([0; 6]);
+    sent.extend(target);
+    sent
+}
+
+/// True for the answer by ARP of the station that has an address.
+fn is_answer(frame: &[u8], of: [u8; 4]) -> bool {
+    frame.get(12..14) == Some(&[8, 6])
+        && frame.get(20..22) == Some(&[0, 2])
+        && frame.get(28..32) == Some(&of)
+}
+
+/// A DHCP server that also asks for the station with [`GRANTED`].
+#[derive(Default)]
+struct Told {
+    ends: AtomicBool,
+    /// added to the last byte of the address that it grants
+    further: AtomicU8,
+    questions: AtomicU32,
+    answers: AtomicU32,
+}
+
 /// Answers until it is told to end.
-fn serve(mut port: OpenPort, ends: &AtomicBool) {
+fn serve(mut port: OpenPort, told: &Told) {
     let mac = port.port.mac();
     let mut burst = Burst::with_limit(32);
-    while !ends.load(Ordering::Relaxed) {
+    while !told.ends.load(Ordering::Relaxed) {
         port.receive[0].receive(&mut burst);
         let frames: Vec<Vec<u8>> = burst.drain().map(|packet| packet.to_vec()).collect();
-        for sent in frames.iter().filter_map(|frame| answer(frame, mac)) {
+        let answers = frames.iter().filter(|frame| is_answer(frame, GRANTED));
+        told.answers
+            .fetch_add(answers.count() as u32, Ordering::Relaxed);
+        let mut granted = GRANTED;
+        granted[3] += told.further.load(Ordering::Relaxed);
+        let leases = frames
+            .iter()
+            .filter_map(|frame| Some((answer(frame, mac, granted)?, true)));
+        let leases: Vec<_> = leases.collect();
+        for (sent, is_datagram) in leases.into_iter().chain([(question(mac, GRANTED), false)]) {
             let mut packet = port.pool.packet_with(&sent).expect("a buffer");
-            let checksums = TransmitRequest {
-                ip_checksum: true,
-                layer_4_checksum: true,
-                segment_bytes: None,
-            };
-            packet.offload(checksums).expect("a datagram");
+            if is_datagram {
+                let checksums = TransmitRequest {
+                    ip_checksum: true,
+                    layer_4_checksum: true,
+                    segment_bytes: None,
+                };
+                packet.offload(checksums).expect("a datagram");
+            }
             burst.push(packet).expect("room");
             port.transmit[0].send(&mut burst);
             burst.clear();
         }
+        told.questions.fetch_add(1, Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The tests share the model of the process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A device that gets its address from a server on another one.
+struct Bed {
+    _server: Device,
+    thread: Option<std::thread::JoinHandle<()>>,
+    told: Arc<Told>,
+    device: Device,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let server = ringside::open("model:1", &Config::default()).unwrap();
+        let settings = PortSettings {
+            promiscuous: true,
+            ..PortSettings::default()
+        };
+        let port = server.driver().open_port(&settings).unwrap();
+        let told = Arc::new(Told::default());
+        let of_thread = Arc::clone(&told);
+        let thread = std::thread::spawn(move || serve(port, &of_thread));
+        let mut config = Config::default();
+        config.network.dhcp = true;
+        let device = ringside::open("model:0", &config).unwrap();
+        Self {
+            _server: server,
+            thread: Some(thread),
+            told,
+            device,
+        }
+    }
+
+    /// How many of 20 questions from now on for the station with [`GRANTED`] are answered.
+    fn answered(&self) -> u32 {
+        let end = Instant::now() + LIMIT;
+        let (questions, answers) = (&self.told.questions, &self.told.answers);
+        let begin = questions.load(Ordering::Relaxed);
+        answers.store(0, Ordering::Relaxed);
+        while questions.load(Ordering::Relaxed) < begin + 20 {
+            assert!(Instant::now() < end, "the server asks no more");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        answers.load(Ordering::Relaxed)
+    }
+
+    fn finish(mut self) {
+        self.told.ends.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
     }
 }
 
@@ -99,21 +195,11 @@ fn leased(device: &Device) -> IpAddr {
 
 #[test]
 fn a_leased_address_is_told_and_goes_into_the_gid_table_and_stays_after_a_recovery() {
-    let server = ringside::open("model:1", &Config::default()).unwrap();
-    let settings = PortSettings {
-        promiscuous: true,
-        ..PortSettings::default()
-    };
-    let port = server.driver().open_port(&settings).unwrap();
-    let ends = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&ends);
-    let thread = std::thread::spawn(move || serve(port, &told));
-
-    let mut config = Config::default();
-    config.network.dhcp = true;
-    let device = ringside::open("model:0", &config).unwrap();
+    let _alone = alone();
+    let bed = Bed::new();
+    let device = &bed.device;
     let granted = IpAddr::from(GRANTED);
-    assert_eq!(leased(&device), granted);
+    assert_eq!(leased(device), granted);
     let own = device.leased_address().unwrap();
     let gid = device.add_address(own).expect("into the GID table");
     assert_eq!(gid.address, own);
@@ -124,12 +210,39 @@ fn a_leased_address_is_told_and_goes_into_the_gid_table_and_stays_after_a_recove
     drop(manager);
 
     device.recover().unwrap();
-    assert_eq!(leased(&device), granted, "after the recovery");
+    assert_eq!(leased(device), granted, "after the recovery");
 
     // The stack answers for it as long as the lease lasts.
     device.remove_address(granted, None).unwrap();
     assert_eq!(device.leased_address(), Some(own));
 
-    ends.store(true, Ordering::Relaxed);
-    thread.join().unwrap();
+    bed.finish();
+}
+
+/// The program has added the lease to the GID table, which a recovery keeps.
+#[test]
+fn a_former_lease_is_not_answered_for_after_a_recovery_with_another_one() {
+    let _alone = alone();
+    let bed = Bed::new();
+    let device = &bed.device;
+    let granted = IpAddr::from(GRANTED);
+    assert_eq!(leased(device), granted);
+    device
+        .add_address(device.leased_address().unwrap())
+        .unwrap();
+    assert!(bed.answered() > 0);
+    bed.told.further.store(1, Ordering::Relaxed);
+    device.recover().unwrap();
+    assert_ne!(leased(device), granted);
+    assert_eq!(bed.answered(), 0);
+    // It is the program's own from now on.
+    device.remove_address(granted, None).unwrap();
+    device
+        .add_address("10.50.0.77/24".parse().unwrap())
+        .unwrap();
+    assert!(bed.answered() > 0);
+    device.recover().unwrap();
+    leased(device);
+    assert!(bed.answered() > 0);
+    bed.finish();
 }

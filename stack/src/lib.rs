@@ -26,6 +26,7 @@ mod device;
 mod error;
 mod filters;
 pub mod host;
+mod leased_gid;
 mod link;
 mod mac;
 mod martian;
@@ -40,6 +41,7 @@ mod wire;
 
 pub use device::QueueDevice;
 pub use error::{ResolveError, StackError};
+pub use leased_gid::LeasedGid;
 pub use mac::MacAddress;
 pub use neighbours::{Neighbour, NeighbourState, ResolveSettings};
 pub use ringside_config::{LocalAddress, Within};

@@ -1,6 +1,6 @@
 //! A stack on the port of a device in service.
 
-use crate::{Stack, StackError, StackSettings};
+use crate::{LeasedGid, LocalAddress, Stack, StackError, StackSettings};
 use ringside_pmd::Device;
 use ringside_pmd::lan::{PortError, PortSettings};
 use ringside_pmd::rdma::RdmaError;
@@ -25,13 +25,39 @@ impl Stack {
     ///
     /// Control path. Errors: [`ServeError`]; the port is closed again.
     pub fn of_device(device: &Device) -> Result<Self, ServeError> {
+        Self::of_device_without(device, None)
+    }
+
+    /// As [`Self::of_device`], for a device whose GID table follows the leases of DHCP servers,
+    /// through recoveries and ends of its stack.
+    ///
+    /// Control path. Errors: as from [`Self::of_device`].
+    pub fn of_device_following(device: &Device, gid: &mut LeasedGid) -> Result<Self, ServeError> {
+        let stack = Self::of_device_without(device, gid.added())?;
+        gid.begin(device.function().clock().now());
+        Ok(stack)
+    }
+
+    /// As [`Self::of_device`], without an address of the GID table that a DHCP server granted to a
+    /// former stack: it is this one's once the server grants it again.
+    ///
+    /// Control path. Errors: as from [`Self::of_device`].
+    pub fn of_device_without(
+        device: &Device,
+        leased: Option<LocalAddress>,
+    ) -> Result<Self, ServeError> {
         let config = device.config();
         let mtu = u16::try_from(config.link.mtu).map_err(|_| PortError::Invalid {
             what: "link.mtu",
             value: config.link.mtu.to_string(),
             remedy: "choose 576 to 9702 bytes",
         })?;
-        let addresses = device.gids()?.iter().map(|gid| gid.address).collect();
+        let is_leased = |own: &LocalAddress| {
+            leased.is_some_and(|one| (one.address, one.vlan) == (own.address, own.vlan))
+        };
+        let gids = device.gids()?;
+        let own = gids.iter().map(|gid| gid.address);
+        let addresses = own.filter(|own| !is_leased(own)).collect();
         let mut open = device.open_port(&PortSettings {
             mtu,
             ..PortSettings::default()

@@ -1,6 +1,7 @@
 //! The IP stack of a device, the demand for it, and the host's interface beside it.
 
 use crate::network::{Network, NetworkError};
+use ringside_config::LocalAddress;
 use ringside_stack::StackError;
 use ringside_stack::host::{HostError, HostInterface, HostReport};
 
@@ -22,6 +23,8 @@ pub(crate) struct Neighbours {
     /// attached while the stack runs; ends before it
     host: Option<HostInterface>,
     running: Option<Network>,
+    /// The lease of the former stack. The GID table has its address if the program has added it.
+    former_lease: Option<LocalAddress>,
     demand: Demand,
 }
 
@@ -59,7 +62,27 @@ impl Neighbours {
         if let Some(host) = &mut self.host {
             host.detach();
         }
-        self.running = None;
+        if let Some(leased) = self.running.take().and_then(|former| former.leased()) {
+            self.former_lease = Some(leased);
+        }
+    }
+
+    /// An address is the program's own now, with a lease or without.
+    pub(crate) fn forget_lease(&mut self, address: LocalAddress) {
+        let is_same = |former: &LocalAddress| {
+            (former.address, former.vlan) == (address.address, address.vlan)
+        };
+        self.former_lease.take_if(|former| is_same(former));
+    }
+
+    /// The lease of the former stack, unless the configuration has the address, too.
+    fn former_lease(&self, device: &ringside_pmd::Device) -> Option<LocalAddress> {
+        let configured = &device.config().network.addresses;
+        self.former_lease.filter(|former| {
+            let is_same =
+                |own: &LocalAddress| (own.address, own.vlan) == (former.address, former.vlan);
+            !configured.iter().any(is_same)
+        })
     }
 
     /// Keeps an interface of the host for every stack that starts from now on.
@@ -121,7 +144,7 @@ impl Neighbours {
             self.demand = demand;
             return Ok(());
         }
-        let network = Network::start(device)?;
+        let network = Network::start(device, self.former_lease(device))?;
         self.demand = demand;
         let port = network.port();
         self.running = Some(network);

@@ -2,13 +2,15 @@
 
 use crate::bed::{Bed, Raw, config, settings};
 use crate::frames::{ANSWER, QUESTION, echo, is_arp, question, sent};
-use ringside_stack::Stack;
+use ringside_pmd::Device;
+use ringside_stack::{LeasedGid, Stack};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     DhcpMessageType, DhcpPacket, DhcpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
     EthernetRepr, IpProtocol, Ipv4Address, Ipv4Packet, Ipv4Repr, UdpPacket, UdpRepr,
 };
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 const SERVER: Ipv4Address = Ipv4Addr::new(198, 51, 100, 1);
 const OFFERED: Ipv4Address = Ipv4Addr::new(198, 51, 100, 77);
@@ -34,14 +36,19 @@ fn request(frame: &[u8]) -> Option<(DhcpMessageType, u32, [u8; 6])> {
 }
 
 /// The server's answer: an offer, or the grant.
-fn answer(kind: DhcpMessageType, id: u32, client: [u8; 6], mac: [u8; 6]) -> Vec<u8> {
+fn answer(
+    kind: DhcpMessageType,
+    id: u32,
+    (client, offered): ([u8; 6], Ipv4Address),
+    mac: [u8; 6],
+) -> Vec<u8> {
     let message = DhcpRepr {
         message_type: kind,
         transaction_id: id,
         secs: 0,
         client_hardware_address: EthernetAddress(client),
         client_ip: Ipv4Address::UNSPECIFIED,
-        your_ip: OFFERED,
+        your_ip: offered,
         server_ip: SERVER,
         router: Some(SERVER),
         subnet_mask: Some(Ipv4Address::new(255, 255, 255, 0)),
@@ -66,7 +73,7 @@ fn answer(kind: DhcpMessageType, id: u32, client: [u8; 6], mac: [u8; 6]) -> Vec<
     let length = message.buffer_len();
     let packet = Ipv4Repr {
         src_addr: SERVER,
-        dst_addr: OFFERED,
+        dst_addr: offered,
         next_header: IpProtocol::Udp,
         payload_len: 8 + length,
         hop_limit: 64,
@@ -79,7 +86,7 @@ fn answer(kind: DhcpMessageType, id: u32, client: [u8; 6], mac: [u8; 6]) -> Vec<
     };
     header.emit(&mut EthernetFrame::new_unchecked(&mut frame[..]));
     packet.emit(&mut Ipv4Packet::new_unchecked(&mut frame[14..]), &checks);
-    let (source, destination) = (SERVER.into(), OFFERED.into());
+    let (source, destination) = (SERVER.into(), offered.into());
     let mut place = UdpPacket::new_unchecked(&mut frame[34..]);
     datagram.emit(
         &mut place,
@@ -110,6 +117,16 @@ fn a_server_s_answers_come_to_the_stack_s_queue_whichever_it_is() {
 
 /// Answers the stack's requests until it has a lease; returns the requests.
 pub(crate) fn lease(bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<DhcpMessageType> {
+    lease_of(OFFERED, bed, stack, server)
+}
+
+/// As [`lease`], of an address.
+fn lease_of(
+    offered: Ipv4Address,
+    bed: &Bed,
+    stack: &mut Stack,
+    server: &mut Raw,
+) -> Vec<DhcpMessageType> {
     let client = stack.port().mac();
     let mac = server.port.mac();
     let mut heard = Vec::new();
@@ -125,7 +142,7 @@ pub(crate) fn lease(bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<DhcpM
                 DhcpMessageType::Discover => DhcpMessageType::Offer,
                 _ => DhcpMessageType::Ack,
             };
-            server.send(&answer(kind, id, client, mac));
+            server.send(&answer(kind, id, (client, offered), mac));
         }
         if stack.leased().is_some() {
             break;
@@ -257,4 +274,104 @@ fn granted(place: (usize, u16)) {
     assert!(answered, "{frames:x?}");
     drop((stack, others));
     bed.finish([near, server.into_device()]);
+}
+
+#[test]
+fn a_lease_of_another_address_after_a_recovery_replaces_the_former_one() {
+    granted_again(Ipv4Addr::new(198, 51, 100, 78));
+}
+
+#[test]
+fn a_lease_of_the_same_address_after_a_recovery_keeps_it_and_its_end_removes_it() {
+    granted_again(OFFERED);
+}
+
+/// The addresses of the server's network in the GID table.
+fn leased_gids(device: &Device) -> Vec<IpAddr> {
+    let gids = device.gids().expect("in service");
+    let own = gids.iter().map(|gid| gid.address.address);
+    own.filter(|own| matches!(own, IpAddr::V4(own) if own.octets()[..3] == SERVER.octets()[..3]))
+        .collect()
+}
+
+fn granted_again(second: Ipv4Address) {
+    let bed = Bed::new();
+    let now = || bed.world.clock().now();
+    let mut config = config(&["192.0.2.1/24"]);
+    config.network.dhcp = true;
+    let mut near = bed.device(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let mut gid = LeasedGid::default();
+    let mut stack = Stack::of_device_following(&near, &mut gid).expect("a stack");
+    lease(&bed, &mut stack, &mut server);
+    gid.follow(stack.leased(), &near, now());
+    assert_eq!(leased_gids(&near), [IpAddr::V4(OFFERED)]);
+    let index = near.gids().expect("in service").len();
+
+    drop(stack);
+    near.recover().expect("back in service");
+    let mut stack = Stack::of_device_following(&near, &mut gid).expect("a stack");
+    let is_own = |stack: &Stack, one| stack.addresses().iter().any(|own| own.address == one);
+    assert!(!is_own(&stack, IpAddr::V4(OFFERED)), "not granted yet");
+    gid.follow(stack.leased(), &near, now());
+    assert_eq!(
+        leased_gids(&near),
+        [IpAddr::V4(OFFERED)],
+        "it may be granted again"
+    );
+    lease_of(second, &bed, &mut stack, &mut server);
+    gid.follow(stack.leased(), &near, now());
+    assert_eq!(leased_gids(&near), [IpAddr::V4(second)]);
+    assert_eq!(near.gids().expect("in service").len(), index);
+    assert_eq!(is_own(&stack, IpAddr::V4(OFFERED)), second == OFFERED);
+
+    stack
+        .remove_address(IpAddr::V4(second), None)
+        .expect("leased");
+    gid.follow(stack.leased(), &near, now());
+    assert!(leased_gids(&near).is_empty());
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
+/// A server that is gone: the address of the former stack does not stay for ever.
+#[test]
+fn a_lease_that_is_not_granted_again_after_a_recovery_leaves_the_gid_table() {
+    let bed = Bed::new();
+    let mut config = config(&["192.0.2.1/24"]);
+    config.network.dhcp = true;
+    let mut near = bed.device(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let mut gid = LeasedGid::default();
+    let mut stack = Stack::of_device_following(&near, &mut gid).expect("a stack");
+    lease(&bed, &mut stack, &mut server);
+    let begin = bed.world.clock().now();
+    gid.follow(stack.leased(), &near, begin);
+    drop(stack);
+    near.recover().expect("back in service");
+    let stack = Stack::of_device_following(&near, &mut gid).expect("a stack");
+    gid.follow(None, &near, bed.world.clock().now());
+    assert_eq!(leased_gids(&near), [IpAddr::V4(OFFERED)]);
+    let later = bed.world.clock().now().plus(Duration::from_secs(31));
+    gid.follow(None, &near, later);
+    assert!(leased_gids(&near).is_empty());
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
+/// The configuration has the address, too: the end of the lease does not take it.
+#[test]
+fn a_lease_of_an_address_of_the_configuration_leaves_it_in_the_gid_table() {
+    let bed = Bed::new();
+    let mut config = config(&["198.51.100.77/24"]);
+    config.network.dhcp = true;
+    let near = bed.device(0, &config);
+    let mut gid = LeasedGid::default();
+    let own = config.network.addresses[0];
+    let now = bed.world.clock().now();
+    gid.follow(Some(own), &near, now);
+    assert_eq!(gid.added(), None);
+    gid.follow(None, &near, now);
+    assert_eq!(leased_gids(&near), [IpAddr::V4(OFFERED)]);
+    bed.finish([near]);
 }
