@@ -163,7 +163,7 @@ impl Bed {
         }
     }
 
-    /// How many of 20 questions from now on for the station with [`GRANTED`] are answered.
+    /// Asks 20 times for the station with [`GRANTED`]; returns the number of answers.
     fn answered(&self) -> u32 {
         let end = Instant::now() + LIMIT;
         let (questions, answers) = (&self.told.questions, &self.told.answers);

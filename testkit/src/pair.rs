@@ -5,8 +5,8 @@ use ringside_bus::Function;
 use ringside_config::Config;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::{
-    Access, Completion, CompletionQueue, Connected, Event, MemoryRegion, ProtectionDomain,
-    QueuePair, QueuePairConfig,
+    Access, Completion, CompletionQueue, Connected, Event, Flags, MemoryRegion, ProtectionDomain,
+    QueuePair, QueuePairConfig, RdmaError, Status,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,6 +124,33 @@ impl Pair {
     pub fn wait_b(&mut self, count: usize) -> Vec<Completion> {
         let (world, queue) = (&self.world, &mut self.b.completions);
         wait(world, queue, count)
+    }
+
+    /// Fails a queue pair of `a` that has a receive, after `hinder` has arranged that the device
+    /// keeps it in the state in which it receives. Returns the error.
+    ///
+    /// Checks that the receive completes as flushed, and that nothing from its peer arrives in the
+    /// memory that this gave back.
+    pub fn fail_hindered(&mut self, hinder: impl FnOnce(&Self)) -> RdmaError {
+        let (into, from) = (self.a.region(64), self.b.region(64));
+        assert!(into.write(0, &[0; 64]) && from.write(0, &[7; 64]));
+        let (mut qp, mut peer) = self.connect(|config| config);
+        let all = |region: &MemoryRegion| region.slice(0..64).expect("the whole region");
+        qp.receive(1, &[all(&into)]).expect("a receive");
+        hinder(self);
+        let error = qp.fail().expect_err("the device does not move it");
+        let done = self.wait_a(1);
+        assert_eq!((done[0].id, done[0].status()), (1, Status::Flushed));
+        peer.send(2, &[all(&from)], Flags::SIGNALLED)
+            .expect("a send");
+        peer.ring();
+        for _ in 0..20 {
+            self.pass();
+        }
+        let mut bytes = [1; 64];
+        assert!(into.read(0, &mut bytes));
+        assert_eq!(bytes, [0; 64], "a completion gives memory back");
+        error
     }
 
     /// Shuts both down; nothing may be left.

@@ -63,7 +63,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     const LIMIT: Duration = Duration::from_secs(20);
-    /// How long the lock is held each time.
+    /// The time for which the other thread holds the lock.
     const HELD: Duration = Duration::from_millis(2);
     const TIMES: usize = 50;
 

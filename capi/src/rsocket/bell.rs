@@ -105,20 +105,23 @@ mod tests {
         assert_eq!(first.bell, None);
         bell.leave(&first, true);
         let first = bell.enter();
-        let [second, third] = [bell.enter(), bell.enter()];
+        // The first one sleeps since before there was a bell, and cannot hear it.
+        let [second, third, fourth] = [bell.enter(), bell.enter(), bell.enter()];
         assert!(!rings(&second) && !rings(&third));
         bell.leave(&second, true);
         let late = bell.enter();
         assert!(rings(&third));
         bell.leave(&late, false);
         bell.leave(&first, false);
-        assert!(rings(&third), "it has not woken yet");
         bell.leave(&third, false);
+        assert!(rings(&fourth), "it has not woken yet");
+        bell.leave(&fourth, false);
         let alone = bell.enter();
         assert!(!rings(&alone));
         bell.leave(&alone, true);
         assert!(!rings(&alone), "no call sleeps");
     }
+
     #[test]
     fn it_rings_for_one_call_beside_the_librarys_thread() {
         let mut bell = Bell {

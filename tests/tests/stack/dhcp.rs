@@ -294,23 +294,29 @@ fn leased_gids(device: &Device) -> Vec<IpAddr> {
         .collect()
 }
 
-fn granted_again(second: Ipv4Address) {
-    let bed = Bed::new();
-    let now = || bed.world.clock().now();
+/// A device that was recovered after its stack had got [`OFFERED`]; its GID table follows the
+/// lease.
+fn recovered(bed: &Bed) -> (Device, Raw, LeasedGid, Stack) {
     let mut config = config(&["192.0.2.1/24"]);
     config.network.dhcp = true;
     let mut near = bed.device(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
+    let mut server = Raw::new(bed, 1, &settings());
     let mut gid = LeasedGid::default();
     let mut stack = Stack::of_device_following(&near, &mut gid).expect("a stack");
-    lease(&bed, &mut stack, &mut server);
-    gid.follow(stack.leased(), &near, now());
+    lease(bed, &mut stack, &mut server);
+    gid.follow(stack.leased(), &near, bed.world.clock().now());
     assert_eq!(leased_gids(&near), [IpAddr::V4(OFFERED)]);
-    let index = near.gids().expect("in service").len();
-
     drop(stack);
     near.recover().expect("back in service");
-    let mut stack = Stack::of_device_following(&near, &mut gid).expect("a stack");
+    let stack = Stack::of_device_following(&near, &mut gid).expect("a stack");
+    (near, server, gid, stack)
+}
+
+fn granted_again(second: Ipv4Address) {
+    let bed = Bed::new();
+    let now = || bed.world.clock().now();
+    let (near, mut server, mut gid, mut stack) = recovered(&bed);
+    let index = near.gids().expect("in service").len();
     let is_own = |stack: &Stack, one| stack.addresses().iter().any(|own| own.address == one);
     assert!(!is_own(&stack, IpAddr::V4(OFFERED)), "not granted yet");
     gid.follow(stack.leased(), &near, now());
@@ -338,18 +344,7 @@ fn granted_again(second: Ipv4Address) {
 #[test]
 fn a_lease_that_is_not_granted_again_after_a_recovery_leaves_the_gid_table() {
     let bed = Bed::new();
-    let mut config = config(&["192.0.2.1/24"]);
-    config.network.dhcp = true;
-    let mut near = bed.device(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
-    let mut gid = LeasedGid::default();
-    let mut stack = Stack::of_device_following(&near, &mut gid).expect("a stack");
-    lease(&bed, &mut stack, &mut server);
-    let begin = bed.world.clock().now();
-    gid.follow(stack.leased(), &near, begin);
-    drop(stack);
-    near.recover().expect("back in service");
-    let stack = Stack::of_device_following(&near, &mut gid).expect("a stack");
+    let (near, server, mut gid, stack) = recovered(&bed);
     gid.follow(None, &near, bed.world.clock().now());
     assert_eq!(leased_gids(&near), [IpAddr::V4(OFFERED)]);
     let later = bed.world.clock().now().plus(Duration::from_secs(31));

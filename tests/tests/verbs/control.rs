@@ -6,7 +6,8 @@ use ringside_model::faults::ANY_CONTROL_COMMAND;
 use ringside_model::{Fault, Threaded};
 use ringside_pmd::Device;
 use ringside_pmd::rdma::{
-    Access, Completion, Flags, ProtectionDomain, QueuePairConfig, RdmaError, RemoteRegion,
+    Access, Completion, CompletionQueue, Connected, Flags, ProtectionDomain, QueuePair,
+    QueuePairConfig, RdmaError, RemoteRegion, Status,
 };
 use ringside_spec::rdma::commands::Opcode;
 use ringside_testkit::{bring_up_all, config, threaded};
@@ -102,6 +103,24 @@ fn a_command_under_way_ends_with_the_device_and_its_memory_comes_back_with_the_r
     finish(&model, pair);
 }
 
+/// A connection between both devices: each side's completion queue and queue pair.
+fn connected(
+    pair: &[Device; 2],
+    domains: &[ProtectionDomain; 2],
+) -> [(CompletionQueue, QueuePair<Connected>); 2] {
+    let [(near, a), (far, b)] = [0, 1].map(|side: usize| {
+        let completions = pair[side].completion_queue(64).unwrap();
+        let wanted = QueuePairConfig::reliable(&completions);
+        let queue_pair = domains[side].queue_pair(wanted).unwrap();
+        (completions, queue_pair)
+    });
+    let (to_a, to_b) = (a.endpoint(), b.endpoint());
+    [
+        (near, a.connect(&to_b).unwrap()),
+        (far, b.connect(&to_a).unwrap()),
+    ]
+}
+
 /// Makes a connection from `left` to `right`, writes, and destroys it again; with a key that does
 /// not exist if `wrong`.
 fn connection(
@@ -110,16 +129,7 @@ fn connection(
     remote: RemoteRegion,
     wrong: bool,
 ) {
-    let [near, far] = [0, 1].map(|side: usize| {
-        let completions = pair[side].completion_queue(64).unwrap();
-        let wanted = QueuePairConfig::reliable(&completions);
-        let queue_pair = domains[side].queue_pair(wanted).unwrap();
-        (completions, queue_pair)
-    });
-    let ((mut completions, a), (_others, b)) = (near, far);
-    let (to_a, to_b) = (a.endpoint(), b.endpoint());
-    let mut a = a.connect(&to_b).unwrap();
-    let _b = b.connect(&to_a).unwrap();
+    let [(mut completions, mut a), _far] = connected(pair, domains);
     let buffer = pair[0].allocate(4096).unwrap();
     let region = domains[0].register(buffer, Access::ALL).unwrap();
     let target = match wrong {
@@ -199,6 +209,33 @@ fn four_threads_make_and_destroy_everything_beside_failing_queue_pairs() {
     }
     drop((target, domains));
     finish(&model, pair);
+}
+
+#[test]
+fn requests_of_a_queue_pair_that_waits_for_its_failure_end_when_the_device_is_given_up() {
+    let model = threaded();
+    let pair = devices(&model, |config| config.deadlines.control_queue_ms = 60_000);
+    let domains = [0, 1].map(|side: usize| pair[side].protection_domain().unwrap());
+    let [(mut completions, mut a), _far] = connected(&pair, &domains);
+    let buffer = pair[0].allocate(4096).unwrap();
+    let region = domains[0].register(buffer, Access::ALL).unwrap();
+    a.receive(7, &[region.slice(0..64).unwrap()]).unwrap();
+    let opcode = Opcode::ModifyQueuePair.code();
+    let silent = Fault::ControlCommandSilent { opcode };
+    model.with(move |world| world.inject(0, silent)).unwrap();
+    std::thread::scope(|scope| {
+        let failing = scope.spawn(|| a.fail().map(drop));
+        std::thread::sleep(Duration::from_millis(100));
+        pair[0].give_up().unwrap();
+        assert!(failing.join().unwrap().is_err());
+    });
+    let mut done = Completion::EMPTY;
+    let begin = Instant::now();
+    while !completions.poll_one(&mut done) {
+        assert!(begin.elapsed() < Duration::from_secs(10), "it waits");
+        std::thread::yield_now();
+    }
+    assert_eq!((done.id, done.status()), (7, Status::Flushed));
 }
 
 #[test]

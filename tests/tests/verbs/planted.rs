@@ -6,7 +6,8 @@ use ringside_bus::{Around, Function, FunctionError};
 use ringside_model::Fault;
 use ringside_model::record::{self, Recorder};
 use ringside_pmd::rdma::{
-    Access, Completion, Event, Flags, MemoryRegion, QueuePairStage, Status, WindowKind,
+    Access, Completion, Connected, Event, FastRegion, Flags, MemoryRegion, QueuePair,
+    QueuePairStage, Status, WindowKind,
 };
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AeSource, Opcode};
@@ -349,23 +350,32 @@ fn settle(pair: &Pair) {
     }
 }
 
-#[test]
-fn a_fast_registration_waits_for_the_requests_before_it() {
-    let mut pair = Pair::new();
-    let (mut a, mut b) = pair.connect(|config| config.receiver_not_ready_retries(7));
-    let (other_a, mut other_b) = pair.connect(|config| config);
-    let (from, to) = (pair.a.region(64), pair.b.region(64));
+/// A fast registration of memory full of 0x11, request 2, that waits behind request 1: the peer has
+/// no receive for it yet.
+fn held_registration(
+    pair: &Pair,
+    from: &MemoryRegion,
+) -> (QueuePair<Connected>, QueuePair<Connected>, FastRegion) {
+    let (mut a, b) = pair.connect(|config| config.receiver_not_ready_retries(7));
     let mut fast = pair.a.domain.fast_region(1).unwrap();
     let buffer = pair.a.device.allocate(4096).unwrap();
     assert!(buffer.fill(0, 4096, 0x11));
     fast.load(vec![buffer]).unwrap();
-    // The peer has no receive for it yet.
     a.send(1, &[from.slice(0..8).unwrap()], Flags::SIGNALLED)
         .unwrap();
     a.register_fast(2, &mut fast, Access::ALL, Flags::SIGNALLED)
         .unwrap();
     a.ring();
-    settle(&pair);
+    settle(pair);
+    (a, b, fast)
+}
+
+#[test]
+fn a_fast_registration_waits_for_the_requests_before_it() {
+    let mut pair = Pair::new();
+    let (other_a, mut other_b) = pair.connect(|config| config);
+    let (from, to) = (pair.a.region(64), pair.b.region(64));
+    let (a, mut b, fast) = held_registration(&pair, &from);
     other_b
         .write(
             3,
@@ -395,20 +405,9 @@ fn a_fast_registration_waits_for_the_requests_before_it() {
 #[test]
 fn memory_of_a_fast_region_that_was_reset_is_not_opened_by_an_earlier_registration() {
     let mut pair = Pair::new();
-    let (mut a, mut b) = pair.connect(|config| config.receiver_not_ready_retries(7));
     let (other_a, mut other_b) = pair.connect(|config| config);
     let (from, to) = (pair.a.region(64), pair.b.region(64));
-    let mut fast = pair.a.domain.fast_region(1).unwrap();
-    let buffer = pair.a.device.allocate(4096).unwrap();
-    assert!(buffer.fill(0, 4096, 0x11));
-    fast.load(vec![buffer]).unwrap();
-    // The peer has no receive for it yet.
-    a.send(1, &[from.slice(0..8).unwrap()], Flags::SIGNALLED)
-        .unwrap();
-    a.register_fast(2, &mut fast, Access::ALL, Flags::SIGNALLED)
-        .unwrap();
-    a.ring();
-    settle(&pair);
+    let (a, mut b, mut fast) = held_registration(&pair, &from);
     let open = fast.remote();
     let buffers = fast.reset().unwrap();
     b.receive(4, &[to.slice(0..8).unwrap()]).unwrap();

@@ -43,37 +43,11 @@ fn refuse(pair: &Pair, opcode: Opcode) {
     });
 }
 
-/// A queue pair with a receive fails, and the device keeps it in the state in which it receives:
-/// what its peer then sends must not arrive in memory that a completion has given back.
-fn fails_without_a_write_to_returned_memory(pair: &mut Pair, refused: &[Opcode]) -> RdmaError {
-    let (into, from) = (pair.a.region(64), pair.b.region(64));
-    assert!(into.write(0, &[0; 64]) && from.write(0, &[7; 64]));
-    let (mut qp, mut peer) = pair.connect(|config| config);
-    qp.receive(1, &[into.slice(0..64).unwrap()]).unwrap();
-    for opcode in refused {
-        refuse(pair, *opcode);
-    }
-    let error = qp.fail().expect_err("the device refuses");
-    let done = pair.wait_a(1);
-    assert_eq!((done[0].id, done[0].status()), (1, Status::Flushed));
-    peer.send(2, &[from.slice(0..64).unwrap()], Flags::SIGNALLED)
-        .unwrap();
-    peer.ring();
-    for _ in 0..20 {
-        pair.pass();
-    }
-    let mut bytes = [1; 64];
-    assert!(into.read(0, &mut bytes));
-    assert_eq!(bytes, [0; 64], "a completion gives memory back");
-    pair.world.with(|world| world.clear_faults(0));
-    drop((qp, peer, into, from));
-    error
-}
-
 #[test]
 fn a_queue_pair_that_the_device_does_not_stop_is_destroyed_before_its_requests_complete() {
     let mut pair = pair();
-    let error = fails_without_a_write_to_returned_memory(&mut pair, &[Opcode::ModifyQueuePair]);
+    let error = pair.fail_hindered(|pair| refuse(pair, Opcode::ModifyQueuePair));
+    pair.world.with(|world| world.clear_faults(0));
     assert!(matches!(error, RdmaError::Control(_)), "{error}");
     // The device serves others.
     let (from, to) = (pair.b.region(64), pair.a.region(64));
@@ -90,10 +64,11 @@ fn a_queue_pair_that_the_device_does_not_stop_is_destroyed_before_its_requests_c
 #[test]
 fn a_device_that_neither_stops_nor_destroys_a_queue_pair_is_taken_out_of_service() {
     let mut pair = pair();
-    let refused = [Opcode::ModifyQueuePair, Opcode::DestroyQueuePair];
-    fails_without_a_write_to_returned_memory(&mut pair, &refused);
-    let mut events = Vec::new();
-    pair.a.device.poll_events(&mut events).unwrap();
+    pair.fail_hindered(|pair| {
+        refuse(pair, Opcode::ModifyQueuePair);
+        refuse(pair, Opcode::DestroyQueuePair);
+    });
+    let events = pair.a.events();
     let failed = events.iter().any(|event| {
         let stays = |cause: &_| matches!(cause, FailureCause::QueuePairStays { .. });
         matches!(event, Event::DeviceFailed { cause } if stays(cause))
