@@ -143,11 +143,11 @@ pub struct RdmaSection {
     /// Peers that queue pairs may address at the same time. 1..=262_143.
     #[schemars(range(min = 1, max = 262_143))]
     pub address_handles: u32,
-    /// ARP entries: own addresses and next hops. 1..=131_071.
-    #[schemars(range(min = 1, max = 131_071))]
+    /// ARP entries: MAC addresses of next hops that RDMA uses at the same time. 1..=4094.
+    #[schemars(range(min = 1, max = 4094))]
     pub arp_entries: u32,
-    /// Multicast groups. 0..=4096.
-    #[schemars(range(min = 0, max = 4096))]
+    /// Multicast groups. 0..=4095.
+    #[schemars(range(min = 0, max = 4095))]
     pub multicast_groups: u32,
     /// Completion event queues, each with a vector of its own. 0..=1024; 0: one for each of
     /// `worker.cores`, at least one. The device may have fewer.

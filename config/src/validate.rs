@@ -142,11 +142,11 @@ fn rdma(checks: &mut Checks, section: &RdmaSection) {
         1..=262_143,
         "",
     );
-    checks.range("rdma.arp_entries", section.arp_entries, 1..=131_071, "");
+    checks.range("rdma.arp_entries", section.arp_entries, 1..=4_094, "");
     checks.range(
         "rdma.multicast_groups",
         section.multicast_groups,
-        0..=4_096,
+        0..=4_095,
         "",
     );
     checks.range("rdma.event_queues", section.event_queues, 0..=1_024, "");

@@ -66,8 +66,8 @@ pub(crate) fn wanted() -> Wanted {
         memory_regions: 1023,
         pbles: 65_536,
         address_handles: 255,
-        arp_entries: 64,
-        multicast_groups: 64,
+        arp_entries: 62,
+        multicast_groups: 63,
     }
 }
 

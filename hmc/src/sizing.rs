@@ -45,7 +45,7 @@ pub struct Wanted {
     pub pbles: u32,
     /// Address handles: peers.
     pub address_handles: u32,
-    /// ARP entries: own addresses and next hops.
+    /// ARP entries: MAC addresses of next hops.
     pub arp_entries: u32,
     /// Multicast groups.
     pub multicast_groups: u32,
@@ -333,9 +333,10 @@ fn needed_counts(limits: &DeviceLimits, wanted: &Wanted) -> PerObject<u64> {
     let queue_pairs = power(wanted.queue_pairs.saturating_add(FIRST_USER_QUEUE_PAIR));
     let completion_queues =
         u64::from(wanted.completion_queues) + u64::from(FIRST_USER_COMPLETION_QUEUE);
+    // Index 0 of each kind is never allocated.
     let multicast = power_within(
         Object::MulticastGroup,
-        u64::from(wanted.multicast_groups.max(1)),
+        u64::from(wanted.multicast_groups) + 1,
     );
     let groups = queue_pairs.div_ceil(QUEUE_PAIR_GROUP);
     let hashed = (queue_pairs + multicast).next_multiple_of(QUEUE_PAIR_GROUP);
@@ -366,9 +367,9 @@ fn needed_counts(limits: &DeviceLimits, wanted: &Wanted) -> PerObject<u64> {
         Object::QueuePair | Object::Header => queue_pairs,
         Object::CompletionQueue => power_within(object, completion_queues),
         Object::HashTableEntry => hashed.next_power_of_two() * u64::from(limits.hash_multiplier()),
-        Object::Arp => power_within(object, u64::from(wanted.arp_entries)),
+        // The port's own address takes an entry as well.
+        Object::Arp => power_within(object, u64::from(wanted.arp_entries) + 2),
         Object::PortBitVector => 1,
-        // Index 0 is never allocated.
         Object::MemoryRegion => power_within(object, u64::from(wanted.memory_regions) + 1),
         Object::TransmitFifo => transmit_blocks.saturating_mul(u64::from(blocks.transmit_fifo)),
         Object::TransmitFifoFreeList => transmit_blocks,

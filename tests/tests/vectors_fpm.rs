@@ -73,8 +73,8 @@ fn wanted_of(committed: &Value) -> Option<Wanted> {
         memory_regions: count("mr") - 1,
         pbles: count("pble"),
         address_handles: count("fsiav") - 1,
-        arp_entries: count("arp"),
-        multicast_groups: count("fsimc"),
+        arp_entries: count("arp").checked_sub(2)?,
+        multicast_groups: count("fsimc").saturating_sub(1),
     })
 }
 

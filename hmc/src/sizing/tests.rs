@@ -20,8 +20,12 @@ fn a_plan_requests_the_wanted_numbers_and_the_drivers_own() {
     assert_eq!(count(ObjectType::MemoryRegion), 1024, "1023 and index 0");
     assert_eq!(count(ObjectType::PageBufferList), 65_536);
     assert_eq!(count(ObjectType::AddressVector), 256);
-    assert_eq!(count(ObjectType::Arp), 64);
-    assert_eq!(count(ObjectType::MulticastGroup), 64);
+    assert_eq!(
+        count(ObjectType::Arp),
+        64,
+        "62, index 0, and the port's own"
+    );
+    assert_eq!(count(ObjectType::MulticastGroup), 64, "63 and index 0");
 }
 
 #[test]
@@ -135,14 +139,14 @@ fn a_number_above_a_maximum_is_named_with_the_largest_value_that_fits() {
             1024,
             1023,
         ),
-        (Setting::ArpEntries, 257, ObjectType::Arp, 257, 256, 256),
+        (Setting::ArpEntries, 255, ObjectType::Arp, 257, 256, 254),
         (
             Setting::MulticastGroups,
-            513,
+            512,
             ObjectType::MulticastGroup,
             513,
             512,
-            512,
+            511,
         ),
     ];
     for (setting, value, object, needed, maximum, lower_to) in cases {

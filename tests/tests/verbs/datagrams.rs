@@ -118,6 +118,29 @@ fn a_group_takes_eight_queue_pairs_and_goes_with_the_last() {
 }
 
 #[test]
+fn a_device_has_as_many_next_hops_and_groups_as_its_configuration_says() {
+    for number in [1, 2, 6] {
+        let mut config = ringside_testkit::config();
+        config.rdma.arp_entries = u32::from(number);
+        config.rdma.multicast_groups = u32::from(number);
+        let pair = Pair::with(&config);
+        let (local, peer) = (ready(&pair.a), ready(&pair.b));
+        let handles: Vec<_> = (0..number)
+            .map(|last| {
+                let mut destination = Destination::from(&peer.endpoint());
+                destination.mac = [2, 0, 0, 0, 0, last];
+                pair.a.domain.address_handle(&destination).unwrap()
+            })
+            .collect();
+        for last in 0..number {
+            local.join(IpAddr::from([239, 1, 2, last])).unwrap();
+        }
+        drop((handles, local, peer));
+        pair.finish();
+    }
+}
+
+#[test]
 fn an_entry_that_the_device_refuses_for_an_address_is_free_again() {
     let mut config = ringside_testkit::config();
     config.rdma.arp_entries = 8;
