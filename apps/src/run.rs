@@ -25,6 +25,7 @@ use signal_hook::consts::SIGXFSZ;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for the model to come up.
 const START_LIMIT: Duration = Duration::from_secs(20);
+/// The wait for the model after which the command says what it waits for.
+const WORD_AFTER: Duration = Duration::from_secs(1);
 /// Longest wait for the end of a model, after each of two signals.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
@@ -243,8 +246,18 @@ fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
     std::fs::write(users::pid_file(folder), model.id().to_string())
         .context("noting the model's process")?;
     let limit = Instant::now() + START_LIMIT;
+    // A pipe opens once a program reads it.
+    let is_pipe = |file: &&PathBuf| file.metadata().is_ok_and(|file| file.file_type().is_fifo());
+    let mut unread = layout.pcap.as_ref().filter(is_pipe);
+    let word_at = Instant::now() + WORD_AFTER;
     // The model makes the control socket last. Its path is there a moment before it listens.
     while UnixStream::connect(control(folder)).is_err() {
+        if let Some(file) = unread.take_if(|_| Instant::now() > word_at) {
+            eprintln!(
+                "ringside: the model starts once a program reads {}",
+                file.display()
+            );
+        }
         let gone = model.try_wait().ok().flatten().is_some();
         if gone || Instant::now() > limit {
             let log = folder.join("model.log");

@@ -25,6 +25,13 @@ pub(crate) fn folder() -> Result<PathBuf, Failure> {
         Some(runtime) => runtime.join("ringside"),
         None => PathBuf::from(format!("/tmp/ringside-{user}")),
     };
+    if folder.to_str().is_none() {
+        return Err(Failure::usage(anyhow!(
+            "XDG_RUNTIME_DIR={}: programs name the device by a path in this folder, as text: name a \
+             folder in UTF-8",
+            folder.display()
+        )));
+    }
     let made = std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -227,6 +227,52 @@ fn a_capture_that_fails_is_told_by_the_command_that_ends_the_model() {
     succeeded(&folder.run(&[], "true").output().expect("ringside"));
 }
 
+#[test]
+fn a_capture_to_a_standard_stream_is_refused() {
+    let folder = Folder::new();
+    for stream in ["/dev/stdout", "/dev/fd/2", "/proc/self/fd/1"] {
+        let output = folder.run(&["--pcap", stream], "true").output();
+        let output = output.expect("ringside");
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains("name a file, or a pipe"), "{errors}");
+    }
+}
+
+#[test]
+fn a_capture_to_a_pipe_waits_for_its_reader_and_says_so() {
+    let folder = Folder::new();
+    let pipe = folder.path().join("frames");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo").success());
+    let mut run = folder.run(&["--pcap", pipe.to_str().expect("a name")], "true");
+    let errors = folder.path().join("errors");
+    run.stderr(std::fs::File::create(&errors).expect("a file"));
+    let running = run.spawn().expect("ringside");
+    let said = || std::fs::read_to_string(&errors).expect("a file");
+    until("the command says what it waits for", || {
+        said().contains("starts once a program reads")
+    });
+    // The header of a capture, and no frame: the program sends none.
+    let captured = std::fs::read(&pipe).expect("a capture");
+    assert_eq!(captured.len(), 24);
+    assert!(end(running).status.success(), "{}", said());
+}
+
+#[test]
+fn a_runtime_folder_that_is_no_text_is_refused() {
+    use std::os::unix::ffi::OsStringExt;
+    let folder = Folder::new();
+    let mut runtime = folder.path().to_path_buf().into_os_string().into_vec();
+    runtime.extend(b"/\xff");
+    let mut run = folder.run(&["--device", "model:0"], "true");
+    run.env("XDG_RUNTIME_DIR", std::ffi::OsString::from_vec(runtime));
+    let output = run.output().expect("ringside");
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("name a folder in UTF-8"), "{errors}");
+}
+
 /// A shell that sets the limit of file sizes, for itself and for `ringside run` in its place.
 fn limited(folder: &Folder, limit: &str, script: &str) -> Output {
     let run = folder.run(&["--port", "0"], script);

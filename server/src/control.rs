@@ -35,6 +35,8 @@ pub struct Control {
     clients: Vec<Client>,
     sources: Sources,
     next_look: Instant,
+    /// the last accept failed, such as for want of descriptors, and a client may wait
+    is_short: bool,
 }
 
 struct Client {
@@ -63,6 +65,7 @@ impl Control {
             clients: Vec::new(),
             sources,
             next_look: Instant(0),
+            is_short: false,
         })
     }
 
@@ -95,9 +98,14 @@ impl Attachment for Control {
             worked |= did;
             goes_on
         });
+        self.is_short = false;
         for _ in 0..MAX_CLIENTS {
-            let Ok((stream, _)) = self.listener.accept() else {
-                break;
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    self.is_short = error.kind() != ErrorKind::WouldBlock;
+                    break;
+                }
             };
             worked = true;
             if stream.set_nonblocking(true).is_err() {
@@ -119,7 +127,9 @@ impl Attachment for Control {
     }
 
     fn descriptors<'a>(&'a self, into: &mut Vec<(BorrowedFd<'a>, Readiness)>) {
-        into.push((self.listener.as_fd(), Readiness::Readable));
+        if !self.is_short {
+            into.push((self.listener.as_fd(), Readiness::Readable));
+        }
         into.extend(self.clients.iter().map(|client| {
             let readiness = if client.answer.is_empty() {
                 Readiness::Readable

@@ -21,6 +21,8 @@ pub struct LeasedGid {
     is_added: bool,
     /// the lease is that of a former stack, and its address stays until then
     kept_until: Option<Instant>,
+    /// the lease that the table had no place for when it was last tried
+    refused: Option<LocalAddress>,
 }
 
 impl LeasedGid {
@@ -64,10 +66,12 @@ impl LeasedGid {
             Ok(_) => true,
             Err(RdmaError::GidExists { .. }) => false,
             Err(error) => {
-                tracing::warn!(%error, "an address has no place in the GID table");
+                if self.refused.replace(new) != Some(new) {
+                    tracing::warn!(%error, "an address has no place in the GID table; trying again");
+                }
                 return;
             }
         };
-        self.lease = leased;
+        (self.lease, self.refused) = (leased, None);
     }
 }

@@ -90,7 +90,7 @@ pub(crate) struct Options {
     #[arg(short = 's', long, value_name = "BYTES", default_value_t = MAX_FRAME_BYTES.into(), value_parser = clap::value_parser!(u32).range(14..=i64::from(MAX_FRAME_BYTES)))]
     snap_length: u32,
     /// Seconds to run [default: until interrupted, or a limit is reached]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=MAX_SECONDS))]
     duration: Option<u64>,
     /// Time stamps of the device's clock, taken at the arrival, in place of the time of day
     #[arg(long, conflicts_with = "attach")]

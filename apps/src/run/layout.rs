@@ -8,6 +8,14 @@ use std::path::{Path, PathBuf};
 /// First word of the line that names the capture.
 const CAPTURE: &str = "capture ";
 
+/// True for the names of this process's standard streams, which the model's server does not share.
+fn is_standard_output(file: &Path) -> bool {
+    let names = ["/dev/stdin", "/dev/stdout", "/dev/stderr"];
+    let numbers = ["/dev/fd", "/proc/self/fd"];
+    let is_number = |folder| (0..=2).any(|number| file == Path::new(&format!("{folder}/{number}")));
+    names.iter().any(|name| file == Path::new(name)) || numbers.into_iter().any(is_number)
+}
+
 /// The properties that distinguish the model of one folder from others.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Layout {
@@ -27,6 +35,15 @@ impl Layout {
         {
             return Err(Failure::usage(anyhow!(
                 "the capture's name {file:?} has a line break: choose another --pcap"
+            )));
+        }
+        if let Some(file) = &pcap
+            && is_standard_output(file)
+        {
+            return Err(Failure::usage(anyhow!(
+                "--pcap {}: the model's server writes the capture, and has no terminal; name a file, or a \
+                 pipe made by `mkfifo`",
+                file.display()
             )));
         }
         Ok(Self {

@@ -27,6 +27,12 @@ pub enum UdpError {
         /// The operating system's message.
         error: String,
     },
+    /// The peer's address belongs to no single host.
+    #[error("{peer}: no host has this address; name the one of the peer")]
+    NotUnicast {
+        /// The peer, as it was given.
+        peer: IpAddr,
+    },
     /// Both ends are the same.
     #[error("{address}: both ends of the wire; give this side another port, as in udp:PEER@:4796")]
     ToItself {
@@ -132,6 +138,12 @@ impl std::fmt::Display for UdpEnds {
     }
 }
 
+/// True for an address that a single host can have.
+fn is_unicast(address: IpAddr) -> bool {
+    let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    !(address.is_unspecified() || address.is_multicast() || is_broadcast)
+}
+
 /// A wire of UDP datagrams; see the module.
 #[derive(Debug)]
 pub struct UdpWire {
@@ -154,6 +166,9 @@ impl UdpWire {
         let found = (ends.peer.as_str(), ends.peer_port).to_socket_addrs();
         let peer = found.map_err(|error| no_address(&error))?.find(fits);
         let peer = peer.ok_or_else(|| no_address(&"it has no address of this family"))?;
+        if !is_unicast(peer.ip()) {
+            return Err(UdpError::NotUnicast { peer: peer.ip() });
+        }
         let any = match peer {
             SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),

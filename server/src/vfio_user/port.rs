@@ -21,6 +21,10 @@ const BURST: usize = 32;
 /// The interval at which a port looks for a client, or with one for another.
 const ACCEPT_EVERY: Duration = Duration::from_millis(1);
 
+/// The interval after an accept that failed, such as for want of descriptors: the client still waits,
+/// and its listener would end each sleep immediately.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
 /// Clients that can be refused at the same time; more wait.
 const MAX_TURNED_AWAY: usize = 4;
 
@@ -42,6 +46,8 @@ pub(super) struct Port {
     connection: Option<Connection>,
     turned_away: Vec<(Stream, Instant)>,
     next_accept: Instant,
+    /// the last accept failed, and a client may wait
+    is_short: bool,
     counters: PortCounters,
 }
 
@@ -70,6 +76,7 @@ impl Port {
             connection: None,
             turned_away: Vec::new(),
             next_accept: Instant(0),
+            is_short: false,
             counters: PortCounters::default(),
         })
     }
@@ -92,7 +99,8 @@ impl Port {
         // A listener with more waiting clients than can be refused would end each sleep
         // immediately.
         let full = self.turned_away.len() >= MAX_TURNED_AWAY;
-        let listener = (!full).then(|| (self.listener.as_fd(), Readiness::Readable));
+        let listener =
+            (!full && !self.is_short).then(|| (self.listener.as_fd(), Readiness::Readable));
         connection.into_iter().chain(turned_away).chain(listener)
     }
 
@@ -149,12 +157,24 @@ impl Port {
         }
         let socket = match self.listener.accept() {
             Ok((socket, _)) => socket,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                self.is_short = false;
+                return false;
+            }
             Err(error) => {
-                tracing::debug!(%error, path = %self.file.path().display(), "a client was lost");
+                let path = self.file.path().display();
+                match self.is_short {
+                    true => tracing::debug!(%error, %path, "a client cannot be accepted"),
+                    false => {
+                        tracing::warn!(%error, %path, "a client cannot be accepted; trying again")
+                    }
+                }
+                self.is_short = true;
+                self.next_accept = now.plus(ACCEPT_AGAIN);
                 return false;
             }
         };
+        self.is_short = false;
         if self.connection.is_none() {
             return self.welcome(socket, world);
         }

@@ -138,6 +138,10 @@ fn ends_that_cannot_meet_are_refused_with_the_reason() {
         error.contains("another process may use the port"),
         "{error}"
     );
+    for peer in ["0.0.0.0", "255.255.255.255", "239.1.2.3", "::", "ff02::1"] {
+        let error = UdpWire::open(&peer.parse().unwrap()).unwrap_err();
+        assert!(matches!(error, UdpError::NotUnicast { .. }), "{error}");
+    }
     let mixed = "192.0.2.7@[::1]:5".parse().unwrap();
     let error = UdpWire::open(&mixed).unwrap_err().to_string();
     assert!(error.contains("of this family"), "{error}");
