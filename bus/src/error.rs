@@ -17,6 +17,12 @@ pub enum FunctionError {
         /// The observation from which the backend concludes that the device is gone.
         reason: String,
     },
+    /// The period of service of the device that the caller belongs to has ended.
+    #[error("{device}: its period of service has ended; open ports again once it is recovered")]
+    Ended {
+        /// Its address.
+        device: DeviceAddress,
+    },
     /// Another client has the device.
     #[error(
         "{device}: the function is in use by {}; a function has one owner at a time: end that \

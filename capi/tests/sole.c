@@ -1,5 +1,6 @@
 /* A shared receive queue with one queue pair: as many messages as receives arrive before the program polls, in order,
- * and no more than that. A queue pair that comes later finds every receive that is left. Says "ok" and ends with 0. */
+ * however many, and no more than that. A queue pair that comes later finds every receive that is left. Says "ok" and ends
+ * with 0. */
 #include "connect.h"
 
 enum { MOST = 100, LENGTH = 64, ROUTE = 40, KEY = 0x1234 };
@@ -123,6 +124,32 @@ static void as_many_numbers_as_receives(int count)
             (int)wc.imm_data == i);
     }
     CHECK(!ibv_destroy_qp(receiver) && !ibv_destroy_qp(sender) && !ibv_destroy_srq(srq));
+}
+
+/* Before the program polls anything. */
+static void many_messages(int count)
+{
+    struct ibv_cq *all = ibv_create_cq(context, count, NULL, NULL, 0);
+    struct ibv_srq *srq = shared(count);
+    struct ibv_qp_init_attr init = { .send_cq = sent, .recv_cq = all, .qp_type = IBV_QPT_RC, .srq = srq,
+        .cap = { .max_send_wr = MOST, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
+    struct ibv_qp *sender = made(IBV_QPT_RC, NULL), *receiver = ibv_create_qp(pd, &init);
+    CHECK(all && receiver);
+    join(sender, receiver, &gid);
+    for (int i = 0; i < count; i++) {
+        struct ibv_sge into = { (uintptr_t)memory[i % MOST], sizeof memory[0], mr->lkey };
+        struct ibv_recv_wr receive = { .wr_id = i, .sg_list = &into, .num_sge = 1 }, *bad;
+        CHECK(!ibv_post_srq_recv(srq, &receive, &bad));
+    }
+    for (int i = 0; i < count; i++) {
+        message(sender, i % MOST, NULL, NULL);
+        is_sent(i % MOST);
+    }
+    for (int i = 0; i < count; i++) {
+        struct ibv_wc wc = next(all);
+        CHECK(wc.status == IBV_WC_SUCCESS && (int)wc.wr_id == i && memory[i % MOST][0] == i % MOST);
+    }
+    CHECK(!ibv_destroy_qp(receiver) && !ibv_destroy_qp(sender) && !ibv_destroy_srq(srq) && !ibv_destroy_cq(all));
 }
 
 /* A queue pair that is reset, and one that stays behind alone, have every receive again. */
@@ -249,6 +276,8 @@ int main(void)
         after_others_and_a_reset(counts[i]);
     }
     no_receive_is_posted();
+    many_messages(600);
+    many_messages(3000);
     CHECK(!ibv_destroy_cq(arrived) && !ibv_destroy_cq(sent) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd));
     CHECK(!ibv_close_device(context));
     puts("ok");

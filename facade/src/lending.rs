@@ -40,6 +40,7 @@
 //! # }
 //! ```
 
+use ringside_bus::DeviceAddress;
 use ringside_pmd::rdma::{
     Access, Completion, Connected, Flags, Fragment, MemoryRegion, PostError, QueuePair,
     RemoteAddress, SliceError,
@@ -172,6 +173,15 @@ pub enum Refusal {
         /// The id.
         id: u64,
     },
+    /// The lender serves another device, and completions name queue pairs by numbers, which both
+    /// devices have.
+    #[error("the lender serves queue pairs of {lent_to}: use another one for {given}")]
+    ForeignDevice {
+        /// The device whose queue pairs have slices.
+        lent_to: Box<DeviceAddress>,
+        /// The device of the queue pair.
+        given: Box<DeviceAddress>,
+    },
     /// The slice is too long for a request.
     #[error(transparent)]
     Slice(#[from] SliceError),
@@ -194,7 +204,8 @@ pub struct NotLent {
 /// A request: number of the queue pair, true for a send, id.
 type Key = (u32, bool, u64);
 
-/// The slices that requests have. One for the queue pairs of a thread, with a fixed room.
+/// The slices that requests have. One for the queue pairs of a thread and a device, with a fixed
+/// room.
 ///
 /// A queue pair that is destroyed reports no more completions, and a later queue pair can have its
 /// number. Call [`Lender::forget`] after each destruction: until then the slices of the requests
@@ -204,6 +215,8 @@ type Key = (u32, bool, u64);
 pub struct Lender {
     lent: HashMap<Key, OwnedSlice>,
     room: usize,
+    /// the device that had the first slice
+    device: Option<DeviceAddress>,
 }
 
 /// The largest room that memory is allocated for before it is used.
@@ -221,6 +234,7 @@ impl Lender {
         Self {
             lent: HashMap::with_capacity(capacity),
             room,
+            device: None,
         }
     }
 
@@ -239,8 +253,9 @@ impl Lender {
         id: u64,
         slice: OwnedSlice,
     ) -> Result<(), NotLent> {
-        let key = (queue_pair.number(), false, id);
-        self.lend(key, slice, |piece| queue_pair.receive(id, &[piece]))
+        self.lend(queue_pair, (false, id), slice, |queue_pair, piece| {
+            queue_pair.receive(id, &[piece])
+        })
     }
 
     /// Posts a send of the slice. It is signalled with any `flags`, since its completion brings
@@ -254,8 +269,10 @@ impl Lender {
         slice: OwnedSlice,
         flags: Flags,
     ) -> Result<(), NotLent> {
-        let (key, flags) = ((queue_pair.number(), true, id), flags | Flags::SIGNALLED);
-        self.lend(key, slice, |piece| queue_pair.send(id, &[piece], flags))
+        let flags = flags | Flags::SIGNALLED;
+        self.lend(queue_pair, (true, id), slice, |queue_pair, piece| {
+            queue_pair.send(id, &[piece], flags)
+        })
     }
 
     /// Posts an RDMA write of the slice, as [`Lender::send`] posts a send.
@@ -269,8 +286,8 @@ impl Lender {
         to: RemoteAddress,
         flags: Flags,
     ) -> Result<(), NotLent> {
-        let (key, flags) = ((queue_pair.number(), true, id), flags | Flags::SIGNALLED);
-        self.lend(key, slice, |piece| {
+        let flags = flags | Flags::SIGNALLED;
+        self.lend(queue_pair, (true, id), slice, |queue_pair, piece| {
             queue_pair.write(id, &[piece], to, flags)
         })
     }
@@ -286,8 +303,8 @@ impl Lender {
         from: RemoteAddress,
         flags: Flags,
     ) -> Result<(), NotLent> {
-        let (key, flags) = ((queue_pair.number(), true, id), flags | Flags::SIGNALLED);
-        self.lend(key, slice, |piece| {
+        let flags = flags | Flags::SIGNALLED;
+        self.lend(queue_pair, (true, id), slice, |queue_pair, piece| {
             queue_pair.read(id, &[piece], from, flags)
         })
     }
@@ -316,16 +333,34 @@ impl Lender {
 
     fn lend(
         &mut self,
-        key: Key,
+        queue_pair: &mut QueuePair<Connected>,
+        (is_send, id): (bool, u64),
         slice: OwnedSlice,
-        post: impl FnOnce(Fragment) -> Result<(), PostError>,
+        post: impl FnOnce(&mut QueuePair<Connected>, Fragment) -> Result<(), PostError>,
     ) -> Result<(), NotLent> {
-        match self.check(key, &slice).and_then(|piece| Ok(post(piece)?)) {
+        let key = (queue_pair.number(), is_send, id);
+        let posted = self
+            .check_device(queue_pair.device_address())
+            .and_then(|()| self.check(key, &slice))
+            .and_then(|piece| Ok(post(queue_pair, piece)?));
+        match posted {
             Ok(()) => {
+                self.device
+                    .get_or_insert_with(|| queue_pair.device_address().clone());
                 self.lent.insert(key, slice);
                 Ok(())
             }
             Err(refusal) => Err(NotLent { refusal, slice }),
+        }
+    }
+
+    fn check_device(&self, given: &DeviceAddress) -> Result<(), Refusal> {
+        match &self.device {
+            Some(device) if device != given => Err(Refusal::ForeignDevice {
+                lent_to: Box::new(device.clone()),
+                given: Box::new(given.clone()),
+            }),
+            _ => Ok(()),
         }
     }
 

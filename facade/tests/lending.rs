@@ -41,6 +41,27 @@ fn first_byte(slice: &OwnedSlice) -> u8 {
 }
 
 #[test]
+fn a_lender_serves_one_device() {
+    let [mut left, mut right] = connected(0);
+    let mut lender = Lender::with_room(8);
+    let mut of_left = slices(&left, 64, 1);
+    lender
+        .receive(&mut left.queue_pair, 1, of_left.remove(0))
+        .unwrap();
+    let of_right = slices(&right, 64, 1).remove(0);
+    let refused = lender.receive(&mut right.queue_pair, 2, of_right);
+    let refusal = refused.unwrap_err().refusal;
+    assert!(
+        matches!(refusal, Refusal::ForeignDevice { .. }),
+        "{refusal}"
+    );
+    assert_eq!(
+        refusal.to_string(),
+        "the lender serves queue pairs of model:0: use another one for model:1"
+    );
+}
+
+#[test]
 fn each_slice_comes_back_with_its_own_completion() {
     let [mut left, mut right] = connected(0);
     let (mut here, mut there) = (Lender::with_room(8), Lender::with_room(8));

@@ -7,6 +7,7 @@ use ringside::model::Fault;
 use ringside::model::function::ResetKind;
 use ringside::prelude::*;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -142,4 +143,26 @@ fn a_stack_that_ended_with_a_failure_is_not_taken_for_a_running_one() {
     near.recover().unwrap();
     let far = open(12, &config(4, 2));
     far.resolve(ip(4, 1)).expect("an answer after recover");
+}
+
+#[test]
+fn threads_that_make_short_calls_do_not_keep_a_device_from_its_recovery() {
+    let device = open(15, &config(7, 1));
+    let stop = AtomicBool::new(false);
+    let (ended, began) = (&stop, Instant::now());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    drop(device.gids());
+                }
+            });
+        }
+        let lives: Vec<_> = (0..4)
+            .map(|_| device.recover().map(|report| report.life))
+            .collect();
+        stop.store(true, Ordering::Relaxed);
+        assert!(lives.iter().all(Result::is_ok), "{lives:?}");
+        assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
+    });
 }

@@ -1,6 +1,7 @@
 //! Registers of BAR 0; "all ones" means that the device does not respond.
 
 use crate::trace::{Exchange, Recorder, RegisterAccess};
+use parking_lot::RwLock;
 use ringside_bus::clock::{Clock, wait_for};
 use ringside_bus::{Function, FunctionError};
 use std::sync::Arc;
@@ -30,6 +31,13 @@ pub struct Registers {
     function: Arc<dyn Function>,
     clock: Arc<dyn Clock>,
     recorder: Recorder,
+    gate: Option<Arc<Gate>>,
+}
+
+/// Ends the writes of the clones that share it.
+#[derive(Debug, Default)]
+struct Gate {
+    closed: RwLock<bool>,
 }
 
 impl Registers {
@@ -41,6 +49,24 @@ impl Registers {
             function,
             clock,
             recorder,
+            gate: None,
+        }
+    }
+
+    /// The same registers, whose writes [`Registers::close`] ends.
+    #[must_use]
+    pub(crate) fn gated(&self) -> Self {
+        Self {
+            gate: Some(Arc::default()),
+            ..self.clone()
+        }
+    }
+
+    /// Ends the writes through these registers and their clones: those under way are done when it
+    /// returns, and later ones are refused. Only for [`Registers::gated`] ones.
+    pub(crate) fn close(&self) {
+        if let Some(gate) = &self.gate {
+            *gate.closed.write() = true;
         }
     }
 
@@ -99,12 +125,22 @@ impl Registers {
             reads: 0,
             took: Duration::ZERO,
         });
-        self.function.write32(BAR, offset, value)
+        self.write_quietly(offset, value)
     }
 
     /// Like [`Registers::write`], without a record: for registers that are written once a command.
     pub fn write_quietly(&self, offset: u64, value: u32) -> Result<(), FunctionError> {
-        self.function.write32(BAR, offset, value)
+        match &self.gate {
+            None => self.function.write32(BAR, offset, value),
+            Some(gate) => {
+                let closed = gate.closed.read();
+                if *closed {
+                    let device = self.function.address().clone();
+                    return Err(FunctionError::Ended { device });
+                }
+                self.function.write32(BAR, offset, value)
+            }
+        }
     }
 
     /// Reads the register every `step` until `ready` accepts the value or `limit` has passed.
@@ -146,3 +182,6 @@ impl std::fmt::Debug for Registers {
         write!(f, "Registers({})", self.function.address())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,11 +65,11 @@ impl<S: Send + 'static> Worker<S> {
     /// there, so that its memory is near, and polls until the worker is stopped.
     ///
     /// Returns once the state is made, so it takes as long as `make_state` does. `inbox`: requests
-    /// kept waiting at most, 1 or more; 0 counts as 1.
+    /// kept waiting at most, 1..=65_536; 0 counts as 1.
     ///
     /// # Errors
-    /// The core cannot be used, there is no thread to be had, or `make_state` panicked. Nothing is
-    /// left running.
+    /// The inbox is too large, the core cannot be used, there is no thread to be had, or
+    /// `make_state` panicked. Nothing is left running.
     pub fn start(
         core: Option<usize>,
         inbox: usize,

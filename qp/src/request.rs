@@ -154,6 +154,16 @@ pub enum RequestError {
         /// bytes asked for
         length_bytes: u64,
     },
+    /// A value does not fit its field.
+    #[error("{what} {value:#x}; at most {most:#x} is possible")]
+    OutOfRange {
+        /// the field
+        what: &'static str,
+        /// the value given
+        value: u64,
+        /// the largest one
+        most: u64,
+    },
 }
 
 /// The properties of a request that the ring needs before it encodes the request.
@@ -167,6 +177,9 @@ pub struct Shape {
 
 /// An operation that a send queue can carry out.
 pub trait WorkRequest {
+    /// The request is for queue pairs of datagrams.
+    const IS_DATAGRAM: bool = false;
+
     /// Checks the request and returns its size.
     fn shape(&self) -> Result<Shape, RequestError>;
 

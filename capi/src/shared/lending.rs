@@ -97,12 +97,12 @@ impl Receives {
                 return Err(error);
             }
             self.lend_all();
-        } else if bytes > limits(port).place_bytes && self.queue.is_lending() {
+        } else if bytes > limits(port).place_bytes(self.receives) && self.queue.is_lending() {
             tracing::warn!(
                 bytes,
                 "receives of a shared receive queue became longer: messages longer than the first \
                  receives and {} bytes will fail. Post one of the longest receives first",
-                limits(port).place_bytes
+                limits(port).place_bytes(self.receives)
             );
         }
         Ok(())

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The fewest and the most places of a queue pair, unless they would need too much memory. It has
 /// as many as receives can be posted, within these. While none is free, the peer of a connection
 /// waits, and a datagram is lost.
-const PLACES: RangeInclusive<u32> = 128..=512;
+const PLACES: RangeInclusive<u32> = 128..=4096;
 /// Bytes of a place for a datagram: the longest one, and the header before it.
 const DATAGRAM_BYTES: usize = 4096 + 40;
 /// Bytes of a place that stay in memory once they were used, on a model.
@@ -20,8 +20,9 @@ const KEPT_BYTES: usize = 512 << 10;
 
 /// Limits of the places of a queue pair with a connection.
 pub(super) struct Limits {
-    /// bytes of a place, unless the program posts longer receives first
-    pub(super) place_bytes: usize,
+    /// bytes of a place of few, and of one of as many as there can be, unless the program posts
+    /// longer receives first
+    place_bytes: RangeInclusive<usize>,
     /// bytes of all places
     all_bytes: usize,
     /// The longest receives that are copied. Longer ones are given to the queue pairs.
@@ -30,17 +31,26 @@ pub(super) struct Limits {
 
 /// A card's places are pinned.
 const ON_A_CARD: Limits = Limits {
-    place_bytes: 64 << 10,
+    place_bytes: 64 << 10..=64 << 10,
     all_bytes: 4 << 20,
     longest: 1 << 20,
 };
 /// A model's take the memory that messages have used. Not so in a process that may have few
 /// addresses.
 const ON_A_MODEL: Limits = Limits {
-    place_bytes: 8 << 20,
+    place_bytes: 1 << 20..=8 << 20,
     all_bytes: 4 << 30,
     longest: 8 << 20,
 };
+
+impl Limits {
+    /// Bytes of a place where so many receives can be posted, unless longer ones are posted first.
+    pub(super) fn place_bytes(&self, receives: u32) -> usize {
+        let share = self.all_bytes / places(receives) as usize;
+        let whole = 1 << share.max(1).ilog2();
+        whole.clamp(*self.place_bytes.start(), *self.place_bytes.end())
+    }
+}
 
 pub(super) fn limits(port: &Port) -> &'static Limits {
     if port.is_model && !has_little_room() {
@@ -89,7 +99,8 @@ impl Wanted {
             return (count, DATAGRAM_BYTES);
         }
         let limits = limits(port);
-        let bytes = self.longest.next_power_of_two().max(limits.place_bytes);
+        let usual = limits.place_bytes(self.receives);
+        let bytes = self.longest.next_power_of_two().max(usual);
         (count.min((limits.all_bytes / bytes).max(1)), bytes)
     }
 }

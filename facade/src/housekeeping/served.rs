@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// waiting writer would block readers, one of which may hold a guard already.
 const STEP: Duration = Duration::from_micros(200);
 
+/// Intervals for which shared use waits behind a thread that wants exclusive use.
+const STEPS_BEHIND: u32 = 20;
+
 /// See the module.
 pub(crate) struct Served {
     /// `None` after the shutdown
@@ -28,6 +31,8 @@ pub(crate) struct Served {
     told: AtomicU32,
     /// true while a thread recovers the device
     recovering: AtomicBool,
+    /// threads that wait for exclusive use of the device
+    waiting: AtomicU32,
     /// the IP stack
     pub(super) neighbours: Mutex<Neighbours>,
     pub(super) birth: Birth,
@@ -97,6 +102,7 @@ impl Served {
             observer: OnceLock::new(),
             told: AtomicU32::new(0),
             recovering: AtomicBool::new(false),
+            waiting: AtomicU32::new(0),
             neighbours: Mutex::default(),
             birth: Birth::now(),
         })
@@ -151,8 +157,16 @@ impl Served {
         }
     }
 
-    /// Shared use of the device.
+    /// Shared use of the device. While a thread waits for exclusive use, threads that begin shared
+    /// use wait a little: otherwise many short calls kept the device from being recovered. Not
+    /// until the thread has it, since the caller may have shared use already.
     pub(crate) fn driver(&self) -> Driver<'_> {
+        for _ in 0..STEPS_BEHIND {
+            if self.waiting.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            std::thread::sleep(STEP);
+        }
         Driver {
             device: self.device.read().unwrap_or_else(PoisonError::into_inner),
             served: self,
@@ -162,14 +176,17 @@ impl Served {
     /// Exclusive use of the device; `None` if other threads still use it after `limit`.
     pub(crate) fn exclusive(&self, limit: Duration) -> Option<Exclusive<'_>> {
         let deadline = Instant::now() + limit;
-        loop {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let found = loop {
             match self.device.try_write() {
-                Ok(guard) => return Some(Exclusive(guard)),
-                Err(TryLockError::Poisoned(guard)) => return Some(Exclusive(guard.into_inner())),
-                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return None,
+                Ok(guard) => break Some(Exclusive(guard)),
+                Err(TryLockError::Poisoned(guard)) => break Some(Exclusive(guard.into_inner())),
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => break None,
                 Err(TryLockError::WouldBlock) => std::thread::sleep(STEP),
             }
-        }
+        };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        found
     }
 
     /// Removes the device from this value, for its shutdown.

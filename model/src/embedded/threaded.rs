@@ -7,6 +7,7 @@ use crossbeam_queue::ArrayQueue;
 use ringside_bus::pinning::{PinError, pin_to};
 use ringside_bus::process::Birth;
 use ringside_bus::{Clock, DeviceAddress, Function, Memory, MemoryError, PageSize, TscClock};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -265,7 +266,8 @@ fn answer_all(world: &mut World, shared: &Shared) -> bool {
                 bell,
                 value,
             } => drop(world.handle(function, bell.write(value))),
-            Message::Look(look) => look(world),
+            // A panic in it is its sender's, who gets no answer: the model serves others too.
+            Message::Look(look) => drop(catch_unwind(AssertUnwindSafe(|| look(world)))),
         }
     }
     worked

@@ -243,6 +243,17 @@ impl Context {
         self.placement
     }
 
+    /// Repeats flushes of queue pairs of a device that failed, for which their completion queues
+    /// had no room.
+    pub(crate) fn flush_owed(&mut self) {
+        if let Some(engine) = &self.engine {
+            engine.state().flush_owed();
+        }
+        if let Some(carried) = &mut self.carried {
+            carried.owed.retain(|owed| !owed.try_again());
+        }
+    }
+
     pub(crate) fn set_carried(&mut self, carried: Carried) {
         self.carried = Some(carried);
     }

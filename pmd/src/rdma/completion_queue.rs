@@ -7,7 +7,7 @@ use super::event_vectors::check_event_queue;
 use super::lifecycle::{By, Making};
 use super::objects::Object;
 use super::objects::{Objects, Table};
-use super::records::{CompletionQueueRecord, Reports};
+use super::records::{CompletionQueueRecord, Reports, completion_queue_context};
 use super::session::Session;
 use ringside_bus::DmaBuffer;
 use ringside_cq::{Announced, Anomalies, Completion, CompletionQueueHandle, Elsewhere};
@@ -307,7 +307,7 @@ impl Object for CompletionQueueRecord {
     fn destruction(&self, number: u32) -> DestroyCompletionQueue {
         DestroyCompletionQueue {
             size_entries: self.entries,
-            completion_context: number.into(),
+            completion_context: self.context(number),
             shadow_address: self.shadow.iova().0,
             cq_number: number,
             ceq_number: self.event_queue,
@@ -337,7 +337,7 @@ impl Session<'_> {
         let number = making.number();
         let command = CreateCompletionQueue {
             size_entries: entries,
-            completion_context: number.into(),
+            completion_context: completion_queue_context(number, generation),
             shadow_read_threshold: (entries / 2).min(MAX_SHADOW_THRESHOLD),
             ring_address: ring.iova().0,
             shadow_address: shadow.iova().0,
@@ -373,10 +373,11 @@ impl Session<'_> {
         entries: u32,
     ) -> Result<DmaBuffer, RdmaError> {
         let record = self.objects.completion_queues.must(number)?;
+        let completion_context = record.context(number);
         let shadow_address = record.shadow.iova().0;
         let modified = self.execute(ModifyCompletionQueue {
             size_entries: entries,
-            completion_context: number.into(),
+            completion_context,
             shadow_read_threshold: (entries / 2).min(MAX_SHADOW_THRESHOLD),
             ring_address: ring.iova().0,
             shadow_address,
@@ -400,21 +401,34 @@ impl Session<'_> {
         Ok(std::mem::replace(&mut record.ring, ring))
     }
 
-    /// Counts one more queue that reports to each of these completion queues. Counts none if one of
-    /// them is destroyed, or another queue has its number now.
-    pub(crate) fn use_completion_queues(
-        &mut self,
-        targets: [&Reports; 2],
-    ) -> Result<(), RdmaError> {
+    /// Refuses completion queues to which nothing can report: one is destroyed, another queue has
+    /// its number now, or it has failed.
+    pub(crate) fn check_completion_queues(&self, targets: [&Reports; 2]) -> Result<(), RdmaError> {
         for Reports {
             number, generation, ..
         } in targets
         {
             let (what, number) = (CompletionQueueRecord::NAME, *number);
-            if self.objects.completion_queues.must(number)?.generation != *generation {
+            let record = self.objects.completion_queues.must(number)?;
+            if record.generation != *generation {
                 return Err(RdmaError::Gone { what, number });
             }
+            if record.failed {
+                return Err(RdmaError::CompletionQueueFailed {
+                    completion_queue: number,
+                });
+            }
         }
+        Ok(())
+    }
+
+    /// Counts one more queue that reports to each of these completion queues, or none if one of
+    /// them is refused.
+    pub(crate) fn use_completion_queues(
+        &mut self,
+        targets: [&Reports; 2],
+    ) -> Result<(), RdmaError> {
+        self.check_completion_queues(targets)?;
         for target in targets {
             let record = self.objects.completion_queues.get_mut(target.number);
             if let Some(record) = record {

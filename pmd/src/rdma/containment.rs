@@ -190,10 +190,7 @@ impl EngineState {
         if self.service.end.owed.is_empty() {
             return;
         }
-        self.service
-            .end
-            .owed
-            .retain(|owed| owed.handle.flush(owed.context, owed.side).is_err());
+        self.service.end.owed.retain(|owed| !owed.try_again());
     }
 }
 

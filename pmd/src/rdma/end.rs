@@ -24,6 +24,11 @@ impl OwedFlush {
             side,
         }
     }
+
+    /// Flushes, if the completion queue has room for that now; false if it has none.
+    pub(crate) fn try_again(&self) -> bool {
+        self.handle.flush(self.context, self.side).is_ok()
+    }
 }
 
 /// The end of an engine's period of service.

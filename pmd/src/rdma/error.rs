@@ -135,6 +135,19 @@ pub enum RdmaError {
         /// The steps that it would have to take.
         problem: &'static str,
     },
+    /// Memory that requests cannot name by this address: the device takes the place in the first
+    /// page from it.
+    #[error(
+        "memory cannot be named {address:#x}: choose an address that lies {offset:#x} into a page of {page_bytes:#x} bytes, as the memory does"
+    )]
+    Misnamed {
+        /// The address.
+        address: u64,
+        /// Bytes of the memory's pages.
+        page_bytes: u64,
+        /// The place of the memory in its first page, bytes.
+        offset: u64,
+    },
     /// The two addresses of a connection are of different families.
     #[error(
         "the peer's address {peer} and the local address {local} are of different families; choose a local address of the peer's family"
@@ -221,6 +234,14 @@ pub enum RdmaError {
     Failed {
         /// Its number.
         queue_pair: u32,
+    },
+    /// The device writes nothing more to a completion queue.
+    #[error(
+        "completion queue {completion_queue} has failed: make a new one, and its queue pairs on that"
+    )]
+    CompletionQueueFailed {
+        /// Its number.
+        completion_queue: u32,
     },
     /// The firmware refused a command for the switch.
     #[error(transparent)]

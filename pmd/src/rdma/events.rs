@@ -189,6 +189,18 @@ impl Engine {
 }
 
 impl EngineState {
+    /// Keeps events for the next `poll_events`, and wakes the threads that wait for one.
+    pub(in crate::rdma) fn report_later(&mut self, events: impl IntoIterator<Item = Event>) {
+        let before = self.service.pending_events.len();
+        self.service.pending_events.extend(events);
+        if self.service.pending_events.len() == before {
+            return;
+        }
+        for interrupt in &self.service.interrupts {
+            interrupt.event.wake();
+        }
+    }
+
     fn next_event(&mut self) -> Option<AsynchronousEvent> {
         let AsynchronousEvents { ring, .. } = self.made.asynchronous_events.as_mut()?;
         ring.take().map(|words| AsynchronousEvent::decode(&words))
@@ -200,11 +212,16 @@ impl Session<'_> {
     fn react(&mut self, event: &AsynchronousEvent) -> Reaction {
         let code = event.ae_code;
         let number = event.queue_number;
-        if code == AeCode::SuspendComplete && self.note_drained(number) {
-            return Reaction::default();
-        }
-        match meaning(event) {
+        let meaning = match meaning(event) {
+            Meaning::FunctionFailed => Meaning::FunctionFailed,
+            _ if self.is_of_former_object(event) => Meaning::Unattributed,
+            meaning => meaning,
+        };
+        match meaning {
             Meaning::QueuePairFailed(side) => self.queue_pair_failed(event, side),
+            Meaning::Notice if code == AeCode::SuspendComplete && self.note_drained(number) => {
+                Reaction::default()
+            }
             Meaning::Notice => Reaction::from(Event::Notice {
                 queue_pair: number,
                 code,
@@ -223,6 +240,25 @@ impl Session<'_> {
                 queue_number: number,
             }),
         }
+    }
+
+    /// True for an event of an object that is gone, whose number another one has now: it names the
+    /// context of the former one. Context 0 belongs to no object, and the number alone counts.
+    fn is_of_former_object(&self, event: &AsynchronousEvent) -> bool {
+        let number = event.queue_number;
+        let present = match meaning(event) {
+            Meaning::QueuePairFailed(_) | Meaning::Notice | Meaning::MulticastRefused => {
+                let record = self.objects.queue_pairs.get(number);
+                record.map(|record| record.context.0)
+            }
+            Meaning::CompletionQueueFailed => {
+                let record = self.objects.completion_queues.get(number);
+                record.map(|record| record.context(number))
+            }
+            Meaning::FunctionFailed | Meaning::Unattributed => None,
+        };
+        let told = event.completion_context;
+        told != 0 && present.is_some_and(|context| context != told)
     }
 
     fn queue_pair_failed(&mut self, event: &AsynchronousEvent, side: Side) -> Reaction {

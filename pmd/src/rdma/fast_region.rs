@@ -5,6 +5,7 @@
 //! device has confirmed that the key is invalid: by the completion of an invalidation, or by a
 //! command.
 
+use super::earlier::Earlier;
 use super::error::FastRegionError;
 use super::lifecycle::{By, Destroyed, Making};
 use super::memory_region::Pages;
@@ -20,14 +21,19 @@ use ringside_spec::rdma::commands::{AllocateStag, PageList, PageSize, SteeringTa
 use std::ops::Range;
 
 /// The state of a fast region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Stage {
     /// The device has no memory of it.
     Free,
     /// A registration was posted.
     Registered,
-    /// An invalidation was posted: queue pair and number of the request.
-    Invalidated { queue_pair: u32, id: u64 },
+    /// An invalidation was posted: the queue pair, the number of the request, and it with all that
+    /// was posted before it.
+    Invalidated {
+        queue_pair: u32,
+        id: u64,
+        posted: Earlier,
+    },
     /// The device has no tag of it, and its number may be another region's.
     Gone,
 }
@@ -150,7 +156,7 @@ impl FastRegion {
     }
 
     fn try_load(&mut self, buffers: &[DmaBuffer]) -> Result<(), RdmaError> {
-        if self.stage == Stage::Gone {
+        if self.is_gone() {
             let (what, number) = (RegionRecord::NAME, self.number);
             return Err(RdmaError::Gone { what, number });
         }
@@ -187,7 +193,7 @@ impl FastRegion {
         if self.buffers.is_empty() {
             return Err(FastRegionError::Empty);
         }
-        if self.stage != Stage::Free {
+        if !matches!(self.stage, Stage::Free) {
             return Err(FastRegionError::Registered);
         }
         Ok(Registration {
@@ -222,19 +228,34 @@ impl FastRegion {
         }
     }
 
-    pub(super) fn invalidated(&mut self, queue_pair: u32, id: u64) {
-        self.stage = Stage::Invalidated { queue_pair, id };
+    pub(super) fn invalidated(&mut self, queue_pair: u32, id: u64, posted: Earlier) {
+        self.stage = Stage::Invalidated {
+            queue_pair,
+            id,
+            posted,
+        };
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self.stage, Stage::Gone)
     }
 
     /// Takes its memory back after an invalidation: `completion` must be that request's success;
     /// nothing happens otherwise.
     pub fn take_back(&mut self, completion: &Completion) -> Option<Vec<DmaBuffer>> {
-        let Stage::Invalidated { queue_pair, id } = self.stage else {
+        let Stage::Invalidated {
+            queue_pair,
+            id,
+            posted,
+        } = &self.stage
+        else {
             return None;
         };
+        // Other regions' invalidations may have the same number.
         let is_it = completion.is_success()
             && completion.operation() == Operation::LocalInvalidate
-            && (completion.queue_pair(), completion.id) == (queue_pair, id);
+            && (completion.queue_pair(), completion.id) == (*queue_pair, *id)
+            && posted.are_complete();
         if !is_it {
             return None;
         }
@@ -253,7 +274,7 @@ impl FastRegion {
     /// If the device refused to free the old key, the region is as it was.
     pub fn reset(&mut self) -> Result<Vec<DmaBuffer>, RdmaError> {
         let mut state = self.domain.engine().open_state()?;
-        if self.stage != Stage::Gone {
+        if !self.is_gone() {
             match state.destroy::<RegionRecord>(self.number, By::Owner) {
                 Destroyed::Gone(_) => self.stage = Stage::Gone,
                 Destroyed::Refused(error) | Destroyed::Unconfirmed(error) => return Err(error),
@@ -311,7 +332,7 @@ impl FastRegion {
 
 impl Drop for FastRegion {
     fn drop(&mut self) {
-        if self.stage == Stage::Gone || self.domain.engine().is_elsewhere() {
+        if self.is_gone() || self.domain.engine().is_elsewhere() {
             return;
         }
         let buffers = std::mem::take(&mut self.buffers);

@@ -26,13 +26,10 @@ impl Engine {
     ) -> Result<Gid, RdmaError> {
         let mut state = self.open_state()?;
         let gid = change(&mut self.gids())?;
-        state.service.pending_events.push(Event::GidChange {
+        state.report_later([Event::GidChange {
             index: gid.index,
             address: gid.address.address,
-        });
-        for interrupt in &state.service.interrupts {
-            interrupt.event.wake();
-        }
+        }]);
         Ok(gid)
     }
 }

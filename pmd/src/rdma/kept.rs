@@ -30,13 +30,14 @@ impl Kept {
     pub(super) fn new(
         what: &'static str,
         number: u32,
+        bytes: usize,
         buffers: Vec<DmaBuffer>,
         reason: &RdmaError,
     ) -> Self {
         let entry = Quarantined {
             what,
             number,
-            bytes: buffers.iter().map(DmaBuffer::length).sum(),
+            bytes,
             reason: reason.to_string(),
         };
         Self { entry, buffers }

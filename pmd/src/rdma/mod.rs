@@ -30,6 +30,7 @@ mod completion_queue;
 mod connected;
 pub mod connection;
 pub(crate) mod containment;
+mod earlier;
 mod end;
 pub(crate) mod engine;
 mod error;
@@ -71,6 +72,7 @@ pub use address_handle::{AddressHandle, Destination};
 pub use completion_events::EventQueueReport;
 pub use completion_queue::{CompletionQueue, CompletionTarget, MAX_COMPLETIONS, ResizeError};
 pub use connection::Endpoint;
+pub use earlier::Earlier;
 pub use error::{FastRegionError, RdmaError, RdmaStageError};
 pub use event::Event;
 pub use event_request::Notify;
@@ -89,7 +91,7 @@ pub use protection_domain::{ProtectionDomain, Quotas};
 pub use query::{CompletionQueueReport, PortReport, PortState};
 pub use queue_pair::{
     ConnectError, Connected, ConnectionChange, DatagramInitialised, DatagramReady, DrainError,
-    Drained, Earlier, Initialised, OfDatagrams, PeerReport, PostError, QueuePair, QueuePairConfig,
+    Drained, Initialised, OfDatagrams, PeerReport, PostError, QueuePair, QueuePairConfig,
     QueuePairReport, QueuePairStage, ReadyError, ReceiveAttributes, Receiving, ResetError,
     Resettable, SendAttributes, SendSwitch, Sending, To, timer_steps,
 };

@@ -3,6 +3,8 @@
 use super::RdmaError;
 use super::engine::EngineState;
 use super::kept::{Kept, Quarantined};
+use super::objects::Object;
+use super::records::QueuePairRecord;
 use ringside_bus::DmaBuffer;
 
 impl EngineState {
@@ -15,6 +17,7 @@ impl EngineState {
         reason: &RdmaError,
     ) {
         let bytes: usize = buffers.iter().map(DmaBuffer::length).sum();
+        let buffers = self.kept_for_feeder(what, number, buffers);
         let known = |kept: &&mut Kept| (kept.entry.what, kept.entry.number) == (what, number);
         if let Some(kept) = self.withheld.quarantined.iter_mut().find(known) {
             kept.entry.bytes += bytes;
@@ -22,8 +25,38 @@ impl EngineState {
             return;
         }
         tracing::error!(what, number, bytes, %reason, "quarantined");
-        let kept = Kept::new(what, number, buffers, reason);
+        let kept = Kept::new(what, number, bytes, buffers, reason);
         self.withheld.quarantined.push(kept);
+    }
+
+    /// Keeps the rings of a queue pair for the shared receive queue that feeds it, which may write
+    /// to them after a reset too. Returns the buffers that remain.
+    fn kept_for_feeder(
+        &mut self,
+        what: &'static str,
+        number: u32,
+        buffers: Vec<DmaBuffer>,
+    ) -> Vec<DmaBuffer> {
+        if what != QueuePairRecord::NAME {
+            return buffers;
+        }
+        match self.withheld.fed.get_mut(&number) {
+            Some(fed) => {
+                fed.rings.extend(buffers);
+                Vec::new()
+            }
+            None => buffers,
+        }
+    }
+
+    /// Frees rings to which a shared receive queue writes no more, unless the device may.
+    pub(crate) fn free_fed_rings(&mut self, number: u32, rings: Vec<DmaBuffer>) {
+        let what = QueuePairRecord::NAME;
+        let known = |kept: &&mut Kept| (kept.entry.what, kept.entry.number) == (what, number);
+        match self.withheld.quarantined.iter_mut().find(known) {
+            Some(kept) => kept.buffers.extend(rings),
+            None => self.free_after_reset(rings),
+        }
     }
 
     /// Memory of an object of a device that failed: free once that was reset.

@@ -12,10 +12,10 @@ mod context;
 mod create;
 mod datagram;
 mod drain;
-mod earlier;
 mod inner;
 mod life;
 mod local;
+mod outstanding;
 mod post;
 mod query;
 mod reset;
@@ -26,7 +26,6 @@ pub use change::ConnectionChange;
 pub use config::{QueuePairConfig, timer_steps};
 pub use datagram::{ReadyError, To};
 pub use drain::{DrainError, SendSwitch};
-pub use earlier::Earlier;
 pub use post::PostError;
 pub use query::{PeerReport, QueuePairReport, QueuePairStage};
 pub use reset::ResetError;
@@ -42,6 +41,7 @@ use super::{ProtectionDomain, RdmaError};
 use crate::Returned;
 use create::Number;
 use inner::Inner;
+use ringside_bus::DeviceAddress;
 use ringside_qp::ReceiveQueue;
 use ringside_spec::rdma::ae_codes::FlushCode;
 use ringside_spec::rdma::commands::QueuePairType;
@@ -151,6 +151,12 @@ impl<S> QueuePair<S> {
     #[must_use]
     pub fn number(&self) -> u32 {
         self.inner.number
+    }
+
+    /// The address of its device.
+    #[must_use]
+    pub fn device_address(&self) -> &DeviceAddress {
+        self.inner.engine().registers.function().address()
     }
 
     /// The facts that a peer needs in order to connect to it.

@@ -128,7 +128,8 @@ pub(crate) enum SendState {
 /// A queue pair that a shared receive queue feeds.
 #[derive(Debug, Default)]
 pub(crate) struct FedQueuePair {
-    /// Its rings, once it was destroyed: the shared receive queue may still write to them.
+    /// Its rings, once it was destroyed, or the device did not confirm that: the shared receive
+    /// queue may still write to them.
     pub(crate) rings: Vec<DmaBuffer>,
     /// It was destroyed, and its number may be used again.
     pub(crate) destroyed: bool,
@@ -152,6 +153,18 @@ pub(crate) struct CompletionQueueRecord {
     pub(crate) orphaned: bool,
     /// it overflowed: the device writes no more to it
     pub(crate) failed: bool,
+}
+
+impl CompletionQueueRecord {
+    /// The context that the device returns in its events.
+    pub(crate) fn context(&self, number: u32) -> u64 {
+        completion_queue_context(number, self.generation)
+    }
+}
+
+/// The context of a completion queue, of 63 bits: its number, and above it the generation.
+pub(crate) fn completion_queue_context(number: u32, generation: u32) -> u64 {
+    u64::from(number) | u64::from(generation << 1 >> 1) << 32
 }
 
 /// A memory region, or a memory window.

@@ -363,7 +363,7 @@ impl EngineState {
         let Some(fed) = self.withheld.fed.remove(&number) else {
             return;
         };
-        self.free_after_reset(fed.rings);
+        self.free_fed_rings(number, fed.rings);
         if let Some(record) = self.objects.queue_pairs.known_mut(number) {
             record.is_fed = false;
         }

@@ -106,10 +106,10 @@ impl Device {
     ///
     /// Control path: three register reads.
     pub fn check(&self) -> Option<FailureCause> {
+        let context = self.context();
         if let Some(cause) = self.down {
             return Some(cause);
         }
-        let context = self.context();
         match &context.engine {
             Some(engine) => {
                 let mut state = engine.state();

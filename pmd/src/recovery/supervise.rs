@@ -121,6 +121,7 @@ impl Device {
         if self.failure().is_none() {
             self.down = Some(cause);
         }
+        self.context_mut().flush_owed();
         if !self.series.is_due(now, supervision.retry_after) || !supervision.may_try(now) {
             return Supervised::Waiting(cause);
         }

@@ -17,6 +17,14 @@ pub enum WorkerError {
         /// The system's own words.
         reason: String,
     },
+    /// The inbox would take too much memory.
+    #[error("a worker's inbox of {given} requests; at most {most} are possible")]
+    InboxTooLarge {
+        /// The requests asked for.
+        given: usize,
+        /// The most.
+        most: usize,
+    },
     /// Its core cannot be used.
     #[error(transparent)]
     Core(#[from] PinError),

@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+/// The most requests that an inbox keeps waiting: those of `worker.inbox`.
+const MAX_REQUESTS: usize = 65_536;
+
 /// Progress of a question: in the inbox.
 const WAITING: u8 = 0;
 /// The worker runs it, or has.
@@ -75,6 +78,12 @@ pub(super) struct Shared<S> {
 
 impl<S> Shared<S> {
     pub(super) fn new(capacity: usize, sleeps: bool) -> Result<Self, WorkerError> {
+        if capacity > MAX_REQUESTS {
+            return Err(WorkerError::InboxTooLarge {
+                given: capacity,
+                most: MAX_REQUESTS,
+            });
+        }
         let alarm = match sleeps {
             true => Some(
                 eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {

@@ -103,6 +103,17 @@ fn requests_run_in_the_order_sent_and_all_of_them_before_the_stop() {
 }
 
 #[test]
+fn an_inbox_beyond_the_limit_is_refused() {
+    for wanted in [65_537, usize::MAX] {
+        let refused = Worker::start(None, wanted, Vec::<u32>::new, idle).err();
+        assert!(
+            matches!(refused, Some(WorkerError::InboxTooLarge { given, .. }) if given == wanted),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
 fn a_full_inbox_hands_the_request_back_and_it_can_be_sent_again() {
     let (worker, release) = blocked_worker(2);
     worker.send(|list| list.push(1)).unwrap();

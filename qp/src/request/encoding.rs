@@ -298,6 +298,8 @@ impl WorkRequest for SendInline<'_> {
 }
 
 impl WorkRequest for SendDatagram<'_> {
+    const IS_DATAGRAM: bool = true;
+
     #[inline(always)]
     fn shape(&self) -> Result<Shape, RequestError> {
         match self.payload {
@@ -404,7 +406,20 @@ impl WorkRequest for FastRegister {
                 length_bytes: self.length_bytes,
             });
         }
-        Ok(ONE_QUANTUM)
+        let fields = [
+            ("first entry of a page list", self.first_entry, 0xFFF_FFFF),
+            ("levels of a page list", self.page_list_levels.into(), 3),
+            ("index of a region", self.index, 0xFF_FFFF),
+            ("access rights", self.access_rights.into(), 0x1F),
+        ];
+        match fields.into_iter().find(|(_, value, most)| value > most) {
+            Some((what, value, most)) => Err(RequestError::OutOfRange {
+                what,
+                value: value.into(),
+                most: most.into(),
+            }),
+            None => Ok(ONE_QUANTUM),
+        }
     }
 
     fn opcode(&self, _flags: SendFlags) -> SendOpcode {

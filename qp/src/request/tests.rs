@@ -242,3 +242,45 @@ fn a_datagram_names_its_destination_and_keeps_reserved_bits_clear() {
     assert_eq!(element.datagram_destination().queue_pair(), 0xFF_FFFF);
     assert_eq!(element.breach(0, true, true), None);
 }
+
+#[test]
+fn a_registration_with_a_value_beyond_its_field_is_refused() {
+    let good = FastRegister {
+        virtual_address: 0x7000,
+        page_address: 0x1000,
+        length_bytes: 4096,
+        first_entry: 0xFFF_FFFF,
+        page_list_levels: 3,
+        page_size: PageSizeCode::FourKiB,
+        index: 0xFF_FFFF,
+        key: 255,
+        access_rights: 0x1F,
+        virtual_address_based: true,
+    };
+    assert!(encode(&good, SendFlags::SIGNALLED, true).is_ok());
+    let wrong = [
+        FastRegister {
+            first_entry: 1 << 28,
+            ..good
+        },
+        FastRegister {
+            page_list_levels: 4,
+            ..good
+        },
+        FastRegister {
+            index: 1 << 24,
+            ..good
+        },
+        FastRegister {
+            access_rights: 0x20,
+            ..good
+        },
+    ];
+    for request in wrong {
+        let refused = encode(&request, SendFlags::SIGNALLED, true).unwrap_err();
+        assert!(
+            matches!(refused, RequestError::OutOfRange { .. }),
+            "{refused}"
+        );
+    }
+}

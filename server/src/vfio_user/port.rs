@@ -21,8 +21,8 @@ const BURST: usize = 32;
 /// The interval at which a port looks for a client, or with one for another.
 const ACCEPT_EVERY: Duration = Duration::from_millis(1);
 
-/// The interval after an accept that failed, such as for want of descriptors: the client still waits,
-/// and its listener would end each sleep immediately.
+/// The interval after an accept that failed, such as for want of descriptors: the client still
+/// waits, and its listener would end each sleep immediately.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Clients that can be refused at the same time; more wait.

@@ -2,7 +2,8 @@
 
 use crate::rig::{End, Rig, plain_frame, settings};
 use ringside_lan::{Burst, QueueState};
-use ringside_pmd::lan::PortError;
+use ringside_pmd::lan::port::{FlowKind, FlowMatch, FlowRule, FlowTarget, RuleKind};
+use ringside_pmd::lan::{PortError, PortSettings};
 
 /// Packets on their way in both directions, and some held by the application.
 fn traffic(rig: &mut Rig) -> Vec<ringside_lan::Packet> {
@@ -65,6 +66,37 @@ fn replace(end: &mut End) -> OpenEnd {
     let old = std::mem::replace(&mut end.open, new);
     let pool = old.pool.clone();
     OpenEnd { old, pool }
+}
+
+/// The register of a queue's tail keeps its value over a reset.
+#[test]
+fn the_queue_for_reports_of_rules_begins_at_0_after_longer_rings_of_an_earlier_port() {
+    let wide = PortSettings {
+        receive_queues: 2,
+        receive_descriptors: 192,
+        ..settings()
+    };
+    let mut rig = Rig::with(&settings(), &wide);
+    rig.b.device.give_up().expect("in service");
+    rig.b.device.recover().expect("back in service");
+    // Its second receive queue is that of the reports.
+    let single = PortSettings {
+        receive_queues: 1,
+        ..settings()
+    };
+    let new = rig.b.device.open_port(&single).expect("in service");
+    drop(std::mem::replace(&mut rig.b.open, new));
+    let rule = FlowRule {
+        packets: FlowMatch {
+            destination_port: Some(9),
+            ..FlowMatch::of(RuleKind::Flow(FlowKind::UdpV4))
+        },
+        target: FlowTarget::Queue(0),
+        mark: Some(1),
+        count: false,
+    };
+    rig.b.open.port.add_rule(&rule).expect("programmed");
+    rig.finish();
 }
 
 #[test]

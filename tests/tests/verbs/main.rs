@@ -9,6 +9,7 @@ mod datagrams;
 mod datagrams_arrive;
 mod ends;
 mod event_queues;
+mod former;
 mod keys;
 mod lifecycle;
 mod limits;

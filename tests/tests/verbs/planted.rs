@@ -177,6 +177,35 @@ fn a_fast_region_takes_its_memory_back_by_its_own_invalidation_only() {
     pair.finish();
 }
 
+/// A program may give all its invalidations one number.
+#[test]
+fn a_fast_region_keeps_its_memory_until_its_own_invalidation_among_those_of_one_number() {
+    let mut pair = Pair::new();
+    let (a, mut b) = pair.connect(|config| config);
+    let mut regions = [(); 2].map(|()| pair.b.domain.fast_region(1).unwrap());
+    for region in &mut regions {
+        let buffer = pair.b.device.allocate(4096).unwrap();
+        region.load(vec![buffer]).unwrap();
+        b.register_fast(0, region, Access::ALL, Flags::SIGNALLED)
+            .unwrap();
+    }
+    b.ring();
+    assert_eq!(pair.wait_b(2).len(), 2);
+    let [first, second] = &mut regions;
+    b.invalidate_fast(0, first, Flags::NONE).unwrap();
+    b.ring();
+    let done = pair.wait_b(1);
+    // The device has not seen this one.
+    b.invalidate_fast(0, second, Flags::NONE).unwrap();
+    assert!(second.take_back(&done[0]).is_none());
+    assert!(first.take_back(&done[0]).is_some());
+    b.ring();
+    let done = pair.wait_b(1);
+    assert!(second.take_back(&done[0]).is_some());
+    drop((a, b, regions));
+    pair.finish();
+}
+
 /// A function whose bus mastering cannot be changed while it is stuck.
 struct StaysOn {
     inner: Arc<dyn Function>,

@@ -263,6 +263,44 @@ fn a_reset_that_loses_its_queue_pair_leaves_the_receives_and_no_write_to_the_fre
     pair.finish();
 }
 
+/// The device may still have the queue pair, and the shared queue outlives the recovery.
+#[test]
+fn a_queue_pair_whose_destruction_is_not_confirmed_leaves_no_write_to_memory_that_a_reset_freed() {
+    let (mut pair, mut queue, mut connections) = shared(1, &SharedReceiveConfig::default());
+    let at = pair.b.region(8 * SLOT);
+    let (peer, member) = connections.remove(0);
+    let refusal = Fault::ControlCommandFails {
+        opcode: Opcode::DestroyQueuePair.code(),
+        major: 0x1234,
+        minor: 0x5678,
+    };
+    pair.world.with(|world| world.inject(1, refusal));
+    member.destroy().unwrap_err();
+    pair.world.with(|world| world.clear_faults(1));
+    assert_eq!(pair.b.device.quarantine().unwrap().len(), 1);
+    let pieces: Vec<_> = (0..8)
+        .map(|slot| at.slice(slot * SLOT..(slot + 1) * SLOT).unwrap())
+        .collect();
+    pair.b.device.give_up().unwrap();
+    pair.b.device.recover().unwrap();
+    // All memory that was freed belongs to others now.
+    let others: Vec<_> = (0..256)
+        .map(|_| pair.b.device.allocate(4096).unwrap())
+        .collect();
+    for other in &others {
+        assert!(other.fill(0, 4096, 0x11));
+    }
+    for (id, piece) in (0..).zip(pieces) {
+        let _ = queue.post(id, &[piece]);
+    }
+    let mut bytes = [0; 4096];
+    for other in &others {
+        assert!(other.read(0, &mut bytes));
+        assert!(bytes.iter().all(|byte| *byte == 0x11), "{other:?}");
+    }
+    drop((peer, others, queue, at, pair));
+}
+
 /// Clients come one after another, after all receives were posted.
 #[test]
 fn queue_pairs_that_are_attached_late_have_a_receive_while_some_are_unused() {

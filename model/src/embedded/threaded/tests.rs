@@ -57,6 +57,17 @@ fn a_look_and_the_end_wake_a_model_that_sleeps() {
     assert!(!model.shared.alive.load(Ordering::SeqCst));
 }
 
+#[test]
+fn a_look_that_panics_gets_no_answer_and_the_model_goes_on() {
+    let model = Threaded::start(&WorldSettings::with_functions(1), None).unwrap();
+    let answer = model.with(|world| {
+        assert!(world.function_count() > 1, "the panic of this test");
+        world.function_count()
+    });
+    assert_eq!(answer, None);
+    assert_eq!(model.with(|world| world.function_count()), Some(1));
+}
+
 /// The number of times that a thread of this process has gone to sleep.
 fn sleeps(thread: &str) -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();

@@ -217,7 +217,7 @@ impl PortShared {
             tree,
             switch_id: parts.switch_id,
             vlan_mode: parts.vlan_mode,
-            registers: parts.registers,
+            registers: parts.registers.gated(),
             registry: parts.registry,
             pool: parts.pool,
             service: Service::new(),
@@ -415,12 +415,9 @@ impl PortShared {
     }
 }
 
-impl Registered for PortShared {
-    fn service(&self) -> &Arc<Service> {
-        &self.service
-    }
-
-    fn cut_off(&self) {
+impl PortShared {
+    /// Ends the use of the queues: their owners see it, and their doorbells reach no device.
+    fn end_service(&self) {
         self.service.fail();
         self.registry.vectors.end(self.vsi);
         for doorbell in &self.configured().doorbells {
@@ -428,6 +425,18 @@ impl Registered for PortShared {
                 tracing::error!(%error, "a doorbell of a packet queue stays in service");
             }
         }
+    }
+}
+
+impl Registered for PortShared {
+    fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
+    fn cut_off(&self) {
+        self.end_service();
+        // A thread that opens, changes or closes the port must not write during a reset.
+        self.registers.close();
     }
 
     fn shut_down(&self) {
@@ -465,7 +474,7 @@ impl Registered for PortShared {
             }
             self.close_vector();
         }
-        self.cut_off();
+        self.end_service();
         if quiet {
             self.clear_contexts();
             self.service.release();

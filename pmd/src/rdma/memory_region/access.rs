@@ -55,8 +55,8 @@ pub enum Base {
     /// At 0: the address shows peers nothing about its place in memory. No memory window can be
     /// bound to it.
     Zero,
-    /// At this address, usually the program's own. Its offset in a page of 4 KiB must be that of
-    /// the first byte.
+    /// At this address, usually the program's own. Its offset in a page must be that of the first
+    /// byte: in a page of 4 KiB, or of 2 MiB or 1 GiB if the memory consists of such pages.
     Named(u64),
 }
 

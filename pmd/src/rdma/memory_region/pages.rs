@@ -101,11 +101,10 @@ impl Pages {
             });
         }
         if address % page != self.address % page {
-            return Err(RdmaError::Misaligned {
-                index: 0,
+            return Err(RdmaError::Misnamed {
                 address,
-                length: self.length as usize,
-                problem: "be named as far from a page as it is",
+                page_bytes: page,
+                offset: self.address % page,
             });
         }
         Ok(self)

@@ -71,7 +71,10 @@ fn an_address_that_wraps_is_refused_as_that() {
     assert!(matches!(error, RdmaError::OutOfRange { .. }), "{error}");
     plan().check_base(Base::Named(last - 4096)).unwrap();
     let error = plan().check_base(Base::Named(8)).unwrap_err();
-    assert!(matches!(error, RdmaError::Misaligned { .. }), "{error}");
+    assert!(
+        matches!(error, RdmaError::Misnamed { offset: 0, .. }),
+        "{error}"
+    );
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::rdma::{ProtectionDomain, RdmaError};
 use ringside_bus::Doorbell;
 use ringside_bus::process::tell_in_child_of;
 use ringside_qp::{CompletionContext, QueuePairState, ReceiveQueue, SendQueue};
+use ringside_spec::rdma::ae_codes::FlushCode;
 use ringside_spec::rdma::commands::{
     CreateQueuePair, QueuePairState as DeviceState, QueuePairType,
 };
@@ -167,6 +168,12 @@ impl Plan<'_> {
         let doorbell = domain.engine().send_doorbell.clone();
         let (send, receive, condition) =
             make(making, &config, &sizes, doorbell, memory, &attributes)?;
+        // One that failed while the device made this queue pair has failed without it.
+        let targets = [config.send.reports(), config.receive.reports()];
+        if state.check_completion_queues(targets).is_err() {
+            let general = FlushCode::General;
+            state.fail_queue_pair(number, general, general, None)?;
+        }
         Ok(Inner {
             send,
             receive_capacity: receive.capacity(),

@@ -10,6 +10,7 @@ use crate::rdma::engine::{Engine, EngineState};
 use crate::rdma::records::{Condition, QueuePairCondition, QueuePairRecord, SendState};
 use crate::rdma::session::Session;
 use ringside_bus::clock::wait_for;
+use ringside_spec::rdma::ae_codes::FlushCode;
 use ringside_spec::rdma::commands::{ModifyQueuePair, QueuePairState as DeviceState};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -92,8 +93,9 @@ impl SendSwitch {
     /// if it has stopped.
     ///
     /// Errors: [`RdmaError::NotDrained`] if requests are still without an answer then, and the
-    /// queue pair continues to send; [`RdmaError::Failed`]; [`RdmaError::Gone`] for a queue pair
-    /// that was destroyed or reset; [`RdmaError::Draining`] while another thread stops it.
+    /// queue pair continues to send, or fails if the device refuses that; [`RdmaError::Failed`];
+    /// [`RdmaError::Gone`] for a queue pair that was destroyed or reset; [`RdmaError::Draining`]
+    /// while another thread stops it.
     pub fn stop(&self) -> Result<(), RdmaError> {
         self.engine.drain(self)
     }
@@ -122,9 +124,12 @@ impl SendSwitch {
         })
     }
 
+    /// The error for a queue pair that was told to stop and has not.
     fn occupied(&self) -> RdmaError {
-        RdmaError::Draining {
-            queue_pair: self.number,
+        let queue_pair = self.number;
+        match self.condition.get() {
+            QueuePairCondition::Usable => RdmaError::Draining { queue_pair },
+            _ => RdmaError::Failed { queue_pair },
         }
     }
 }
@@ -180,9 +185,18 @@ impl Engine {
         }
         // It would stop later, unnoticed by its owner: it resumes instead.
         let mut state = self.open_state()?;
-        state.resume(number)?;
+        let resumed = state.resume(number);
         // An event that came meanwhile must not answer the next call.
         self.take_events_for_later(&mut state);
+        if let Err(error) = resumed {
+            // It neither stops nor sends: its requests would wait for ever.
+            let general = FlushCode::General;
+            let failed = state.fail_queue_pair(number, general, general, None);
+            if failed.is_err() {
+                self.look_after(&mut state, true);
+            }
+            return Err(error);
+        }
         Err(RdmaError::NotDrained {
             queue_pair: number,
             waited_ms: DRAIN_LIMIT.as_millis() as u64,
@@ -197,7 +211,7 @@ impl Engine {
             tracing::warn!(%error, "an event was not acted on completely");
             self.look_after(state, true);
         }
-        state.service.pending_events.append(&mut events);
+        state.report_later(events);
     }
 }
 

@@ -115,7 +115,7 @@ impl QueuePair<Connected> {
         let key = region.to_invalidate(&self.inner.domain)?;
         let flags = flags | SendFlags::SIGNALLED | SendFlags::LOCAL_FENCE;
         self.post(id, &LocalInvalidate { key }, flags)?;
-        region.invalidated(self.number(), id);
+        region.invalidated(self.number(), id, self.outstanding_sends());
         Ok(())
     }
 

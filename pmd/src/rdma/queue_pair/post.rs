@@ -130,7 +130,8 @@ impl<S> QueuePair<S> {
 }
 
 impl QueuePair<Connected> {
-    /// Posts any request. It is sent at the next [`QueuePair::ring`] at the latest.
+    /// Posts any request of connections; one of datagrams does not compile. It is sent at the next
+    /// [`QueuePair::ring`] at the latest.
     #[inline(always)]
     pub fn post<R: WorkRequest>(
         &mut self,
@@ -138,6 +139,12 @@ impl QueuePair<Connected> {
         request: &R,
         flags: SendFlags,
     ) -> Result<(), PostError> {
+        const {
+            assert!(
+                !R::IS_DATAGRAM,
+                "a datagram cannot be posted to a connection"
+            )
+        };
         self.inner.usable()?;
         Ok(self.inner.send.post(id, request, flags)?)
     }

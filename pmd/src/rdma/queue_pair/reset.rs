@@ -73,6 +73,12 @@ impl<S: Resettable> QueuePair<S> {
             Ok(state) => state,
             Err(error) => return Err(self.not_reset(error)),
         };
+        let config = &self.inner.config;
+        let reports = [config.send.reports(), config.receive.reports()];
+        if let Err(error) = state.check_completion_queues(reports) {
+            drop(state);
+            return Err(self.not_reset(error));
+        }
         self.inner.is_destroyed = true;
         let destroyed = state.destroy_queue_pair(number, By::Owner);
         let gone = ResetError::destroyed;

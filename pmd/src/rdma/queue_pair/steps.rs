@@ -117,7 +117,11 @@ impl QueuePair<Receiving> {
                 let timeout = wanted.acknowledge_timeout.into();
                 within("the acknowledge timeout", timeout, 0, 31)
             })
-            .and_then(|()| within("outbound reads", wanted.outbound_reads.into(), 0, 127));
+            .and_then(|()| within("outbound reads", wanted.outbound_reads.into(), 0, 127))
+            .and_then(|()| {
+                let retries = wanted.receiver_not_ready_retries.into();
+                within("the retries at a receiver without receives", retries, 0, 7)
+            });
         if let Err(error) = checked {
             return Err(ConnectError::before(error, self));
         }
@@ -125,7 +129,7 @@ impl QueuePair<Receiving> {
         attributes.start_psn = wanted.psn;
         attributes.retries = wanted.retries;
         attributes.retransmission_timeout = timer_steps(wanted.acknowledge_timeout);
-        attributes.receiver_not_ready_retries = wanted.receiver_not_ready_retries.min(7);
+        attributes.receiver_not_ready_retries = wanted.receiver_not_ready_retries;
         attributes.outbound_reads = wanted.outbound_reads.max(1);
         self.let_send()
     }

@@ -70,13 +70,13 @@ impl SharedReceiveQueue {
         let failed = state.fail_queue_pair(queue_pair, general, general, None);
         match failed {
             Ok(None) => {}
-            Ok(flushed) => state.service.pending_events.push(Event::QueuePairFailed {
+            Ok(flushed) => state.report_later([Event::QueuePairFailed {
                 queue_pair,
                 code,
                 side: Side::ReceiveQueue,
                 reason: code.flush_code().event(),
                 flushed,
-            }),
+            }]),
             Err(_) => engine.look_after(&mut state, true),
         }
         failed.map(|_| ())

@@ -198,8 +198,9 @@ impl PortShared {
         let started = sends
             .enable()
             .and_then(|()| reports.configure())
-            .and_then(|()| reports.enable())
-            .map_err(PortError::from);
+            .map_err(PortError::from)
+            .and_then(|()| self.clear_tail(receive))
+            .and_then(|()| Ok(reports.enable()?));
         let failed = match started.and_then(|()| self.admit_reports(admin, size)) {
             Ok(()) => return Ok(queue),
             Err(error) => error,
@@ -214,6 +215,13 @@ impl PortShared {
             Err(error) => tracing::warn!(%error, "a queue for rules did not stop"),
         }
         Err(failed)
+    }
+
+    /// Clears the tail of a receive queue that is off: its register may be that of a longer ring of
+    /// an earlier port.
+    fn clear_tail(&self, queue: u16) -> Result<(), PortError> {
+        let tail = RECEIVE_QUEUE_TAIL.at(queue.into());
+        Ok(self.registers.write(tail, 0)?)
     }
 
     /// Gives the VSI the queue for reports, its entries and its group of profiles.

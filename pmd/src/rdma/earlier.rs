@@ -1,7 +1,6 @@
 //! Requests that were posted before a moment.
 
-use super::QueuePair;
-use ringside_qp::{QueuePairState, ReceiveQueue};
+use ringside_qp::{QueuePairState, ReceiveQueue, SendQueue};
 use std::sync::Arc;
 
 /// The requests that one side of a queue pair had outstanding at a moment. For completions that
@@ -15,6 +14,24 @@ pub struct Earlier {
 }
 
 impl Earlier {
+    /// The sends of this queue that are outstanding now.
+    pub(super) fn sends(queue: &SendQueue) -> Self {
+        Self {
+            state: Arc::clone(queue.state()),
+            is_send: true,
+            head: queue.head(),
+        }
+    }
+
+    /// The receives of this queue that are outstanding now.
+    pub(super) fn receives(queue: &ReceiveQueue) -> Self {
+        Self {
+            state: Arc::clone(queue.state()),
+            is_send: false,
+            head: queue.head(),
+        }
+    }
+
     /// True if a poll of their completion queue has delivered all of them. Never true any more once
     /// the queue pair is destroyed with some outstanding.
     #[must_use]
@@ -24,28 +41,5 @@ impl Earlier {
             false => &self.state.receive,
         };
         tracker.tail() >= self.head
-    }
-}
-
-impl<S> QueuePair<S> {
-    /// The sends that are outstanding now.
-    #[must_use]
-    pub fn outstanding_sends(&self) -> Earlier {
-        Earlier {
-            state: Arc::clone(self.inner.send.state()),
-            is_send: true,
-            head: self.inner.send.head(),
-        }
-    }
-
-    /// The receives that are outstanding now; `None` if a shared receive queue feeds it.
-    #[must_use]
-    pub fn outstanding_receives(&self) -> Option<Earlier> {
-        let of = |queue: &ReceiveQueue| Earlier {
-            state: Arc::clone(queue.state()),
-            is_send: false,
-            head: queue.head(),
-        };
-        self.inner.receive.as_ref().map(of)
     }
 }

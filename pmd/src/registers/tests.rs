@@ -1,0 +1,52 @@
+use super::*;
+use ringside_bus::double::{Double, Script};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// A device whose writes take as long as the test wants.
+struct Slow {
+    begun: Sender<u32>,
+    goes_on: Receiver<()>,
+    written: Vec<u32>,
+}
+
+impl Script for Slow {
+    fn read(&self, _: u64) -> u32 {
+        0
+    }
+
+    fn write(&mut self, _: u64, value: u32) {
+        self.begun.send(value).expect("a test");
+        self.goes_on.recv().expect("a test");
+        self.written.push(value);
+    }
+}
+
+#[test]
+fn writes_under_way_are_done_when_registers_are_closed_and_later_ones_are_refused() {
+    let (begun, begins) = channel();
+    let (go_on, goes_on) = channel();
+    let slow = Slow {
+        begun,
+        goes_on,
+        written: Vec::new(),
+    };
+    let device = Arc::new(Double::new(slow, Duration::ZERO));
+    let all = Registers::new(Arc::clone(&device) as Arc<dyn Function>, Recorder::new());
+    let gated = all.gated();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| gated.clone().write(0, 1));
+        assert_eq!(begins.recv(), Ok(1));
+        let closing = scope.spawn(|| gated.close());
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!closing.is_finished(), "a write is under way");
+        go_on.send(()).expect("a writer");
+        closing.join().expect("no panic");
+        writer.join().expect("no panic").expect("it began before");
+    });
+    let refused = gated.clone().write_quietly(0, 2).expect_err("closed");
+    assert!(matches!(refused, FunctionError::Ended { .. }), "{refused}");
+    // Those of others are not concerned.
+    go_on.send(()).expect("a writer");
+    all.write(0, 3).expect("not closed");
+    assert_eq!(device.script().written, [1, 3]);
+}
