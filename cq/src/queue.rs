@@ -50,7 +50,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Slots of the largest completion ring. Source: irdma `icrdma_hw.c`, `max_hw_cq_size`.
-const MAX_SLOTS: usize = (CqShadowHead::HEAD_MASK + 1) as usize;
+const MAX_SLOTS: usize = 1 << 20;
 
 /// Words of the shadow area.
 const SHADOW_WORDS: usize = 8;

@@ -111,11 +111,14 @@ pub const CQ_SHADOW_ARM_WORD: usize = 4;
 pub const QP_SHADOW_TAIL_WORD: usize = 0;
 
 words! {
-    /// Word 0 of a completion queue's shadow area, written by software.
-    /// Source: irdma `uk.c`, `irdma_uk_cq_poll_cmpl`; `ctrl.c`, `irdma_sc_ccq_get_cqe_info`.
+    /// Word 0 of a completion queue's shadow area, written by software: the whole index, also
+    /// beyond the 20 bits that `defs.h` names (IRDMA_CQ_DBSA_CQEIDX). A queue has up to 2^21 - 1
+    /// elements.
+    /// Source: irdma `uk.c`, `irdma_uk_cq_poll_cmpl`; `ctrl.c`, `irdma_sc_ccq_get_cqe_info`;
+    /// `defs.h`, IRDMA_CQPSQ_CQ_CQSIZE.
     pub struct CqShadowHead: u64 {
         /// index of the next completion that software will read
-        head: [19:0],
+        head: [20:0],
     }
 
     /// Word 4 of a completion queue's shadow area, written by software before it rings to arm.

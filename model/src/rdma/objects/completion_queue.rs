@@ -408,3 +408,6 @@ impl LateAcknowledgements {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
