@@ -54,7 +54,8 @@ impl ActiveQueuePair<'_, '_> {
         }
     }
 
-    /// Stops the queue pair and raises the one event of its error.
+    /// Stops the queue pair and raises the one event of its error, and then the event of a suspend
+    /// command or of draining that has not ended.
     #[cold]
     pub(super) fn fail(&mut self, code: AeCode, source: AeSource, wqe_index: u16) {
         if self.qp.stopped {
@@ -62,6 +63,17 @@ impl ActiveQueuePair<'_, '_> {
         }
         self.qp.stop();
         self.raise(code, source, wqe_index);
+        self.settle();
+    }
+
+    /// Raises the event of a suspend command that has not ended, for a queue pair that is
+    /// destroyed. Drivers count one event for each suspend command.
+    /// Source: irdma `hw.c`, `irdma_process_aeq`, which counts it for a queue pair that is gone;
+    /// `ctrl.c`, `irdma_sc_suspend_resume_qps`.
+    pub(super) fn end_suspend(&mut self) {
+        if self.qp.suspended && std::mem::take(&mut self.qp.quiesce) {
+            self.raise(AeCode::SuspendComplete, AeSource::None, 0);
+        }
     }
 
     pub(super) fn raise(&mut self, code: AeCode, source: AeSource, wqe_index: u16) {
@@ -140,7 +152,7 @@ impl ActiveQueuePair<'_, '_> {
     /// Continues after the requests under way: with an element that cannot be executed, or the end
     /// of draining.
     #[cold]
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         if !self.qp.is_idle() {
             return;
         }

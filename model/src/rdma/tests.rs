@@ -12,4 +12,5 @@ mod rig;
 mod runs;
 mod states;
 mod strictness;
+mod suspending;
 mod windows;

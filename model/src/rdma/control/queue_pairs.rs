@@ -262,17 +262,21 @@ impl RdmaEngine {
             qp.stop();
         }
         if next == QueuePairState::ReadyToSend {
-            // No command waits for the end of draining any more.
-            qp.quiesce = false;
+            // Nothing waits for the end of draining any more, only for that of a suspend command.
+            qp.quiesce &= qp.suspended;
         }
-        if next == QueuePairState::Closing && before != next {
-            qp.quiesce = true;
-            let mut active = ActiveQueuePair {
-                qp,
-                objects: &mut self.objects,
-                context,
-            };
+        let drains = next == QueuePairState::Closing && before != next;
+        qp.quiesce |= drains;
+        let mut active = ActiveQueuePair {
+            qp,
+            objects: &mut self.objects,
+            context,
+        };
+        if drains {
             active.drain_completions();
+        }
+        if next == QueuePairState::Error {
+            active.settle();
         }
         self.wake(number);
     }
@@ -293,6 +297,7 @@ impl RdmaEngine {
             context,
         };
         active.answer_at_the_end();
+        active.end_suspend();
         self.use_completion_queues(qp.send_cq, qp.receive_cq, false);
         if qp.has_bound {
             self.unbind_all(number, context);

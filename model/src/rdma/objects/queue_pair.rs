@@ -329,9 +329,13 @@ impl QueuePair {
         }
     }
 
-    /// True where nothing that was taken from the send queue is under way.
+    /// True where nothing that was taken from the send queue is under way. Of a queue pair that has
+    /// stopped nothing is: its requests are flushed.
     #[inline]
     pub(in crate::rdma) fn is_idle(&self) -> bool {
+        if self.stopped {
+            return true;
+        }
         match &self.requester {
             Some(requester) => requester.is_idle(),
             None => self.datagrams.is_empty(),
