@@ -118,11 +118,13 @@ impl Firmware {
             Opcode::GetRecipeToProfile => recipes::of_profile(command),
             Opcode::AddSwitchRules => {
                 self.changed = true;
-                self.rules.add(command, &self.vsis, context)
+                self.rules
+                    .add(command, &self.vsis, &self.resources, context)
             }
             Opcode::UpdateSwitchRules => {
                 self.changed = true;
-                self.rules.update(command, &self.vsis, context)
+                self.rules
+                    .update(command, &self.vsis, &self.resources, context)
             }
             Opcode::RemoveSwitchRules => {
                 self.changed = true;

@@ -1,14 +1,15 @@
 //! Switch rules and lists of VSIs.
 
 use super::command::{Command, Outcome};
+use super::switch::Resources;
 use super::vsi::Vsis;
 use crate::chip::{Context, FilteredAddress, ReceiveFilter};
 use crate::frame::Cast;
 use crate::packet::MacAddress;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::switch::{
-    LOOKUP_HEADER_BYTES, LookupRule, RuleHeader, RuleType, SingleAction, SwitchRules, VsiListRule,
-    action, recipe,
+    LOOKUP_HEADER_BYTES, LookupRule, Resource, RuleHeader, RuleType, SingleAction, SwitchRules,
+    VsiListRule, action, recipe,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,6 +46,15 @@ impl ListKind {
         match kind {
             RuleType::PruneListSet | RuleType::PruneListClear => Self::Prune,
             _ => Self::Replication,
+        }
+    }
+
+    /// The resource that a driver allocates for a list.
+    /// Source: ice `ice_switch.c`, `ice_aq_alloc_free_vsi_list`.
+    const fn resource(self) -> Resource {
+        match self {
+            Self::Replication => Resource::VsiListReplication,
+            Self::Prune => Resource::VsiListPrune,
         }
     }
 }
@@ -120,6 +130,7 @@ impl Rules {
         &mut self,
         command: &mut Command,
         vsis: &Vsis,
+        resources: &Resources,
         context: &mut Context<'_>,
     ) -> Outcome {
         self.each(command, context, |rules, command, at, context| {
@@ -129,7 +140,10 @@ impl Rules {
                     rules.add_lookup(command, at, vsis, context)
                 }
                 RuleType::LargeAction | RuleType::Unknown(_) => Err(ReturnCode::NotImplemented),
-                kind => rules.change_list(command, at, kind, vsis, context),
+                kind => {
+                    rules.check_list(command.item(at)?, kind, resources, context)?;
+                    rules.change_list(command, at, kind, vsis, context)
+                }
             }
         })
     }
@@ -138,6 +152,7 @@ impl Rules {
         &mut self,
         command: &mut Command,
         vsis: &Vsis,
+        resources: &Resources,
         context: &mut Context<'_>,
     ) -> Outcome {
         self.each(command, context, |rules, command, at, context| {
@@ -158,7 +173,10 @@ impl Rules {
                     Ok(LookupRule::SIZE + usize::from(new.header_length.get()))
                 }
                 RuleType::LargeAction | RuleType::Unknown(_) => Err(ReturnCode::NotImplemented),
-                kind => rules.change_list(command, at, kind, vsis, context),
+                kind => {
+                    rules.check_list(command.item(at)?, kind, resources, context)?;
+                    rules.change_list(command, at, kind, vsis, context)
+                }
             }
         })
     }
@@ -323,6 +341,30 @@ impl Rules {
         Ok(())
     }
 
+    /// Refuses a rule about a list that the function has not allocated, or has freed. Drivers clear
+    /// a list before they free it.
+    /// Source: ice `ice_switch.c`, `ice_rem_update_vsi_list`.
+    fn check_list(
+        &self,
+        rule: VsiListRule,
+        kind: RuleType,
+        resources: &Resources,
+        context: &mut Context<'_>,
+    ) -> Result<(), ReturnCode> {
+        let list = rule.list.get();
+        if resources.holds(ListKind::of(kind).resource(), list) {
+            return Ok(());
+        }
+        if !self.answer_is_lost {
+            let ledger = &mut context.ledger;
+            ledger.breach("switch rule for a VSI list that is not allocated", || {
+                format!("{kind:?}, list {list}")
+            });
+        }
+        Err(ReturnCode::NoEntry)
+    }
+
+    /// Changes the members of a list that is allocated.
     fn change_list(
         &mut self,
         command: &Command,
@@ -333,17 +375,16 @@ impl Rules {
     ) -> Result<usize, ReturnCode> {
         let rule: VsiListRule = command.item(at)?;
         let count = usize::from(rule.count.get());
-        let members = self
-            .lists
-            .entry((ListKind::of(kind), rule.list.get()))
-            .or_default();
+        let key = (ListKind::of(kind), rule.list.get());
+        let clear = matches!(kind, RuleType::VsiListClear | RuleType::PruneListClear);
         for member in 0..count {
             let vsi = command.number16(at + VsiListRule::SIZE + 2 * member)?;
-            let clear = matches!(kind, RuleType::VsiListClear | RuleType::PruneListClear);
             if clear {
-                members.remove(&vsi);
+                if let Some(members) = self.lists.get_mut(&key) {
+                    members.remove(&vsi);
+                }
             } else if vsis.exists(vsi) {
-                members.insert(vsi);
+                self.lists.entry(key).or_default().insert(vsi);
             } else {
                 context
                     .ledger

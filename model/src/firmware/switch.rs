@@ -156,6 +156,11 @@ impl Resources {
         self.entries
     }
 
+    /// True if the function has allocated this resource.
+    pub(super) fn holds(&self, kind: Resource, number: u16) -> bool {
+        self.held.contains(&(kind.code(), number))
+    }
+
     /// All that are allocated: type and number; of entries of the flow director type and amount.
     pub(super) fn list(&self) -> Vec<(u16, u16)> {
         let FilterEntries { guaranteed, shared } = self.entries;

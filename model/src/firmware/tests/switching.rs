@@ -461,19 +461,85 @@ fn add_list(client: &mut Client, resource: Resource, set: RuleType, vsi: u16) ->
         .give(Opcode::AllocateResource, &one, &[low, high, 1, 0, 0, 0])
         .ok()
         .item(4);
+    let list = u16::from_le_bytes(list);
+    let changed = change_list(client, Opcode::AddSwitchRules, set, list, vsi);
+    assert_eq!(changed, ReturnCode::Ok);
+    list
+}
+
+/// A rule that puts a VSI into a list, or takes it out.
+fn change_list(
+    client: &mut Client,
+    opcode: Opcode,
+    kind: RuleType,
+    list: u16,
+    vsi: u16,
+) -> ReturnCode {
     let rule = VsiListRule {
         header: RuleHeader {
-            kind: set.code().into(),
+            kind: kind.code().into(),
             status: 0.into(),
         },
-        list: u16::from_le_bytes(list).into(),
+        list: list.into(),
         count: 1.into(),
     };
     let bytes = [rule.as_bytes(), &vsi.to_le_bytes()].concat();
-    client
-        .give(Opcode::AddSwitchRules, &one_rule(), &bytes)
-        .ok();
-    u16::from_le_bytes(list)
+    let answer = client.give(opcode, &one_rule(), &bytes);
+    answer.descriptor.return_code()
+}
+
+#[test]
+fn only_lists_that_are_allocated_can_be_changed() {
+    let mut client = Client::ready();
+    let vsi = add_vsi(&mut client);
+    let kinds = [
+        (
+            Resource::VsiListReplication,
+            RuleType::VsiListSet,
+            RuleType::VsiListClear,
+        ),
+        (
+            Resource::VsiListPrune,
+            RuleType::PruneListSet,
+            RuleType::PruneListClear,
+        ),
+    ];
+    let one = AllocateResource {
+        entry_count: 1.into(),
+        ..AllocateResource::zeroed()
+    };
+    let mut refused = 0;
+    for (resource, set, clear) in kinds {
+        let kept = add_list(&mut client, resource, set, vsi);
+        let freed = add_list(&mut client, resource, set, vsi);
+        let update = Opcode::UpdateSwitchRules;
+        let code = change_list(&mut client, update, clear, freed, vsi);
+        assert_eq!(code, ReturnCode::Ok, "a list is cleared before it is freed");
+        let [low, high] = resource.code().to_le_bytes();
+        let [number, zero] = freed.to_le_bytes();
+        client
+            .give(Opcode::FreeResource, &one, &[low, high, 1, 0, number, zero])
+            .ok();
+        for list in [freed, kept + 9, 1024, u16::MAX] {
+            for kind in [set, clear] {
+                for opcode in [Opcode::AddSwitchRules, update] {
+                    let code = change_list(&mut client, opcode, kind, list, vsi);
+                    assert_eq!(code, ReturnCode::NoEntry, "{kind:?} {list}");
+                    refused += 1;
+                }
+            }
+        }
+        assert_eq!(
+            change_list(&mut client, update, clear, kept, vsi),
+            ReturnCode::Ok
+        );
+    }
+    let found = client.breaches();
+    let found: Vec<_> = found.iter().map(|one| (one.kind, one.count)).collect();
+    let kind = "switch rule for a VSI list that is not allocated";
+    assert_eq!(found, [(kind, refused)]);
+    let lists = client.world.with(|world| world.snapshot(0)).unwrap();
+    assert!(lists.firmware.vsi_lists.is_empty());
 }
 
 #[test]
