@@ -100,6 +100,10 @@ impl LanEngine {
             };
             self.transmit.insert(number, queue);
         }
+        // A queue that was removed, or is another one now, has no doorbell that waits.
+        let transmit = &self.transmit;
+        self.ready
+            .retain(|number| transmit.get(*number).is_some_and(TransmitQueue::has_work));
     }
 
     /// A VSI was freed; [`LanEngine::configure`] was not called since. Counts its receive queues

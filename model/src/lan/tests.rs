@@ -189,6 +189,29 @@ fn a_queue_added_anew_begins_at_its_first_descriptor() {
 }
 
 #[test]
+fn the_doorbell_of_a_queue_that_was_removed_is_not_that_of_the_next() {
+    for removed in [false, true] {
+        let mut rig = Rig::new();
+        rig.post(&frame_to([2; 6], 100), data());
+        if removed {
+            rig.remove_transmit();
+        }
+        rig.configure(2);
+        assert!(rig.sent().is_empty());
+        assert_eq!(rig.breaches(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_queue_that_stays_sends_after_a_change_of_the_tables() {
+    let mut rig = Rig::new();
+    rig.post(&frame_to([2; 6], 100), data());
+    rig.configure(1);
+    assert_eq!(rig.sent().len(), 1);
+    assert_eq!(rig.breaches(), [""; 0]);
+}
+
+#[test]
 fn a_received_frame_lies_in_its_buffer_and_its_descriptor_says_all() {
     let mut rig = Rig::new();
     rig.offer(8);

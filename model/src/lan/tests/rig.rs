@@ -187,6 +187,15 @@ impl Rig {
 
     /// Hands over the tables, and the transmit queue under a serial number.
     pub(super) fn configure(&mut self, serial: u64) {
+        self.configure_transmit(Some(serial));
+    }
+
+    /// The same without the transmit queue.
+    pub(super) fn remove_transmit(&mut self) {
+        self.configure_transmit(None);
+    }
+
+    fn configure_transmit(&mut self, serial: Option<u64>) {
         let own = Forward {
             what: Match::Address(MacAddress(FUNCTION_MAC)),
             sender: Some(VSI),
@@ -209,8 +218,8 @@ impl Rig {
             time_stamp_enable: self.stamps_sent,
             ..TransmitContext::zeroed()
         };
-        let queue = (TRANSMIT_QUEUE, serial, context.encode());
-        let queues = &mut std::iter::once(queue);
+        let queue = serial.map(|serial| (TRANSMIT_QUEUE, serial, context.encode()));
+        let queues = &mut queue.into_iter();
         self.engine.configure(tables, queues, &mut self.ledger);
     }
 
