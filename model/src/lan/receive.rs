@@ -2,7 +2,7 @@
 
 pub(super) use self::arrival::{Arrival, NotTaken};
 use self::held::Held;
-use self::written::{DESCRIPTOR_WORDS, cast_of, write_back};
+use self::written::{DESCRIPTOR_WORDS, SHORT_WORDS, cast_of, write_back};
 use super::frame::{CHECK_BYTES, Headers};
 use super::ring::{Descriptor, Ring};
 use crate::chip::Context;
@@ -35,6 +35,10 @@ pub(super) struct ReceiveQueue {
     /// frames get the time of their arrival
     stamps: bool,
     ring: Ring<DESCRIPTOR_WORDS>,
+    /// The ring, where descriptors are short: `ring` is not used then.
+    short: Option<Ring<SHORT_WORDS>>,
+    /// Frames of one buffer are put into it without the check sequence, and their descriptors held.
+    plain: bool,
     head: u16,
     tail: u16,
     /// Descriptors before `head` that are not written back yet.
@@ -60,7 +64,6 @@ impl ReceiveQueue {
         let no_frames = buffer == 0 && queue.frame_bytes_max == 0;
         let possible = fits
             && (buffer > 0 || no_frames)
-            && queue.descriptors_of_32_bytes
             && usize::from(queue.frame_bytes_max) <= longest
             && queue.head < length;
         if !possible {
@@ -71,10 +74,14 @@ impl ReceiveQueue {
                 });
         }
         let head = if queue.head < length { queue.head } else { 0 };
+        let base = Iova(queue.base_in_128_bytes << 7);
+        let is_short = !queue.descriptors_of_32_bytes;
         let mut new = Self {
             head,
             tail: head,
-            ring: Ring::new(Iova(queue.base_in_128_bytes << 7), length),
+            ring: Ring::new(base, length),
+            short: is_short.then(|| Ring::new(base, length)),
+            plain: queue.strip_crc && !is_short,
             held: Held::default(),
             whole: Vec::new(),
             context: queue,
@@ -141,18 +148,30 @@ impl ReceiveQueue {
             return Err(NotTaken::NoDescriptors);
         }
         self.write_back_held();
-        self.ring.resolve(memory);
+        self.resolve(memory);
         self.whole.clear();
         for part in parts {
             self.whole.extend_from_slice(part);
         }
-        self.scatter(arrival, tag, buffer, memory)
+        self.head = match &self.short {
+            Some(ring) => self.scatter(ring, arrival, tag, buffer, memory)?,
+            None => self.scatter(&self.ring, arrival, tag, buffer, memory)?,
+        };
+        Ok(())
+    }
+
+    /// Finds the memory of the ring, unless nothing has changed since the last time.
+    fn resolve(&mut self, memory: &DmaSpace) {
+        match &mut self.short {
+            Some(ring) => ring.resolve(memory),
+            None => self.ring.resolve(memory),
+        }
     }
 
     /// True if so many bytes go into one buffer and nothing is to be added to them.
     #[inline]
     fn takes_plainly(&self, bytes: usize) -> bool {
-        self.context.strip_crc
+        self.plain
             && bytes <= usize::from(self.context.data_buffer_in_128_bytes) * 128
             && self.head != self.tail
     }
@@ -180,23 +199,25 @@ impl ReceiveQueue {
         true
     }
 
-    /// Puts the frame in `whole` into buffers of this many bytes.
-    fn scatter(
-        &mut self,
+    /// Puts the frame in `whole` into buffers of this many bytes, and returns the index of the
+    /// descriptor after its last one.
+    fn scatter<const WORDS: usize>(
+        &self,
+        ring: &Ring<WORDS>,
         arrival: &Arrival<'_>,
         tag: Option<u16>,
         buffer: usize,
         memory: &DmaSpace,
-    ) -> Result<(), NotTaken> {
+    ) -> Result<u16, NotTaken> {
         let mut index = self.head;
         let mut used: [Option<Descriptor<'_, _>>; MAX_BUFFERS] = [const { None }; MAX_BUFFERS];
         for (piece, place) in self.whole.chunks(buffer).zip(&mut used) {
-            let descriptor = self.ring.descriptor(index, memory);
+            let descriptor = ring.descriptor(index, memory);
             let descriptor = descriptor.map_err(|_| NotTaken::Fault)?;
             let buffer = Iova(descriptor.load(0));
             memory.write(buffer, piece).map_err(|_| NotTaken::Fault)?;
             *place = Some(descriptor);
-            index = self.ring.after(index);
+            index = ring.after(index);
         }
         let last = self.whole.chunks(buffer).len().saturating_sub(1);
         let used = used.iter().flatten().zip(self.whole.chunks(buffer));
@@ -204,8 +225,7 @@ impl ReceiveQueue {
             let written = self.describe(arrival, tag, piece.len(), place == last);
             write_back(written, descriptor);
         }
-        self.head = index;
-        Ok(())
+        Ok(index)
     }
 
     /// Writes the outcome of a programming descriptor over the next one; false if there is none.
@@ -214,13 +234,15 @@ impl ReceiveQueue {
             return false;
         }
         self.write_back_held();
-        self.ring.resolve(memory);
-        let Ok(descriptor) = self.ring.descriptor(self.head, memory) else {
+        self.resolve(memory);
+        let next = match &self.short {
+            Some(ring) => report_in(ring, self.head, status, memory),
+            None => report_in(&self.ring, self.head, status, memory),
+        };
+        let Some(next) = next else {
             return false;
         };
-        descriptor.store(0, 0);
-        descriptor.store_release(1, status.0);
-        self.head = self.ring.after(self.head);
+        self.head = next;
         true
     }
 
@@ -349,6 +371,20 @@ impl ReceiveQueue {
             }
         }
     }
+}
+
+/// Writes the outcome of a programming descriptor over the one at `index`, and returns the index
+/// after it; `None` if it is not in memory that the device reaches.
+fn report_in<const WORDS: usize>(
+    ring: &Ring<WORDS>,
+    index: u16,
+    status: FilterStatus,
+    memory: &DmaSpace,
+) -> Option<u16> {
+    let descriptor = ring.descriptor(index, memory).ok()?;
+    descriptor.store(0, 0);
+    descriptor.store_release(1, status.0);
+    Some(ring.after(index))
 }
 
 /// Returns true for a descriptor profile that the model writes.

@@ -2,6 +2,7 @@
 
 mod held;
 mod rig;
+mod short;
 mod stamps;
 
 use super::*;

@@ -137,6 +137,10 @@ wire! {
 
 /// Bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: usize = 32;
+/// Bytes of a descriptor of a queue whose context says that they are short: its first half, in
+/// every layout. Source: DPDK `base/ice_lan_tx_rx.h`, `ice_16b_rx_flex_desc`; `ice_rxtx.c`,
+/// `ice_program_hw_rx_queue`, which are built so with RTE_LIBRTE_ICE_16BYTE_RX_DESC.
+pub const SHORT_DESCRIPTOR_BYTES: usize = 16;
 /// Hardware sees the tail in steps of this many descriptors.
 pub const TAIL_MULTIPLE: u16 = 8;
 /// Most buffers that one packet takes.

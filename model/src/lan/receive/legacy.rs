@@ -26,7 +26,7 @@ impl ReceiveQueue {
         let in_second = tag.filter(|_| last && !context.tag_in_l2tag1);
         let hash = arrival.hash.filter(|_| last);
         let flow = arrival.flow.filter(|_| last);
-        let short = self.profile == profile::LEGACY_16;
+        let short = self.profile == profile::LEGACY_16 || self.short.is_some();
         // One word for both in the short form; the hash goes first.
         let (filter_status, word) = match (hash, flow) {
             (Some(hash), _) => (filter_status::HASH, hash),

@@ -25,7 +25,7 @@ const BASE: u64 = 0x10_0000;
 const BYTES: usize = 1 << 20;
 const TRANSMIT_RING: u64 = BASE;
 pub(super) const RECEIVE_RING: u64 = BASE + 0x1000;
-const RECEIVE_BUFFERS: u64 = BASE + 0x2000;
+pub(super) const RECEIVE_BUFFERS: u64 = BASE + 0x2000;
 /// Address of the buffers for sending.
 pub(super) const BUFFERS: u64 = BASE + 0x4_0000;
 
