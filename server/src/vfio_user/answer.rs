@@ -230,9 +230,12 @@ impl Session {
                 count,
                 ..set
             };
-            let answer = self.connect(&everything, Vec::new(), world, index);
-            self.events.clear();
-            return answer;
+            let answer = self.connect(&everything, Vec::new(), world, index)?;
+            // The other indexes have no interrupts that could be disconnected.
+            if set.index == message::INTERRUPT_MSIX {
+                self.events.clear();
+            }
+            return Ok(answer);
         }
         let wanted = body.get(20..).unwrap_or(&[]);
         if flags.data_bool() && wanted.len() < set.count as usize {

@@ -4,6 +4,7 @@ use super::*;
 use crate::ports::SocketPathError;
 use ringside_bus::config_space::ConfigSpace;
 use ringside_bus::function::DmaAccess;
+use ringside_bus::vfio_user::message::{self, RegionAccess, SetInterrupts, SetInterruptsFlags};
 use ringside_bus::{Doorbell, Function, Iova, Memory, PageSize};
 use ringside_spec::lan::registers::interrupts;
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_BYTES};
@@ -162,29 +163,38 @@ fn vectors_raise_the_event_descriptors_that_they_are_connected_to() {
     assert!(refused.to_string().contains("refuses"), "{refused}");
 }
 
+/// The value of the device control register of PCI Express that initiates a function-level reset.
+const RESET: [u8; 2] = [0, 0x80];
+
+/// The address of that register in the configuration space that `read` returns two bytes of.
+fn device_control(mut read: impl FnMut(u16) -> [u8; 2]) -> u16 {
+    let [first, _] = read(0x34);
+    let mut at = u16::from(first);
+    loop {
+        let [capability, next] = read(at);
+        if capability == 0x10 {
+            return at + 8;
+        }
+        at = u16::from(next);
+        assert_ne!(at, 0, "no PCI Express capability");
+    }
+}
+
 #[test]
 fn interrupts_stay_connected_through_a_reset_by_configuration_space() {
     let rig = Rig::start(1, |_| {});
     let function = rig.client(0).unwrap();
     let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
     function.set_interrupts(0, &[Some(event.as_fd())]).unwrap();
-    // initiate function-level reset in the device control register of PCI Express
-    let mut pointer = [0];
-    function.config_read(0x34, &mut pointer).unwrap();
-    let mut at = u16::from(pointer[0]);
-    loop {
-        let mut header = [0; 2];
-        function.config_read(at, &mut header).unwrap();
-        if header[0] == 0x10 {
-            break;
-        }
-        at = u16::from(header[1]);
-        assert_ne!(at, 0, "no PCI Express capability");
-    }
+    let control = device_control(|at| {
+        let mut bytes = [0; 2];
+        function.config_read(at, &mut bytes).unwrap();
+        bytes
+    });
     function
         .write32(0, interrupts::VECTOR_CONTROL.at(9), 0x18)
         .unwrap();
-    function.config_write(at + 8, &[0, 0x80]).unwrap();
+    function.config_write(control, &RESET).unwrap();
     assert_eq!(
         function
             .read32(0, interrupts::VECTOR_CONTROL.at(9))
@@ -197,9 +207,65 @@ fn interrupts_stay_connected_through_a_reset_by_configuration_space() {
     function.reset().unwrap();
     trigger(&function, 0);
     assert_eq!(raised(&event), 0, "a reset by message disconnects");
-    function.config_write(at + 8, &[0, 0x80]).unwrap();
+    function.config_write(control, &RESET).unwrap();
     trigger(&function, 0);
     assert_eq!(raised(&event), 0, "and no later write connects again");
+}
+
+#[test]
+fn interrupts_stay_connected_if_those_of_an_index_without_any_are_disconnected() {
+    let rig = Rig::start(1, |_| {});
+    let mut raw = rig.negotiated(0);
+    let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let trigger = SetInterruptsFlags::ZERO.with_action_trigger(true);
+    let connect = SetInterrupts {
+        flags: trigger.with_data_eventfd(true),
+        index: message::INTERRUPT_MSIX,
+        start: 0,
+        count: 1,
+    };
+    let command = Command::SetInterrupts.code();
+    raw.ask(command, &connect.encode(), &[event.as_fd()])
+        .unwrap();
+    let indexes = 0..message::INTERRUPTS;
+    for index in indexes.filter(|index| *index != message::INTERRUPT_MSIX) {
+        let disconnect = SetInterrupts {
+            flags: trigger.with_data_none(true),
+            index,
+            start: 0,
+            count: 0,
+        };
+        raw.ask(command, &disconnect.encode(), &[]).unwrap();
+    }
+    let control = device_control(|at| {
+        let access = RegionAccess {
+            offset: at.into(),
+            region: message::REGION_CONFIG,
+            count: 2,
+            data: &[],
+        };
+        let command = Command::RegionRead.code();
+        let reply = raw.ask(command, &access.encode(), &[]).unwrap();
+        let answer = RegionAccess::decode_with_data(&reply.body).unwrap();
+        answer.data.try_into().unwrap()
+    });
+    let mut write = |region, offset, data: &[u8]| {
+        let access = RegionAccess {
+            offset,
+            region,
+            count: data.len() as u32,
+            data,
+        };
+        let command = Command::RegionWrite.code();
+        raw.ask(command, &access.encode(), &[]).unwrap();
+    };
+    write(message::REGION_CONFIG, control.into(), &RESET);
+    let fired = interrupts::VectorControl::ZERO
+        .with_enable(true)
+        .with_software_trigger(true);
+    let at = interrupts::VECTOR_CONTROL.at(0);
+    write(message::REGION_BAR_0, at, &fired.0.to_le_bytes());
+    assert_eq!(raised(&event), 1);
 }
 
 #[test]
