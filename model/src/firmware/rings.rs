@@ -82,6 +82,41 @@ impl Ring {
         self.failed = true;
     }
 
+    /// True if head and tail lie in the ring. Drivers zero both before they write the length.
+    /// Source: ice `ice_controlq.c`, `ice_cfg_cq_regs`.
+    fn holds_its_indices(&self) -> bool {
+        self.head < self.entries() && self.tail < self.entries()
+    }
+
+    /// Writes the length; true if that sets the ring up anew without switching it off.
+    fn write_length(&mut self, value: u32, offset: u64, context: &mut Context<'_>) -> bool {
+        let new = RingLength(value);
+        if value & RingLength::RESERVED != 0 || new.enable() && new.entries() == 0 {
+            let kind = "control queue length not valid";
+            let ledger = &mut context.ledger;
+            ledger.breach(kind, || format!("{value:#x} to {offset:#x}"));
+        }
+        let was_enabled = self.enabled();
+        self.length = value & RingLength::DEFINED;
+        // A write that only clears error bits does not start the ring again. A driver that finds
+        // the ring of another one on, after a reset of the function, sets it up anew without
+        // switching it off: head, tail, length.
+        let restarted = was_enabled && self.enabled() && self.taken;
+        if restarted || !(was_enabled && self.enabled()) {
+            self.stalled = false;
+            self.failed = false;
+            self.taken = false;
+        }
+        if self.enabled() && !self.holds_its_indices() {
+            let kind = "control queue enabled with head or tail beyond the ring";
+            let ledger = &mut context.ledger;
+            ledger.breach(kind, || format!("{self:?}, {value:#x} to {offset:#x}"));
+            // The head would never come to the tail.
+            self.fail();
+        }
+        restarted
+    }
+
     fn advance(&mut self) {
         let next = self.head + 1;
         self.head = if next >= self.entries() { 0 } else { next };
@@ -140,25 +175,7 @@ impl Rings {
                 ring.base_low = value & !low;
             }
             RingRegister::BaseHigh => ring.base_high = value,
-            RingRegister::Length => {
-                if value & RingLength::RESERVED != 0
-                    || RingLength(value).enable() && RingLength(value).entries() == 0
-                {
-                    context.ledger.breach("control queue length not valid", || {
-                        format!("{value:#x} to {offset:#x}")
-                    });
-                }
-                ring.length = value & RingLength::DEFINED;
-                // A write that only clears error bits does not start the ring again. A driver that
-                // finds the ring of another one on, after a reset of the function, sets it up anew
-                // without switching it off: head, tail, length.
-                restarted = was_enabled && ring.enabled() && ring.taken;
-                if restarted || !(was_enabled && ring.enabled()) {
-                    ring.stalled = false;
-                    ring.failed = false;
-                    ring.taken = false;
-                }
-            }
+            RingRegister::Length => restarted = ring.write_length(value, offset, context),
             RingRegister::Head => {
                 // Drivers zero the indices of a ring before they switch it off: what lies between
                 // them then is no work.

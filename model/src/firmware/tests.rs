@@ -10,7 +10,7 @@ pub(crate) mod switching;
 
 use crate::faults::Fault;
 use crate::reset_kind::ResetKind;
-use client::{Client, ENTRIES, none};
+use client::{BASE, Client, ENTRIES, none};
 use ringside_bus::{Iova, Refusal};
 use ringside_spec::lan::admin::capabilities::{Capability, CapabilityId, ListCapabilities};
 use ringside_spec::lan::admin::generic::{
@@ -474,4 +474,62 @@ fn a_driver_may_ask_for_health_events() {
     let codes = client.ask(Opcode::GetHealthCodes, &none(), 64);
     assert_eq!(codes.descriptor.return_code(), ReturnCode::NotImplemented);
     assert_eq!(client.breach_names(), [""; 0]);
+}
+
+/// Breaches of rings whose head or tail lies beyond their length.
+const BEYOND: &str = "control queue enabled with head or tail beyond the ring";
+
+/// Checks that the send ring has stopped with a critical error, and the world does nothing more.
+fn assert_stopped_by_its_indices(client: &Client) {
+    assert!(RingLength(client.read(ADMIN_SEND.length)).critical_error());
+    let found = client.breaches();
+    let counts: Vec<_> = found.iter().map(|one| (one.kind, one.count)).collect();
+    assert_eq!(counts, [(BEYOND, 1)]);
+    let head = client.read(ADMIN_SEND.head);
+    let now = client.world.clock().now();
+    assert!(!client.world.with(|world| world.step(now)));
+    assert_eq!(client.read(ADMIN_SEND.head), head);
+}
+
+#[test]
+fn a_ring_that_is_enabled_with_head_or_tail_beyond_it_stops() {
+    let length = RingLength::ZERO.with_entries(4).with_enable(true).0;
+    for (head, tail) in [(0, 4), (4, 0), (9, 2)] {
+        let client = Client::claimed();
+        client.write(ADMIN_SEND.base_low, BASE as u32);
+        client.write(ADMIN_SEND.head, head);
+        client.write(ADMIN_SEND.tail, tail);
+        client.write(ADMIN_SEND.length, length);
+        assert_stopped_by_its_indices(&client);
+    }
+}
+
+#[test]
+fn a_ring_whose_length_is_reduced_below_its_tail_stops() {
+    let client = Client::claimed();
+    client.write(ADMIN_SEND.base_low, BASE as u32);
+    let length = RingLength::ZERO.with_entries(8).with_enable(true);
+    client.write(ADMIN_SEND.length, length.0);
+    // The firmware reaches no command meanwhile.
+    let memory_only = 2u16.to_le_bytes();
+    client.function.config_write(4, &memory_only).unwrap();
+    client.write(ADMIN_SEND.tail, 6);
+    client.write(ADMIN_SEND.length, length.with_entries(6).0);
+    let bus_master = 6u16.to_le_bytes();
+    client.function.config_write(4, &bus_master).unwrap();
+    assert_stopped_by_its_indices(&client);
+}
+
+#[test]
+fn a_ring_that_stopped_by_its_indices_starts_again_with_others() {
+    let mut client = Client::claimed();
+    client.write(ADMIN_SEND.base_low, BASE as u32);
+    client.write(ADMIN_SEND.tail, ENTRIES);
+    let length = RingLength::ZERO.with_entries(ENTRIES).with_enable(true).0;
+    client.write(ADMIN_SEND.length, length);
+    assert_stopped_by_its_indices(&client);
+    client.write(ADMIN_SEND.length, 0);
+    client.restart_rings();
+    client.direct(Opcode::GetVersion, &none()).ok();
+    assert_eq!(client.breach_names(), [BEYOND]);
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
-const BASE: u64 = 0x10_0000;
+pub(crate) const BASE: u64 = 0x10_0000;
 const BYTES: usize = 64 << 10;
 const SEND_RING: usize = 0;
 const RECEIVE_RING: usize = 0x1000;
