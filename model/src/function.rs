@@ -95,6 +95,11 @@ pub struct FunctionModel {
     faults: Vec<Fault>,
     /// A reset or the firmware may have something to do.
     pending: bool,
+    /// A register on which the tables of the LAN engine depend was written: they are computed anew
+    /// in the next step, or before the next frame. Hundreds of such writes may come before.
+    stale: bool,
+    /// The link is up, and the tables are not stale. One flag: each frame looks at it.
+    passes: bool,
     /// the function does not respond on the bus
     dead: bool,
     /// another owner resets it, in the next step
@@ -145,6 +150,8 @@ impl FunctionModel {
             ledger: Ledger::default(),
             faults: Vec::new(),
             pending: true,
+            stale: false,
+            passes: true,
             dead: false,
             foreign_reset: None,
             causes: Causes::default(),
@@ -311,7 +318,8 @@ impl FunctionModel {
             || self.faults.contains(&Fault::LinkDown)
             || self.faults.contains(&Fault::ModuleAbsent);
         self.looped = self.firmware.loops_back() && !away;
-        self.link_up = self.firmware.link_up() && !cut && !self.looped;
+        self.stale = false;
+        self.set_link_up(self.firmware.link_up() && !cut && !self.looped);
         self.rdma.set_receive_enabled(self.filter.any_rdma());
         let mut tables = self.firmware.switch_tables();
         let double_vlan = self.firmware.has_double_vlan();

@@ -109,14 +109,21 @@ impl LanEngine {
     /// A VSI was freed; [`LanEngine::configure`] was not called since. Counts its receive queues
     /// that are enabled.
     pub(crate) fn check_freed(&self, number: u16, ledger: &mut Ledger) {
-        let queues = |vsi: &Vsi| vsi.queues.clone();
-        let own = self.tables.vsi(number).map(queues).unwrap_or_default();
+        let own = self.tables.vsi(number).map(|vsi| vsi.queues.as_slice());
+        let own = own.unwrap_or_default().iter();
+        let mut enabled = own.filter(|queue| self.receive.queues.contains(**queue));
+        let Some(first) = enabled.next() else { return };
+        // A class has a power of two queues: the last of them may be another VSI's. Hundreds of
+        // VSIs may have thousands of queues each.
+        let mut of_others = vec![false; usize::from(u16::MAX) + 1];
         let others = self.tables.vsis.iter().filter(|vsi| vsi.number != number);
-        // A class has a power of two queues: the last of them may be another VSI's.
-        let others: Vec<u16> = others.flat_map(queues).collect();
-        let enabled =
-            |queue: &&u16| self.receive.queues.contains(**queue) && !others.contains(queue);
-        if let Some(queue) = own.iter().find(enabled) {
+        for queue in others.flat_map(|vsi| &vsi.queues) {
+            if let Some(taken) = of_others.get_mut(usize::from(*queue)) {
+                *taken = true;
+            }
+        }
+        let own = |queue: &&u16| of_others.get(usize::from(**queue)) == Some(&false);
+        if let Some(queue) = std::iter::once(first).chain(enabled).find(own) {
             ledger.breach("VSI freed while its receive queues are enabled", || {
                 format!("VSI {number}, queue {queue}")
             });

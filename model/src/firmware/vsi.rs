@@ -19,6 +19,9 @@ const FIRST_VSI: u16 = 16;
 /// Most receive queues of a VSI.
 const MAX_QUEUES: u16 = 2048;
 
+/// Most entries of a map that lists its queues.
+const MAX_LISTED: usize = 16;
+
 /// One VSI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Vsi {
@@ -107,10 +110,10 @@ impl Vsis {
 
     /// Counts receive queues that another VSI has too.
     fn check_queues(&self, number: u16, new: &VsiProperties, context: &mut Context<'_>) {
-        let own = receive_queues(new);
+        let own = QueueMap::of(new);
         for (other, properties) in self.added() {
-            let theirs = receive_queues(properties);
-            if other != number && own.iter().any(|queue| theirs.contains(queue)) {
+            let theirs = QueueMap::of(properties);
+            if other != number && own.overlaps(&theirs) {
                 context
                     .ledger
                     .breach("VSI with a receive queue of another VSI", || {
@@ -286,19 +289,66 @@ fn firmware_properties() -> VsiProperties {
     properties
 }
 
-/// The receive queues that a map names.
-fn receive_queues(properties: &VsiProperties) -> Vec<u16> {
-    let [first, count, ..] = properties.queue_mapping.map(|entry| entry.get());
-    if properties.mapping_flags.get() == QUEUES_CONTIGUOUS {
-        let count = count.min(MAX_QUEUES);
-        return (0..count)
-            .map(|queue| first.saturating_add(queue))
-            .collect();
+/// The receive queues that a VSI's properties name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum QueueMap {
+    /// As many from the first one on.
+    Contiguous { first: u16, count: u16 },
+    /// So many entries of the list.
+    Listed {
+        queues: [u16; MAX_LISTED],
+        count: usize,
+    },
+}
+
+impl QueueMap {
+    fn of(properties: &VsiProperties) -> Self {
+        let queues = properties.queue_mapping.map(|entry| entry.get());
+        let [first, count, ..] = queues;
+        if properties.mapping_flags.get() == QUEUES_CONTIGUOUS {
+            let count = count.min(MAX_QUEUES);
+            return Self::Contiguous { first, count };
+        }
+        let [class, ..] = properties.class_mapping;
+        let count = 1 << ClassMapping(class.get()).count_log2().min(4);
+        Self::Listed { queues, count }
     }
-    let [class, ..] = properties.class_mapping;
-    let count = 1usize << ClassMapping(class.get()).count_log2().min(4);
-    let listed = properties.queue_mapping.iter().take(count);
-    listed.map(|entry| entry.get()).collect()
+
+    /// The queues of a list; none of an interval.
+    fn listed(&self) -> &[u16] {
+        match self {
+            Self::Contiguous { .. } => &[],
+            Self::Listed { queues, count } => queues.get(..*count).unwrap_or(queues),
+        }
+    }
+
+    fn contains(&self, queue: u16) -> bool {
+        match self {
+            Self::Contiguous { first, count } => queue >= *first && queue - first < *count,
+            Self::Listed { .. } => self.listed().contains(&queue),
+        }
+    }
+
+    /// True if both name a queue. Of two intervals only the ends are compared: there are hundreds
+    /// of VSIs with thousands of queues each, and the thread of a server carries this out.
+    fn overlaps(&self, other: &Self) -> bool {
+        if let (
+            Self::Contiguous { first, count },
+            Self::Contiguous {
+                first: theirs,
+                count: their_count,
+            },
+        ) = (self, other)
+        {
+            let both = *count > 0 && *their_count > 0;
+            return both && (self.contains(*theirs) || other.contains(*first));
+        }
+        let named_twice = |own: &Self, other: &Self| {
+            let mut listed = own.listed().iter();
+            listed.any(|queue| other.contains(*queue))
+        };
+        named_twice(self, other) || named_twice(other, self)
+    }
 }
 
 /// Takes over the sections that are marked valid, each as a whole.
@@ -352,3 +402,6 @@ fn apply_sections(old: &mut VsiProperties, new: &VsiProperties) {
         old.process_address_space = new.process_address_space;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,9 +32,10 @@ impl FunctionModel {
         if !self.lan.has_work() {
             return None;
         }
+        let passes = self.passes_frames();
         let memory = spaces.get(self.index)?;
         let mut context = lend!(self, memory, now);
-        if !self.link_up {
+        if !passes {
             if self.looped {
                 self.statistics.not_for_us += self.lan.return_frames(&mut context);
                 self.deliver_causes();
@@ -52,6 +53,25 @@ impl FunctionModel {
         Some(frame)
     }
 
+    /// Sets whether frames travel between port and wire.
+    pub(super) fn set_link_up(&mut self, up: bool) {
+        self.link_up = up;
+        self.passes = up && !self.stale;
+    }
+
+    /// True if frames travel between port and wire. The tables that decide about them are not stale
+    /// then.
+    #[inline]
+    fn passes_frames(&mut self) -> bool {
+        self.passes || self.passes_once_refreshed()
+    }
+
+    #[cold]
+    fn passes_once_refreshed(&mut self) -> bool {
+        self.refresh_stale();
+        self.link_up
+    }
+
     /// Takes back a frame that has been sent.
     #[inline]
     pub(crate) fn recycle(&mut self, frame: Box<SentFrame>) {
@@ -67,7 +87,8 @@ impl FunctionModel {
         spaces: &[DmaSpace],
         now: Instant,
     ) {
-        let Some(memory) = spaces.get(self.index).filter(|_| self.link_up) else {
+        let passes = self.passes_frames();
+        let Some(memory) = spaces.get(self.index).filter(|_| passes) else {
             return;
         };
         let mut context = lend!(self, memory, now);
@@ -85,7 +106,8 @@ impl FunctionModel {
         spaces: &[DmaSpace],
         now: Instant,
     ) {
-        let Some(memory) = spaces.get(self.index).filter(|_| self.link_up) else {
+        let passes = self.passes_frames();
+        let Some(memory) = spaces.get(self.index).filter(|_| passes) else {
             return;
         };
         let mut context = lend!(self, memory, now);
@@ -98,6 +120,7 @@ impl FunctionModel {
     /// network stack gets it, as any datagram.
     #[cold]
     pub(super) fn receive_unclaimed(&mut self, frame: &Frame, spaces: &[DmaSpace], now: Instant) {
+        self.refresh_stale();
         let Some(memory) = spaces.get(self.index) else {
             return;
         };

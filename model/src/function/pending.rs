@@ -11,6 +11,13 @@ impl FunctionModel {
         self.pending = true;
     }
 
+    /// Computes the tables of the LAN engine anew if a register changed them.
+    pub(super) fn refresh_stale(&mut self) {
+        if self.stale {
+            self.refresh();
+        }
+    }
+
     /// Lets resets and the firmware work; true if they did. Steps leave it out until the next
     /// request or fault, once there is nothing left to do.
     #[cold]
@@ -19,10 +26,9 @@ impl FunctionModel {
         if self.firmware.has_work() {
             let mut context = lend!(self, memory, now);
             worked |= self.firmware.step(&mut context);
-            if self.firmware.take_changed() {
-                self.refresh();
-            }
+            self.stale |= self.firmware.take_changed();
         }
+        self.refresh_stale();
         self.pending = self.foreign_reset.is_some()
             || self.resets.function_until.is_some()
             || self.resets.device_until.is_some()

@@ -255,7 +255,8 @@ impl FunctionModel {
         } else if is_known(offset) {
             self.registers.set(offset, value);
             if is_of_profiles(offset) {
-                self.refresh();
+                self.stale = true;
+                self.passes = false;
             }
         } else {
             self.ledger.breach("write to an unknown register", || {

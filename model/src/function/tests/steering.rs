@@ -2,8 +2,10 @@
 //! made, programmed with its descriptors and packets, and judged by where frames arrive.
 
 use super::*;
+use crate::device::Request;
 use crate::firmware::tests::scheduling::branch;
 use crate::firmware::tests::switching::add_mac_rule;
+use ringside_bus::Instant;
 use ringside_spec::lan::admin::generic::{RequestResource, resource};
 use ringside_spec::lan::admin::package::{DownloadPackage, LAST_BUFFER};
 use ringside_spec::lan::admin::rss::{RssKeyCommand, RssTableCommand, RssVsi};
@@ -737,4 +739,25 @@ fn a_clearing_of_the_function_takes_profiles_and_filters_along() {
     add_vsi(&mut steering.client, MAIN, 1, 3, enable);
     add_mac_rule(&mut steering.client, MAIN, OWN);
     assert_eq!(steering.come_in(&v4(UDP, 7, 0x2222)).unwrap().queue, 0);
+}
+
+#[test]
+fn registers_of_profiles_that_are_written_one_after_the_other_take_effect_together() {
+    let client = Client::ready();
+    let write = |index| Request::RegisterWrite {
+        bar: 0,
+        offset: filters::HASH_CONTROL.at(index),
+        width: 4,
+        value: 1,
+    };
+    let changes = client.world.with(|world| {
+        world.step(Instant(0));
+        let before = world.function(0).unwrap().changes();
+        for index in 0..100 {
+            world.handle(0, write(index));
+        }
+        world.step(Instant(0));
+        world.function(0).unwrap().changes() - before
+    });
+    assert_eq!(changes, 1);
 }

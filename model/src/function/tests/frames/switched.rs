@@ -297,7 +297,7 @@ impl SwitchedFunctions {
     }
 
     pub(super) fn set_link(&mut self, function: usize, up: bool) {
-        self.functions[function].link_up = up;
+        self.functions[function].set_link_up(up);
     }
 
     /// Gives further descriptors of a queue their buffers, and rings.
