@@ -129,6 +129,18 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
 #[unsafe(no_mangle)]
 pub extern "C" fn verbs_register_driver_34(_: *const c_void) {}
 
+/// The same, of releases 57 and 58.
+#[unsafe(no_mangle)]
+pub extern "C" fn verbs_register_driver_57(_: *const c_void) {}
+
+/// The same, of releases 59 to 63.
+#[unsafe(no_mangle)]
+pub extern "C" fn verbs_register_driver_59(_: *const c_void) {}
+
+/// The same, of release 64.
+#[unsafe(no_mangle)]
+pub extern "C" fn verbs_register_driver_64(_: *const c_void) {}
+
 /// The same, of release 65.
 #[unsafe(no_mangle)]
 pub extern "C" fn verbs_register_driver_65(_: *const c_void) {}

@@ -440,432 +440,97 @@ verbs_set_ops:
 verbs_uninit_context:
     jmp ringside_refuse_number@PLT
     .size verbs_uninit_context, . - verbs_uninit_context
-    .globl release_65___ioctl_final_num_attrs
-    .type release_65___ioctl_final_num_attrs, @function
-release_65___ioctl_final_num_attrs:
-    jmp ringside_refuse_number@PLT
-    .size release_65___ioctl_final_num_attrs, . - release_65___ioctl_final_num_attrs
-    .symver release_65___ioctl_final_num_attrs, __ioctl_final_num_attrs@IBVERBS_PRIVATE_65
-    .globl release_65___verbs_log
-    .type release_65___verbs_log, @function
-release_65___verbs_log:
-    jmp ringside_refuse_number@PLT
-    .size release_65___verbs_log, . - release_65___verbs_log
-    .symver release_65___verbs_log, __verbs_log@IBVERBS_PRIVATE_65
-    .globl release_65__verbs_init_and_alloc_context
-    .type release_65__verbs_init_and_alloc_context, @function
-release_65__verbs_init_and_alloc_context:
-    jmp ringside_refuse_pointer@PLT
-    .size release_65__verbs_init_and_alloc_context, . - release_65__verbs_init_and_alloc_context
-    .symver release_65__verbs_init_and_alloc_context, _verbs_init_and_alloc_context@IBVERBS_PRIVATE_65
-    .globl release_65_execute_ioctl
-    .type release_65_execute_ioctl, @function
-release_65_execute_ioctl:
-    jmp ringside_refuse_number@PLT
-    .size release_65_execute_ioctl, . - release_65_execute_ioctl
-    .symver release_65_execute_ioctl, execute_ioctl@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_advise_mr
-    .type release_65_ibv_cmd_advise_mr, @function
-release_65_ibv_cmd_advise_mr:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_advise_mr, . - release_65_ibv_cmd_advise_mr
-    .symver release_65_ibv_cmd_advise_mr, ibv_cmd_advise_mr@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_alloc_dm
-    .type release_65_ibv_cmd_alloc_dm, @function
-release_65_ibv_cmd_alloc_dm:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_alloc_dm, . - release_65_ibv_cmd_alloc_dm
-    .symver release_65_ibv_cmd_alloc_dm, ibv_cmd_alloc_dm@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_alloc_mw
-    .type release_65_ibv_cmd_alloc_mw, @function
-release_65_ibv_cmd_alloc_mw:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_alloc_mw, . - release_65_ibv_cmd_alloc_mw
-    .symver release_65_ibv_cmd_alloc_mw, ibv_cmd_alloc_mw@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_alloc_pd
-    .type release_65_ibv_cmd_alloc_pd, @function
-release_65_ibv_cmd_alloc_pd:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_alloc_pd, . - release_65_ibv_cmd_alloc_pd
-    .symver release_65_ibv_cmd_alloc_pd, ibv_cmd_alloc_pd@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_attach_mcast
-    .type release_65_ibv_cmd_attach_mcast, @function
-release_65_ibv_cmd_attach_mcast:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_attach_mcast, . - release_65_ibv_cmd_attach_mcast
-    .symver release_65_ibv_cmd_attach_mcast, ibv_cmd_attach_mcast@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_close_xrcd
-    .type release_65_ibv_cmd_close_xrcd, @function
-release_65_ibv_cmd_close_xrcd:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_close_xrcd, . - release_65_ibv_cmd_close_xrcd
-    .symver release_65_ibv_cmd_close_xrcd, ibv_cmd_close_xrcd@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_create_ah
-    .type release_65_ibv_cmd_create_ah, @function
-release_65_ibv_cmd_create_ah:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_create_ah, . - release_65_ibv_cmd_create_ah
-    .symver release_65_ibv_cmd_create_ah, ibv_cmd_create_ah@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_create_counters
-    .type release_65_ibv_cmd_create_counters, @function
-release_65_ibv_cmd_create_counters:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_create_counters, . - release_65_ibv_cmd_create_counters
-    .symver release_65_ibv_cmd_create_counters, ibv_cmd_create_counters@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_create_cq
-    .type release_65_ibv_cmd_create_cq, @function
-release_65_ibv_cmd_create_cq:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_create_cq, . - release_65_ibv_cmd_create_cq
-    .symver release_65_ibv_cmd_create_cq, ibv_cmd_create_cq@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_create_cq_ex
-    .type release_65_ibv_cmd_create_cq_ex, @function
-release_65_ibv_cmd_create_cq_ex:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_create_cq_ex, . - release_65_ibv_cmd_create_cq_ex
-    .symver release_65_ibv_cmd_create_cq_ex, ibv_cmd_create_cq_ex@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_create_cq_ex2
-    .type release_65_ibv_cmd_create_cq_ex2, @function
-release_65_ibv_cmd_create_cq_ex2:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_create_cq_ex2, . - release_65_ibv_cmd_create_cq_ex2
-    .symver release_65_ibv_cmd_create_cq_ex2, ibv_cmd_create_cq_ex2@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_create_flow
-    .type release_65_ibv_cmd_create_flow, @function
-release_65_ibv_cmd_create_flow:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_create_flow, . - release_65_ibv_cmd_create_flow
-    .symver release_65_ibv_cmd_create_flow, ibv_cmd_create_flow@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_create_flow_action_esp
-    .type release_65_ibv_cmd_create_flow_action_esp, @function
-release_65_ibv_cmd_create_flow_action_esp:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_create_flow_action_esp, . - release_65_ibv_cmd_create_flow_action_esp
-    .symver release_65_ibv_cmd_create_flow_action_esp, ibv_cmd_create_flow_action_esp@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_create_qp
-    .type release_65_ibv_cmd_create_qp, @function
-release_65_ibv_cmd_create_qp:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_create_qp, . - release_65_ibv_cmd_create_qp
-    .symver release_65_ibv_cmd_create_qp, ibv_cmd_create_qp@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_create_qp_ex
-    .type release_65_ibv_cmd_create_qp_ex, @function
-release_65_ibv_cmd_create_qp_ex:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_create_qp_ex, . - release_65_ibv_cmd_create_qp_ex
-    .symver release_65_ibv_cmd_create_qp_ex, ibv_cmd_create_qp_ex@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_create_qp_ex2
-    .type release_65_ibv_cmd_create_qp_ex2, @function
-release_65_ibv_cmd_create_qp_ex2:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_create_qp_ex2, . - release_65_ibv_cmd_create_qp_ex2
-    .symver release_65_ibv_cmd_create_qp_ex2, ibv_cmd_create_qp_ex2@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_create_rwq_ind_table
-    .type release_65_ibv_cmd_create_rwq_ind_table, @function
-release_65_ibv_cmd_create_rwq_ind_table:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_create_rwq_ind_table, . - release_65_ibv_cmd_create_rwq_ind_table
-    .symver release_65_ibv_cmd_create_rwq_ind_table, ibv_cmd_create_rwq_ind_table@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_create_srq
-    .type release_65_ibv_cmd_create_srq, @function
-release_65_ibv_cmd_create_srq:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_create_srq, . - release_65_ibv_cmd_create_srq
-    .symver release_65_ibv_cmd_create_srq, ibv_cmd_create_srq@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_create_srq_ex
-    .type release_65_ibv_cmd_create_srq_ex, @function
-release_65_ibv_cmd_create_srq_ex:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_create_srq_ex, . - release_65_ibv_cmd_create_srq_ex
-    .symver release_65_ibv_cmd_create_srq_ex, ibv_cmd_create_srq_ex@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_create_wq
-    .type release_65_ibv_cmd_create_wq, @function
-release_65_ibv_cmd_create_wq:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_create_wq, . - release_65_ibv_cmd_create_wq
-    .symver release_65_ibv_cmd_create_wq, ibv_cmd_create_wq@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_dealloc_mw
-    .type release_65_ibv_cmd_dealloc_mw, @function
-release_65_ibv_cmd_dealloc_mw:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_dealloc_mw, . - release_65_ibv_cmd_dealloc_mw
-    .symver release_65_ibv_cmd_dealloc_mw, ibv_cmd_dealloc_mw@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_dealloc_pd
-    .type release_65_ibv_cmd_dealloc_pd, @function
-release_65_ibv_cmd_dealloc_pd:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_dealloc_pd, . - release_65_ibv_cmd_dealloc_pd
-    .symver release_65_ibv_cmd_dealloc_pd, ibv_cmd_dealloc_pd@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_dereg_mr
-    .type release_65_ibv_cmd_dereg_mr, @function
-release_65_ibv_cmd_dereg_mr:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_dereg_mr, . - release_65_ibv_cmd_dereg_mr
-    .symver release_65_ibv_cmd_dereg_mr, ibv_cmd_dereg_mr@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_destroy_ah
-    .type release_65_ibv_cmd_destroy_ah, @function
-release_65_ibv_cmd_destroy_ah:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_destroy_ah, . - release_65_ibv_cmd_destroy_ah
-    .symver release_65_ibv_cmd_destroy_ah, ibv_cmd_destroy_ah@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_destroy_counters
-    .type release_65_ibv_cmd_destroy_counters, @function
-release_65_ibv_cmd_destroy_counters:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_destroy_counters, . - release_65_ibv_cmd_destroy_counters
-    .symver release_65_ibv_cmd_destroy_counters, ibv_cmd_destroy_counters@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_destroy_cq
-    .type release_65_ibv_cmd_destroy_cq, @function
-release_65_ibv_cmd_destroy_cq:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_destroy_cq, . - release_65_ibv_cmd_destroy_cq
-    .symver release_65_ibv_cmd_destroy_cq, ibv_cmd_destroy_cq@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_destroy_flow
-    .type release_65_ibv_cmd_destroy_flow, @function
-release_65_ibv_cmd_destroy_flow:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_destroy_flow, . - release_65_ibv_cmd_destroy_flow
-    .symver release_65_ibv_cmd_destroy_flow, ibv_cmd_destroy_flow@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_destroy_flow_action
-    .type release_65_ibv_cmd_destroy_flow_action, @function
-release_65_ibv_cmd_destroy_flow_action:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_destroy_flow_action, . - release_65_ibv_cmd_destroy_flow_action
-    .symver release_65_ibv_cmd_destroy_flow_action, ibv_cmd_destroy_flow_action@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_destroy_qp
-    .type release_65_ibv_cmd_destroy_qp, @function
-release_65_ibv_cmd_destroy_qp:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_destroy_qp, . - release_65_ibv_cmd_destroy_qp
-    .symver release_65_ibv_cmd_destroy_qp, ibv_cmd_destroy_qp@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_destroy_rwq_ind_table
-    .type release_65_ibv_cmd_destroy_rwq_ind_table, @function
-release_65_ibv_cmd_destroy_rwq_ind_table:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_destroy_rwq_ind_table, . - release_65_ibv_cmd_destroy_rwq_ind_table
-    .symver release_65_ibv_cmd_destroy_rwq_ind_table, ibv_cmd_destroy_rwq_ind_table@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_destroy_srq
-    .type release_65_ibv_cmd_destroy_srq, @function
-release_65_ibv_cmd_destroy_srq:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_destroy_srq, . - release_65_ibv_cmd_destroy_srq
-    .symver release_65_ibv_cmd_destroy_srq, ibv_cmd_destroy_srq@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_destroy_wq
-    .type release_65_ibv_cmd_destroy_wq, @function
-release_65_ibv_cmd_destroy_wq:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_destroy_wq, . - release_65_ibv_cmd_destroy_wq
-    .symver release_65_ibv_cmd_destroy_wq, ibv_cmd_destroy_wq@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_detach_mcast
-    .type release_65_ibv_cmd_detach_mcast, @function
-release_65_ibv_cmd_detach_mcast:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_detach_mcast, . - release_65_ibv_cmd_detach_mcast
-    .symver release_65_ibv_cmd_detach_mcast, ibv_cmd_detach_mcast@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_free_dm
-    .type release_65_ibv_cmd_free_dm, @function
-release_65_ibv_cmd_free_dm:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_free_dm, . - release_65_ibv_cmd_free_dm
-    .symver release_65_ibv_cmd_free_dm, ibv_cmd_free_dm@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_get_context
-    .type release_65_ibv_cmd_get_context, @function
-release_65_ibv_cmd_get_context:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_get_context, . - release_65_ibv_cmd_get_context
-    .symver release_65_ibv_cmd_get_context, ibv_cmd_get_context@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_modify_cq
-    .type release_65_ibv_cmd_modify_cq, @function
-release_65_ibv_cmd_modify_cq:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_modify_cq, . - release_65_ibv_cmd_modify_cq
-    .symver release_65_ibv_cmd_modify_cq, ibv_cmd_modify_cq@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_modify_flow_action_esp
-    .type release_65_ibv_cmd_modify_flow_action_esp, @function
-release_65_ibv_cmd_modify_flow_action_esp:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_modify_flow_action_esp, . - release_65_ibv_cmd_modify_flow_action_esp
-    .symver release_65_ibv_cmd_modify_flow_action_esp, ibv_cmd_modify_flow_action_esp@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_modify_qp
-    .type release_65_ibv_cmd_modify_qp, @function
-release_65_ibv_cmd_modify_qp:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_modify_qp, . - release_65_ibv_cmd_modify_qp
-    .symver release_65_ibv_cmd_modify_qp, ibv_cmd_modify_qp@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_modify_qp_ex
-    .type release_65_ibv_cmd_modify_qp_ex, @function
-release_65_ibv_cmd_modify_qp_ex:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_modify_qp_ex, . - release_65_ibv_cmd_modify_qp_ex
-    .symver release_65_ibv_cmd_modify_qp_ex, ibv_cmd_modify_qp_ex@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_modify_srq
-    .type release_65_ibv_cmd_modify_srq, @function
-release_65_ibv_cmd_modify_srq:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_modify_srq, . - release_65_ibv_cmd_modify_srq
-    .symver release_65_ibv_cmd_modify_srq, ibv_cmd_modify_srq@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_modify_wq
-    .type release_65_ibv_cmd_modify_wq, @function
-release_65_ibv_cmd_modify_wq:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_modify_wq, . - release_65_ibv_cmd_modify_wq
-    .symver release_65_ibv_cmd_modify_wq, ibv_cmd_modify_wq@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_open_qp
-    .type release_65_ibv_cmd_open_qp, @function
-release_65_ibv_cmd_open_qp:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_open_qp, . - release_65_ibv_cmd_open_qp
-    .symver release_65_ibv_cmd_open_qp, ibv_cmd_open_qp@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_open_xrcd
-    .type release_65_ibv_cmd_open_xrcd, @function
-release_65_ibv_cmd_open_xrcd:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_open_xrcd, . - release_65_ibv_cmd_open_xrcd
-    .symver release_65_ibv_cmd_open_xrcd, ibv_cmd_open_xrcd@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_poll_cq
-    .type release_65_ibv_cmd_poll_cq, @function
-release_65_ibv_cmd_poll_cq:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_poll_cq, . - release_65_ibv_cmd_poll_cq
-    .symver release_65_ibv_cmd_poll_cq, ibv_cmd_poll_cq@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_post_recv
-    .type release_65_ibv_cmd_post_recv, @function
-release_65_ibv_cmd_post_recv:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_post_recv, . - release_65_ibv_cmd_post_recv
-    .symver release_65_ibv_cmd_post_recv, ibv_cmd_post_recv@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_post_send
-    .type release_65_ibv_cmd_post_send, @function
-release_65_ibv_cmd_post_send:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_post_send, . - release_65_ibv_cmd_post_send
-    .symver release_65_ibv_cmd_post_send, ibv_cmd_post_send@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_post_srq_recv
-    .type release_65_ibv_cmd_post_srq_recv, @function
-release_65_ibv_cmd_post_srq_recv:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_post_srq_recv, . - release_65_ibv_cmd_post_srq_recv
-    .symver release_65_ibv_cmd_post_srq_recv, ibv_cmd_post_srq_recv@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_query_context
-    .type release_65_ibv_cmd_query_context, @function
-release_65_ibv_cmd_query_context:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_query_context, . - release_65_ibv_cmd_query_context
-    .symver release_65_ibv_cmd_query_context, ibv_cmd_query_context@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_query_device_any
-    .type release_65_ibv_cmd_query_device_any, @function
-release_65_ibv_cmd_query_device_any:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_query_device_any, . - release_65_ibv_cmd_query_device_any
-    .symver release_65_ibv_cmd_query_device_any, ibv_cmd_query_device_any@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_query_mr
-    .type release_65_ibv_cmd_query_mr, @function
-release_65_ibv_cmd_query_mr:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_query_mr, . - release_65_ibv_cmd_query_mr
-    .symver release_65_ibv_cmd_query_mr, ibv_cmd_query_mr@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_query_port
-    .type release_65_ibv_cmd_query_port, @function
-release_65_ibv_cmd_query_port:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_query_port, . - release_65_ibv_cmd_query_port
-    .symver release_65_ibv_cmd_query_port, ibv_cmd_query_port@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_query_qp
-    .type release_65_ibv_cmd_query_qp, @function
-release_65_ibv_cmd_query_qp:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_query_qp, . - release_65_ibv_cmd_query_qp
-    .symver release_65_ibv_cmd_query_qp, ibv_cmd_query_qp@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_query_srq
-    .type release_65_ibv_cmd_query_srq, @function
-release_65_ibv_cmd_query_srq:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_query_srq, . - release_65_ibv_cmd_query_srq
-    .symver release_65_ibv_cmd_query_srq, ibv_cmd_query_srq@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_read_counters
-    .type release_65_ibv_cmd_read_counters, @function
-release_65_ibv_cmd_read_counters:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_read_counters, . - release_65_ibv_cmd_read_counters
-    .symver release_65_ibv_cmd_read_counters, ibv_cmd_read_counters@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_reg_dm_mr
-    .type release_65_ibv_cmd_reg_dm_mr, @function
-release_65_ibv_cmd_reg_dm_mr:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_reg_dm_mr, . - release_65_ibv_cmd_reg_dm_mr
-    .symver release_65_ibv_cmd_reg_dm_mr, ibv_cmd_reg_dm_mr@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_reg_dmabuf_mr
-    .type release_65_ibv_cmd_reg_dmabuf_mr, @function
-release_65_ibv_cmd_reg_dmabuf_mr:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_reg_dmabuf_mr, . - release_65_ibv_cmd_reg_dmabuf_mr
-    .symver release_65_ibv_cmd_reg_dmabuf_mr, ibv_cmd_reg_dmabuf_mr@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_reg_mr
-    .type release_65_ibv_cmd_reg_mr, @function
-release_65_ibv_cmd_reg_mr:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_reg_mr, . - release_65_ibv_cmd_reg_mr
-    .symver release_65_ibv_cmd_reg_mr, ibv_cmd_reg_mr@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_req_notify_cq
-    .type release_65_ibv_cmd_req_notify_cq, @function
-release_65_ibv_cmd_req_notify_cq:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_req_notify_cq, . - release_65_ibv_cmd_req_notify_cq
-    .symver release_65_ibv_cmd_req_notify_cq, ibv_cmd_req_notify_cq@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_rereg_mr
-    .type release_65_ibv_cmd_rereg_mr, @function
-release_65_ibv_cmd_rereg_mr:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_rereg_mr, . - release_65_ibv_cmd_rereg_mr
-    .symver release_65_ibv_cmd_rereg_mr, ibv_cmd_rereg_mr@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_cmd_resize_cq
-    .type release_65_ibv_cmd_resize_cq, @function
-release_65_ibv_cmd_resize_cq:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_cmd_resize_cq, . - release_65_ibv_cmd_resize_cq
-    .symver release_65_ibv_cmd_resize_cq, ibv_cmd_resize_cq@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_query_gid_type
-    .type release_65_ibv_query_gid_type, @function
-release_65_ibv_query_gid_type:
-    jmp ibv_query_gid_type@PLT
-    .size release_65_ibv_query_gid_type, . - release_65_ibv_query_gid_type
-    .symver release_65_ibv_query_gid_type, ibv_query_gid_type@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_read_ibdev_sysfs_file
-    .type release_65_ibv_read_ibdev_sysfs_file, @function
-release_65_ibv_read_ibdev_sysfs_file:
-    jmp ringside_refuse_number@PLT
-    .size release_65_ibv_read_ibdev_sysfs_file, . - release_65_ibv_read_ibdev_sysfs_file
-    .symver release_65_ibv_read_ibdev_sysfs_file, ibv_read_ibdev_sysfs_file@IBVERBS_PRIVATE_65
-    .globl release_65_ibv_wr_opcode_str
-    .type release_65_ibv_wr_opcode_str, @function
-release_65_ibv_wr_opcode_str:
-    jmp ibv_wr_opcode_str@PLT
-    .size release_65_ibv_wr_opcode_str, . - release_65_ibv_wr_opcode_str
-    .symver release_65_ibv_wr_opcode_str, ibv_wr_opcode_str@IBVERBS_PRIVATE_65
-    .globl release_65_verbs_init_cq
-    .type release_65_verbs_init_cq, @function
-release_65_verbs_init_cq:
-    jmp ringside_refuse_number@PLT
-    .size release_65_verbs_init_cq, . - release_65_verbs_init_cq
-    .symver release_65_verbs_init_cq, verbs_init_cq@IBVERBS_PRIVATE_65
-    .globl release_65_verbs_open_device
-    .type release_65_verbs_open_device, @function
-release_65_verbs_open_device:
-    jmp ringside_refuse_pointer@PLT
-    .size release_65_verbs_open_device, . - release_65_verbs_open_device
-    .symver release_65_verbs_open_device, verbs_open_device@IBVERBS_PRIVATE_65
-    .globl release_65_verbs_set_ops
-    .type release_65_verbs_set_ops, @function
-release_65_verbs_set_ops:
-    jmp ringside_refuse_number@PLT
-    .size release_65_verbs_set_ops, . - release_65_verbs_set_ops
-    .symver release_65_verbs_set_ops, verbs_set_ops@IBVERBS_PRIVATE_65
-    .globl release_65_verbs_uninit_context
-    .type release_65_verbs_uninit_context, @function
-release_65_verbs_uninit_context:
-    jmp ringside_refuse_number@PLT
-    .size release_65_verbs_uninit_context, . - release_65_verbs_uninit_context
-    .symver release_65_verbs_uninit_context, verbs_uninit_context@IBVERBS_PRIVATE_65
+/* Private names of rdma-core's releases: those of 57 to 65 stand in nodes of their own. */
+    .macro private name, target, releases:vararg
+    .irp release, \releases
+    .globl \name\()_of_\release
+    .type \name\()_of_\release, @function
+\name\()_of_\release:
+    jmp \target\()@PLT
+    .size \name\()_of_\release, . - \name\()_of_\release
+    .symver \name\()_of_\release, \name\()@IBVERBS_PRIVATE_\release
+    .endr
+    .endm
+    private __ioctl_final_num_attrs, ringside_refuse_number, 57, 59, 64, 65
+    private __verbs_log, ringside_refuse_number, 57, 59, 64, 65
+    private _verbs_init_and_alloc_context, ringside_refuse_pointer, 57, 59, 64, 65
+    private execute_ioctl, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_advise_mr, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_alloc_dm, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_alloc_dmah, ringside_refuse_number, 59, 64
+    private ibv_cmd_alloc_mw, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_alloc_pd, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_attach_mcast, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_close_xrcd, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_create_ah, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_create_counters, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_create_cq, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_create_cq_ex, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_create_cq_ex2, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_create_flow, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_create_flow_action_esp, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_create_qp, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_create_qp_ex, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_create_qp_ex2, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_create_rwq_ind_table, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_create_srq, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_create_srq_ex, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_create_wq, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_dealloc_mw, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_dealloc_pd, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_dereg_mr, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_destroy_ah, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_destroy_counters, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_destroy_cq, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_destroy_flow, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_destroy_flow_action, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_destroy_qp, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_destroy_rwq_ind_table, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_destroy_srq, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_destroy_wq, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_detach_mcast, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_export_dmabuf_fd, ringside_refuse_number, 59, 64
+    private ibv_cmd_free_dm, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_free_dmah, ringside_refuse_number, 59, 64
+    private ibv_cmd_get_context, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_modify_cq, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_modify_flow_action_esp, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_modify_qp, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_modify_qp_ex, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_modify_srq, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_modify_wq, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_open_qp, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_open_xrcd, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_poll_cq, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_post_recv, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_post_send, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_post_srq_recv, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_query_context, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_query_device_any, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_query_mr, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_query_port, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_query_port_speed, ringside_refuse_number, 59, 64
+    private ibv_cmd_query_qp, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_query_srq, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_read_counters, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_reg_dm_mr, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_reg_dmabuf_mr, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_reg_mr, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_reg_mr_ex, ringside_refuse_number, 59, 64
+    private ibv_cmd_req_notify_cq, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_rereg_mr, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_cmd_resize_cq, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_dmabuf_heap_alloc, ringside_refuse_number, 64
+    private ibv_dmabuf_heap_cc_shared_init, ringside_refuse_number, 64
+    private ibv_dmabuf_heap_destroy, ringside_refuse_number, 64
+    private ibv_dmabuf_heap_free, ringside_refuse_number, 64
+    private ibv_query_gid_type, ibv_query_gid_type, 57, 59, 64, 65
+    private ibv_read_ibdev_sysfs_file, ringside_refuse_number, 57, 59, 64, 65
+    private ibv_wr_opcode_str, ibv_wr_opcode_str, 57, 59, 64, 65
+    private verbs_init_cq, ringside_refuse_number, 57, 59, 64, 65
+    private verbs_open_device, ringside_refuse_pointer, 57, 59, 64, 65
+    private verbs_set_ops, ringside_refuse_number, 57, 59, 64, 65
+    private verbs_uninit_context, ringside_refuse_number, 57, 59, 64, 65
     .globl release_1_0_ibv_ack_async_event
     .type release_1_0_ibv_ack_async_event, @function
 release_1_0_ibv_ack_async_event:
@@ -1064,11 +729,17 @@ release_1_0_ibv_resize_cq:
     jmp ringside_refuse_number@PLT
     .size release_1_0_ibv_resize_cq, . - release_1_0_ibv_resize_cq
     .symver release_1_0_ibv_resize_cq, ibv_resize_cq@IBVERBS_1.0
+/* The flag of `unsupported.rs`, in each of those releases. */
     .data
-    .globl release_65_allow_disassociate_destroy
-    .type release_65_allow_disassociate_destroy, @object
-    .size release_65_allow_disassociate_destroy, 1
-release_65_allow_disassociate_destroy:
+    .macro flag releases:vararg
+    .irp release, \releases
+    .globl flag_of_\release
+    .type flag_of_\release, @object
+    .size flag_of_\release, 1
+flag_of_\release:
     .byte 0
-    .symver release_65_allow_disassociate_destroy, verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_65
+    .symver flag_of_\release, verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_\release
+    .endr
+    .endm
+    flag 57, 59, 64, 65
     .section .note.GNU-stack,"",@progbits

@@ -4,6 +4,8 @@
 mod installed;
 #[path = "library/log.rs"]
 mod log;
+#[path = "library/releases.rs"]
+mod releases;
 #[path = "library/surroundings.rs"]
 mod surroundings;
 
