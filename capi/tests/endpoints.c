@@ -1,6 +1,7 @@
 /* Endpoints whose ids have shared receive queues of their own: both ends of a connection in one process, on one device.
  * UD and XRC endpoints are made or refused as by rdma-core on irdma. */
 #include "check.h"
+#include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
@@ -22,14 +23,18 @@ static struct rdma_addrinfo *found(int flags, enum ibv_qp_type kind, enum rdma_p
 }
 
 /* Gives an id a shared receive queue, and a queue pair that uses it, without naming it. */
-static struct ibv_mr *share(struct rdma_cm_id *id, char *buffer)
+static void give_queues(struct rdma_cm_id *id, struct ibv_pd *pd)
 {
     struct ibv_srq_init_attr receives = { .attr = { .max_wr = RECEIVES, .max_sge = 1 } };
     struct ibv_qp_init_attr wanted = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
         .cap = { .max_send_wr = 2, .max_send_sge = 1, .max_inline_data = 0 } };
-    CHECK(!rdma_create_srq(id, NULL, &receives) && id->srq);
-    CHECK(rdma_create_srq(id, NULL, &receives) == -1 && errno == EINVAL);
-    CHECK(!rdma_create_qp(id, NULL, &wanted) && id->qp && id->qp->srq == id->srq);
+    CHECK(!rdma_create_srq(id, pd, &receives) && id->srq);
+    CHECK(rdma_create_srq(id, pd, &receives) == -1 && errno == EINVAL);
+    CHECK(!rdma_create_qp(id, pd, &wanted) && id->qp && id->qp->srq == id->srq);
+}
+
+static struct ibv_mr *post_receives(struct rdma_cm_id *id, char *buffer)
+{
     struct ibv_mr *mr = rdma_reg_msgs(id, buffer, (RECEIVES + 1) * SIZE);
     CHECK(mr);
     for (int i = 0; i < RECEIVES; i++)
@@ -62,7 +67,8 @@ static void *serve(void *argument)
     struct rdma_cm_id *listener = argument, *id;
     static char buffer[(RECEIVES + 1) * SIZE];
     CHECK(!rdma_get_request(listener, &id));
-    struct ibv_mr *mr = share(id, buffer);
+    give_queues(id, NULL);
+    struct ibv_mr *mr = post_receives(id, buffer);
     CHECK(!rdma_accept(id, NULL));
     for (int i = 0; i < ROUNDS; i++)
         tell(id, mr, buffer, next(id, mr));
@@ -72,13 +78,11 @@ static void *serve(void *argument)
     return NULL;
 }
 
-static void ask(void)
+/* Connects an id that has a route and queues, and ends it. */
+static void ask(struct rdma_cm_id *id)
 {
-    struct rdma_addrinfo *list = found(0, IBV_QPT_RC, RDMA_PS_TCP);
     static char buffer[(RECEIVES + 1) * SIZE];
-    struct rdma_cm_id *id;
-    CHECK(!rdma_create_ep(&id, list, NULL, NULL) && id->verbs && !id->qp);
-    struct ibv_mr *mr = share(id, buffer);
+    struct ibv_mr *mr = post_receives(id, buffer);
     CHECK(!rdma_connect(id, NULL));
     for (int i = 0; i < ROUNDS; i++) {
         tell(id, mr, buffer, i);
@@ -87,6 +91,36 @@ static void ask(void)
     rdma_disconnect(id);
     CHECK(!rdma_dereg_mr(mr));
     rdma_destroy_ep(id);
+}
+
+static void ask_from_an_endpoint(void)
+{
+    struct rdma_addrinfo *list = found(0, IBV_QPT_RC, RDMA_PS_TCP);
+    struct rdma_cm_id *id;
+    CHECK(!rdma_create_ep(&id, list, NULL, NULL) && id->verbs && !id->qp);
+    give_queues(id, NULL);
+    ask(id);
+    rdma_freeaddrinfo(list);
+}
+
+/* An id that is bound, and has queues of a protection domain of the program, keeps the domain when it looks for its peer. */
+static void ask_from_a_bound_id(void)
+{
+    struct rdma_addrinfo *list = found(0, IBV_QPT_RC, RDMA_PS_TCP);
+    struct sockaddr_in own = { .sin_family = AF_INET };
+    struct rdma_cm_id *id;
+    CHECK(inet_pton(AF_INET, ADDRESS, &own.sin_addr) == 1);
+    CHECK(!rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) && !rdma_bind_addr(id, (struct sockaddr *)&own));
+    struct ibv_context *context = id->verbs;
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    CHECK(pd && pd != id->pd);
+    give_queues(id, pd);
+    CHECK(id->pd == pd);
+    CHECK(!rdma_resolve_addr(id, NULL, list->ai_dst_addr, 2000));
+    CHECK(id->verbs == context && id->pd == pd && id->qp->pd == pd);
+    CHECK(!rdma_resolve_route(id, 2000) && id->pd == pd);
+    ask(id);
+    CHECK(!ibv_dealloc_pd(pd));
     rdma_freeaddrinfo(list);
 }
 
@@ -140,12 +174,15 @@ static void serve_datagrams(void)
 int main(void)
 {
     struct rdma_addrinfo *list = found(RAI_PASSIVE, IBV_QPT_RC, RDMA_PS_TCP);
+    void (*const clients[])(void) = { ask_from_an_endpoint, ask_from_a_bound_id };
     struct rdma_cm_id *listener;
-    pthread_t server;
     CHECK(!rdma_create_ep(&listener, list, NULL, NULL) && !rdma_listen(listener, 4));
-    CHECK(!pthread_create(&server, NULL, serve, listener));
-    ask();
-    CHECK(!pthread_join(server, NULL));
+    for (int i = 0; i < 2; i++) {
+        pthread_t server;
+        CHECK(!pthread_create(&server, NULL, serve, listener));
+        clients[i]();
+        CHECK(!pthread_join(server, NULL));
+    }
     rdma_destroy_ep(listener);
     rdma_freeaddrinfo(list);
     others();

@@ -25,13 +25,20 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// Shows the device in an id.
+/// Shows the device in an id that shows none. An id that does keeps its protection domain, which
+/// the program may have chosen; the device after a recovery replaces one that no queue uses.
+/// Source: rdma-core `librdmacm/cma.c`, `ucma_query_addr`, which asks for the device once.
 ///
 /// # Safety
 /// `id` is an id of this library.
 pub(super) unsafe fn show_device(id: *mut rdma_cm_id, shared: Shared) {
     // SAFETY: the caller's promise; the library writes these fields.
     unsafe {
+        let has_queues = !(*id).qp.is_null() || !(*id).srq.is_null();
+        let is_current = (*id).verbs == shared.context;
+        if !(*id).verbs.is_null() && (is_current || has_queues) {
+            return;
+        }
         (*id).verbs = shared.context;
         (*id).pd = shared.domain;
         (*id).port_num = 1;
