@@ -2,6 +2,7 @@
  * channel, a group that is left; receives for a queue pair that failed. Says "ok" and ends with 0. */
 #include "connect.h"
 #include "ids.h"
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +45,34 @@ static void requests_that_ended(struct rdma_event_channel *server, struct rdma_e
     }
     CHECK(!rdma_destroy_id(listener));
     CHECK(!is_readable(server->fd, 100));
+}
+
+/* A peer that leaves before its reply is read: the program is told of the failure alone, not of the end as well. */
+static void reply_of_a_peer_that_left(struct rdma_event_channel *server, struct rdma_event_channel *client)
+{
+    struct rdma_event_channel *third = rdma_create_event_channel();
+    struct rdma_cm_id *listener = listening(server, 7003, 4), *asked, *later;
+    struct sockaddr_in to = at("10.0.0.1", 7003);
+    struct rdma_conn_param parameters = { .retry_count = 7 };
+    struct rdma_cm_event *event;
+    struct rdma_cm_id *caller = routed_to(client, RDMA_PS_TCP, &to);
+    make_pair(caller);
+    CHECK(!rdma_connect(caller, &parameters) && (asked = request_of(server)));
+    make_pair(asked);
+    CHECK(!rdma_accept(asked, &parameters) && is_readable(client->fd, SECONDS * 1000));
+    rdma_destroy_qp(asked);
+    CHECK(!rdma_destroy_id(asked));
+    /* Messages arrive in order: once this request is there, so is the end of the connection. */
+    later = asking(third, 7003);
+    CHECK(is_readable(server->fd, SECONDS * 1000));
+
+    CHECK(!fcntl(client->fd, F_SETFL, O_NONBLOCK));
+    pass(client, RDMA_CM_EVENT_CONNECT_ERROR);
+    CHECK(rdma_get_cm_event(client, &event) == -1 && errno == EAGAIN);
+    CHECK(!is_readable(client->fd, 0) && !fcntl(client->fd, F_SETFL, 0));
+    rdma_destroy_qp(caller);
+    CHECK(!rdma_destroy_id(caller) && !rdma_destroy_id(later) && !rdma_destroy_id(listener));
+    rdma_destroy_event_channel(third);
 }
 
 static void listener_that_moves(struct rdma_event_channel *client)
@@ -158,6 +187,7 @@ int main(void)
     struct rdma_event_channel *server = rdma_create_event_channel(), *client = rdma_create_event_channel();
     CHECK(server && client);
     requests_that_ended(server, client);
+    reply_of_a_peer_that_left(server, client);
     listener_that_moves(client);
     group_that_is_left(client);
     names();

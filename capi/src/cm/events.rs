@@ -134,6 +134,19 @@ unsafe fn give_channel(request: *mut rdma_cm_id, listener: *mut rdma_cm_id) -> R
     }
 }
 
+/// True if the event only repeats what the program knows: after `RDMA_CM_EVENT_CONNECT_ERROR`, the
+/// end of the same connection.
+/// Source: rdma-core `librdmacm/cma.c`, `rdma_get_cm_event`, which discards these two events.
+///
+/// # Safety
+/// The id that the notice names exists.
+unsafe fn is_obsolete(notice: &Notice) -> bool {
+    // SAFETY: the caller's promise.
+    let object = unsafe { IdObject::of(notice.id as *mut rdma_cm_id) };
+    matches!(notice.event, event::REJECTED | event::DISCONNECTED)
+        && object.private().has_reply_failed
+}
+
 /// Processes an event that was counted, and makes the event that the program reads. Errors: those
 /// of [`give_channel`].
 ///
@@ -146,6 +159,9 @@ unsafe fn made(notice: Notice) -> Result<*mut rdma_cm_event, c_int> {
     unsafe {
         if notice.is_reply {
             (kind, status) = confirm(id);
+            if kind == event::CONNECT_ERROR {
+                IdObject::of(id).private().has_reply_failed = true;
+            }
         }
         if kind == event::MULTICAST_JOIN
             && let Err(error) = pairs::attach_to_group(id, &notice.detail)
@@ -203,11 +219,15 @@ pub unsafe extern "C-unwind" fn ringside_rdma_get_cm_event(
     unsafe {
         let notices = &ChannelObject::of(channel).notices;
         loop {
-            let read = match notices.take(|notice| count(notice)) {
-                Ok(notice) => made(notice),
+            let notice = match notices.take(|notice| count(notice)) {
+                Ok(notice) => notice,
                 Err(error) => return errno::minus_one(error),
             };
-            match read {
+            if is_obsolete(&notice) {
+                IdObject::of(notice.counted() as *mut rdma_cm_id).acknowledge();
+                continue;
+            }
+            match made(notice) {
                 Ok(read) => {
                     *into = read;
                     return 0;

@@ -223,6 +223,8 @@ pub(super) struct Private {
     pub(super) shares_port: bool,
     pub(super) connection: Option<ConnectionId>,
     pub(super) listener: Option<ListenerId>,
+    /// the program was told that the peer's reply cannot be used (`RDMA_CM_EVENT_CONNECT_ERROR`)
+    pub(super) has_reply_failed: bool,
     /// the attributes of the queue pair, once the peer has sent its own
     pub(super) parameters: Option<Parameters>,
     pub(super) traffic_class: u8,
@@ -273,6 +275,7 @@ impl IdObject {
                 shares_port: false,
                 connection: None,
                 listener: None,
+                has_reply_failed: false,
                 parameters: None,
                 traffic_class: 0,
                 ack_timeout: None,
