@@ -3,6 +3,7 @@
 //! Programs that are to meet run on functions of one model, which the first one starts and the
 //! last one ends. A folder of the user holds its sockets and locks; see [`users`].
 
+mod elf;
 mod layout;
 mod loopback;
 mod options;

@@ -1,5 +1,6 @@
 //! The program: its environment, its start and its end.
 
+use super::elf;
 use super::loopback;
 use super::options::Run;
 use super::signals::PassedOn;
@@ -17,8 +18,9 @@ use std::time::Duration;
 /// The time between two checks for the end of the program.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The library that a program finds before rdma-core's.
+/// The libraries that a program finds before rdma-core's.
 const VERBS: &str = "libibverbs.so.1";
+const MANAGER: &str = "librdmacm.so.1";
 
 /// The characters that the dynamic linker splits `LD_PRELOAD` and `LD_LIBRARY_PATH` at, or
 /// expands. Source: ld.so(8).
@@ -183,15 +185,25 @@ pub(super) fn program(
         command.env(loopback::VARIABLE, addresses);
     }
     // Answers for the files that programs read under /sys/class/infiniband, and for sockets.
-    let preload = libraries.join("ringside-files.so");
-    if preload.is_file() {
+    let answers = libraries.join("ringside-files.so");
+    let has_answers = answers.is_file();
+    let mut preloaded: Vec<PathBuf> = has_answers.then_some(answers).into_iter().collect();
+    // A program that looks into folders of its own first would find rdma-core's libraries there.
+    if elf::has_folders_of_its_own(name) {
+        preloaded.extend([VERBS, MANAGER].map(|name| libraries.join(name)));
+    }
+    if !preloaded.is_empty() {
+        let list: Vec<&OsStr> = preloaded.iter().map(|path| path.as_os_str()).collect();
+        let list = list.join(OsStr::new(":"));
         command
-            .env("LD_PRELOAD", before_others("LD_PRELOAD", &preload))
+            .env("LD_PRELOAD", before_others("LD_PRELOAD", Path::new(&list)))
             .env(
                 ASAN_OPTIONS,
                 for_the_sanitizer(std::env::var_os(ASAN_OPTIONS)),
-            )
-            .env("RINGSIDE_FILES", places.files);
+            );
+    }
+    if has_answers {
+        command.env("RINGSIDE_FILES", places.files);
     }
     Ok(command)
 }

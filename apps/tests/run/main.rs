@@ -2,6 +2,7 @@
 
 mod addresses;
 mod faults;
+mod folders;
 mod harness;
 mod killed;
 mod link;
