@@ -10,6 +10,7 @@ mod mapping;
 mod moved;
 mod page_size;
 mod positional;
+mod separated;
 mod sparse;
 mod user;
 mod vanishing;
@@ -20,6 +21,7 @@ pub use foreign::{ForeignError, ForeignFile, is_event_descriptor};
 pub(crate) use hot_piece::HotPiece;
 pub use page_size::PageSize;
 pub(crate) use positional::own_space;
+pub(crate) use separated::separate_pages;
 pub use vanishing::{MAX_FOREIGN_MAPPINGS, survive_vanished_pages};
 pub use words::Words;
 

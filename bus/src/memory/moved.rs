@@ -86,6 +86,11 @@ impl<'a> Area<'a> {
         self.rights == "rw-p" && self.identity == (0, 0, 0) && is_of_program
     }
 
+    /// Memory of which the program gets copies where it writes.
+    pub(super) fn is_copied_on_write(&self) -> bool {
+        matches!(self.rights.as_bytes(), [b'r', b'w', _, b'p'])
+    }
+
     /// Pages of a file that memory was moved into.
     pub(super) fn is_of(&self, file: &Moved) -> bool {
         self.rights == "rw-s" && self.identity == file.identity

@@ -7,6 +7,7 @@ use super::claim::{self, ClaimError};
 use super::ioctl::{self, Request};
 use super::iommu;
 use crate::function::{DmaAccess, DmaLimits};
+use crate::memory::separate_pages;
 use crate::sysfs::Sysfs;
 use crate::vfio_user::message::{DmaMap, MapFlags};
 use rustix::io::Errno;
@@ -147,6 +148,8 @@ impl Group {
                     _ => Errno::IO,
                 }),
             DmaAccess::Read => {
+                // An IOMMUFD, which Linux 6.2 began to have, separates them by itself.
+                separate_pages(&(place as usize..place as usize + length));
                 // uses struct vfio_iommu_type1_dma_map, which has an address where vfio-user has an
                 // offset
                 let map = DmaMap {
