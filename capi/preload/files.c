@@ -134,6 +134,37 @@ static const char *answer(const char *path, char place[PATH_MAX])
 	return place;
 }
 
+/* True if the descriptor is of the folder that absolute paths begin at. By a system call: stat is ours. */
+static int is_root(int folder)
+{
+	struct stat here, root;
+	int before = errno;
+	int found = fstat(folder, &here) == 0 &&
+		    syscall(SYS_newfstatat, AT_FDCWD, "/", &root, 0) == 0 &&
+		    here.st_dev == root.st_dev && here.st_ino == root.st_ino;
+
+	errno = before;
+	return found;
+}
+
+/* The same of a path that is relative to a descriptor. Some libraries (hwloc) open "/" once, and name all files from
+ * there. */
+static const char *answer_at(int folder, const char *path, char place[PATH_MAX])
+{
+	char whole[PATH_MAX];
+	const char *found;
+
+	if (path == NULL || path[0] == '/')
+		return answer(path, place);
+	if (!is_in(path, "sys/class") && !is_in(path, "dev/infiniband"))
+		return path;
+	if (folder == AT_FDCWD || !is_root(folder) ||
+	    snprintf(whole, sizeof(whole), "/%s", path) >= PATH_MAX)
+		return path;
+	found = answer(whole, place);
+	return found == whole ? path : found;
+}
+
 #define OPEN(name)                                                                                 \
 	EXPORT int name(const char *path, int flags, ...)                                          \
 	{                                                                                          \
@@ -159,7 +190,7 @@ OPEN(open64)
 		va_start(more, flags);                                                             \
 		mode = va_arg(more, mode_t);                                                       \
 		va_end(more);                                                                      \
-		return NEXT(name)(folder, answer(path, place), flags, mode);                       \
+		return NEXT(name)(folder, answer_at(folder, path, place), flags, mode);            \
 	}
 OPENAT(openat)
 OPENAT(openat64)
@@ -217,21 +248,28 @@ FIRST(int, scandir64,
        int (*compare)(const struct dirent64 **, const struct dirent64 **)),
       (path, list, filter, compare))
 
-/* A function whose second argument is the path. */
-#define SECOND(result, name, parameters, arguments) FIRST(result, name, parameters, arguments)
-SECOND(int, fstatat, (int folder, const char *path, struct stat *into, int flags),
-       (folder, path, into, flags))
-SECOND(int, fstatat64, (int folder, const char *path, struct stat64 *into, int flags),
-       (folder, path, into, flags))
-SECOND(int, faccessat, (int folder, const char *path, int mode, int flags),
-       (folder, path, mode, flags))
-SECOND(ssize_t, readlinkat, (int folder, const char *path, char *into, size_t size),
-       (folder, path, into, size))
-SECOND(int, statx,
-       (int folder, const char *path, int flags, unsigned int mask, struct statx *into),
-       (folder, path, flags, mask, into))
+/* A function whose second argument is a path, relative to the descriptor that the first one is. */
+#define AT(result, name, parameters, arguments)                                                    \
+	EXPORT result name parameters                                                              \
+	{                                                                                          \
+		char place[PATH_MAX];                                                              \
+                                                                                                   \
+		path = answer_at(folder, path, place);                                             \
+		return NEXT(name) arguments;                                                       \
+	}
+AT(int, fstatat, (int folder, const char *path, struct stat *into, int flags),
+   (folder, path, into, flags))
+AT(int, fstatat64, (int folder, const char *path, struct stat64 *into, int flags),
+   (folder, path, into, flags))
+AT(int, faccessat, (int folder, const char *path, int mode, int flags),
+   (folder, path, mode, flags))
+AT(ssize_t, readlinkat, (int folder, const char *path, char *into, size_t size),
+   (folder, path, into, size))
+AT(int, statx, (int folder, const char *path, int flags, unsigned int mask, struct statx *into),
+   (folder, path, flags, mask, into))
 
 /* Programs that were linked against a C library before 2.33 call these. */
+#define SECOND(result, name, parameters, arguments) FIRST(result, name, parameters, arguments)
 extern int __xstat(int version, const char *path, struct stat *into);
 extern int __lxstat(int version, const char *path, struct stat *into);
 extern int __xstat64(int version, const char *path, struct stat64 *into);
@@ -244,11 +282,10 @@ SECOND(int, __lxstat64, (int version, const char *path, struct stat64 *into),
        (version, path, into))
 extern int __fxstatat(int version, int folder, const char *path, struct stat *into, int flags);
 extern int __fxstatat64(int version, int folder, const char *path, struct stat64 *into, int flags);
-SECOND(int, __fxstatat, (int version, int folder, const char *path, struct stat *into, int flags),
-       (version, folder, path, into, flags))
-SECOND(int, __fxstatat64,
-       (int version, int folder, const char *path, struct stat64 *into, int flags),
-       (version, folder, path, into, flags))
+AT(int, __fxstatat, (int version, int folder, const char *path, struct stat *into, int flags),
+   (version, folder, path, into, flags))
+AT(int, __fxstatat64, (int version, int folder, const char *path, struct stat64 *into, int flags),
+   (version, folder, path, into, flags))
 
 static void *open_folder(const char *path)
 {

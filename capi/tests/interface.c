@@ -1,8 +1,10 @@
 /* The interface of the device is found by its name, before and after a device is opened, and what the
  * kernel knows of other interfaces stays. */
+#define _GNU_SOURCE
 #include "connect.h"
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <glob.h>
 #include <ifaddrs.h>
 #include <linux/if_link.h>
@@ -11,6 +13,7 @@
 #include <rdma/rdma_cma.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct ifreq ask(unsigned long request, const char *name, int expected)
@@ -175,6 +178,26 @@ static void files_of_the_interface(void)
     }
 }
 
+/* The same files by a descriptor of "/", as hwloc names them; other folders have none of them. */
+static void files_from_the_root(void)
+{
+    static const char type[] = "sys/class/infiniband/ringside0/node_type";
+    struct stat about;
+    struct statx more;
+    char text[16] = "", target[256];
+    int root = open("/", O_PATH | O_DIRECTORY), other = open("/usr", O_PATH | O_DIRECTORY), file;
+    CHECK(root >= 0 && other >= 0 && (file = openat(root, type, O_RDONLY)) >= 0);
+    CHECK(read(file, text, sizeof text - 1) > 0 && !strncmp(text, "1: CA", 5) && !close(file));
+    CHECK(!fstatat(root, type, &about, 0) && S_ISREG(about.st_mode) && !faccessat(root, type, R_OK, 0));
+    CHECK(!statx(root, type, 0, STATX_TYPE, &more) && S_ISREG(more.stx_mode));
+    CHECK(!fstatat(root, "dev/infiniband/uverbs0", &about, 0) && S_ISCHR(about.st_mode));
+    CHECK(readlinkat(root, "sys/class/infiniband", target, sizeof target) == -1 && errno == EINVAL);
+    CHECK(openat(other, type, O_RDONLY) == -1 && errno == ENOENT);
+    CHECK(openat(root, "sys/class/infiniband/other0", O_RDONLY) == -1 && errno == ENOENT);
+    CHECK(!fstatat(root, "sys/class/net/lo", &about, 0) && (file = openat(root, "etc/passwd", O_RDONLY)) >= 0);
+    CHECK(!close(file) && !close(root) && !close(other));
+}
+
 /* How often the lists of interfaces name one: the folder of all, the names, and the IPv4 addresses. */
 struct found {
     int files, names, addresses;
@@ -265,6 +288,7 @@ int main(int count, char **words)
     scope_is(&local, index);
     entries_are_whole(mac, index);
     files_of_the_interface();
+    files_from_the_root();
     lists_are_whole(index);
     rate_is("100 Gb/sec (4X EDR)");
     /* The kernel's own, and none's. */
