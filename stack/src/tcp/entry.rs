@@ -18,8 +18,10 @@ pub(super) const WINDOW_BYTES: usize = 16 << 10;
 const ENDING: Duration = Duration::from_secs(10);
 /// The time in which the reset of a connection is sent: the peer's MAC address may be unknown.
 const RESETTING: Duration = Duration::from_secs(1);
-/// The time without an answer after which an established connection breaks.
-const SILENCE: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(60);
+/// The time without an answer after which an established connection breaks. It is longer than the
+/// time between two probes of a closed window, which smoltcp lets grow to 60 s (`RTTE_MAX_RTO`): a
+/// peer that answers each of them keeps its connection. Source: RFC 9293, section 3.8.6.1.
+const SILENCE: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(75);
 /// The interval at which an idle peer is asked whether it still has the connection.
 const KEEP_ALIVE: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(10);
 

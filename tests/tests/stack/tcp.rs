@@ -348,7 +348,7 @@ fn bytes_and_the_end_wait_for_a_reader_that_comes_after_the_connection() {
 #[test]
 fn a_peer_that_does_not_read_stops_the_writer_and_memory_stays_bounded() {
     let mut two = Two::v4();
-    let (mut near, far) = two.connect(at("192.0.2.2", PORT));
+    let (mut near, mut far) = two.connect(at("192.0.2.2", PORT));
     let mut written = 0;
     for _ in 0..3000 {
         match near.write(&[7; 4096], NOW) {
@@ -363,6 +363,23 @@ fn a_peer_that_does_not_read_stops_the_writer_and_memory_stays_bounded() {
     let mut piece = [0; 10];
     assert_eq!(far.peek(&mut piece, NOW), Ok(10));
     drop((near, far));
+    // Longer than the time between two probes of the closed window, several times.
+    for _ in 0..2500 {
+        two.bed.world.jump(Duration::from_millis(100));
+        // A probe, and its answer.
+        for _ in 0..4 {
+            two.turn();
+        }
+    }
+    let stalled = near.write(&[7; 4096], NOW);
+    assert!(
+        matches!(stalled, Err(TcpError::Stalled { .. })),
+        "{stalled:?}"
+    );
+    near.finish();
+    let mut talk = Talk::new(&mut far, &[]);
+    two.until(|_| talk.go_on().then_some(()));
+    assert_eq!(talk.read, vec![7; written]);
     two.finish();
 }
 
