@@ -116,7 +116,9 @@ impl Entry {
         let (was_connecting, was_finished) = (pipe.is_connecting(), pipe.peer_finished);
         if was_connecting && socket.state() == State::Closed {
             pipe.fail(self.end(TcpError::Refused, has_address));
-        } else if was_connecting && socket.state() != State::SynSent {
+        } else if was_connecting && !matches!(socket.state(), State::SynSent | State::SynReceived) {
+            // A request of the peer's own for the same connection is no answer yet: RFC 9293,
+            // section 3.5, simultaneous open.
             confirm(socket);
             pipe.phase = Phase::Open;
         }

@@ -504,7 +504,7 @@ impl Station {
     fn send(&mut self, port: u16, control: TcpControl, (seq, ack): (i32, Option<TcpSeqNumber>)) {
         let segment = TcpRepr {
             src_port: port,
-            dst_port: PORT,
+            dst_port: self.to_port,
             control,
             seq_number: TcpSeqNumber(seq),
             ack_number: ack,
@@ -546,6 +546,8 @@ impl Station {
             .filter(|frame| frame[12..14] == [8, 0] && frame[23] == 6);
         let segments = of_tcp.map(|frame| {
             let segment = TcpPacket::new_unchecked(&frame[34..]);
+    /// of the stack
+    to_port: u16,
             (
                 segment.dst_port(),
                 segment.syn(),
@@ -573,7 +575,11 @@ impl ByHand {
         let own = raw.port.mac();
         // A question, from which the stack learns the address of the one that asks.
         raw.send(&question(own, OWN.octets(), PEER.octets()));
-        let station = Station { raw, to };
+        let station = Station {
+            raw,
+            to,
+            to_port: PORT,
+        };
         (Self { bed, station }, device, stack)
     }
 
@@ -715,3 +721,26 @@ fn a_connection_that_is_finished_before_it_is_open_is_no_refusal_and_delivers() 
         two.finish();
     }
 }
+/// Both ends ask for the same connection at once: RFC 9293, section 3.5.
+#[test]
+fn a_request_that_meets_the_own_one_opens_nothing_before_it_is_confirmed() {
+    let (mut by_hand, device, mut stack) = ByHand::new();
+    let clock: Arc<dyn Clock> = by_hand.bed.world.clock();
+    by_hand.exchange(&mut stack);
+    let near = stack.connect_tcp(at("192.0.2.9", PORT), &clock).unwrap();
+    by_hand.station.to_port = near.local().port();
+    let (_, is_request, _, seq) = by_hand.exchange(&mut stack)[0];
+    assert!(is_request);
+    by_hand.station.send(PORT, TcpControl::Syn, (100, None));
+    by_hand.exchange(&mut stack);
+    let open = near.wait_until_open(NOW);
+    assert!(matches!(open, Err(TcpError::Unanswered { .. })), "{open:?}");
+    by_hand
+        .station
+        .send(PORT, TcpControl::None, (101, Some(seq + 1)));
+    by_hand.exchange(&mut stack);
+    assert_eq!(near.wait_until_open(NOW), Ok(()));
+    drop((near, stack));
+    by_hand.finish(device);
+}
+
