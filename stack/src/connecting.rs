@@ -69,7 +69,7 @@ impl Stack {
         if is_own || ip.is_multicast() || ip.is_unspecified() || peer.port() == 0 {
             return Err(TcpError::NotPeer(peer));
         }
-        let hop = hop(&self.addresses, &self.gateways, ip);
+        let hop = hop(&self.networks, &self.gateways, ip);
         let hop = hop.ok_or(TcpError::Unreachable {
             peer,
             error: ResolveError::NoRoute(ip),

@@ -39,7 +39,7 @@ impl Stack {
         if multicast_mac(address).is_some() {
             return Ok(Destination::group(address));
         }
-        let there = self.addresses.iter().filter(|own| within.holds(own));
+        let there = self.networks.iter().filter(|own| within.holds(own));
         let from: Vec<LocalAddress> = there.copied().collect();
         if let Some(own) = from.iter().find(|own| own.address == address) {
             return Ok(Some(self.destination(address, self.mac, own)));

@@ -21,9 +21,9 @@ pub(crate) fn hop(
 ) -> Option<Hop> {
     let near = |next: IpAddr| nearest(addresses, next).map(|own| Hop { next, own });
     near(destination).or_else(|| {
-        let mut gateways = gateways.iter();
-        let same = gateways.find(|gateway| gateway.is_ipv4() == destination.is_ipv4());
-        near(*same?)
+        let same = |gateway: &&IpAddr| gateway.is_ipv4() == destination.is_ipv4();
+        let mut gateways = gateways.iter().filter(same);
+        gateways.find_map(|gateway| near(*gateway))
     })
 }
 
@@ -49,5 +49,21 @@ mod tests {
         assert_eq!(next("192.0.2.1"), of("10.0.0.254", "10.0.0.1/8"));
         assert_eq!(next("fd00::9"), of("fd00::9", "fd00::1/64"));
         assert_eq!(next("2001:db8::1"), None);
+    }
+
+    /// The first router is that of a DHCP server, on frames without a tag.
+    #[test]
+    fn networks_of_one_vlan_go_to_the_first_gateway_that_is_on_it() {
+        let gateways = ["192.0.2.254", "fd00::fe", "10.1.0.254"].map(|one| one.parse().unwrap());
+        let next = |own: &[&str], destination: &str| {
+            let own = own.iter().map(|one| one.parse().unwrap());
+            let own = own.collect::<Vec<LocalAddress>>();
+            hop(&own, &gateways, destination.parse().unwrap()).map(|hop| hop.next)
+        };
+        let far = "203.0.113.1";
+        assert_eq!(next(&["10.1.0.1/24@7"], far), Some(gateways[2]));
+        let both = ["10.1.0.1/24@7", "192.0.2.1/24"];
+        assert_eq!(next(&both, far), Some(gateways[0]));
+        assert_eq!(next(&["fd00::1/64"], far), None);
     }
 }

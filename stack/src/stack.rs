@@ -1,21 +1,26 @@
 //! The stack of a port: interfaces, neighbour table, addresses.
 
+mod leasing;
+
 use crate::announcements::Announcements;
 use crate::device::Queues;
 use crate::filters::Filters;
-use crate::link::{ADDRESSES, DhcpChange, Lease, Link};
+use crate::link::{ADDRESSES, Link};
 use crate::martian::is_martian;
 use crate::neighbours::{Neighbours, Question};
 use crate::route::hop;
 use crate::tcp::{Table, TcpError};
 use crate::wire;
 use crate::{LocalAddress, MacAddress, Neighbour, ResolveSettings, StackError};
+use leasing::Leasing;
 use ringside_clock::Instant;
 use ringside_config::{AddressFault, Config};
 use ringside_lan::{MAX_BURST, Packet, ReceiveQueue, TransmitQueue};
 use ringside_pmd::lan::Port;
 use ringside_pmd::lan::port::MTU_MIN;
-use ringside_pmd::rdma::address::{link_local, local_addresses, private_address};
+use ringside_pmd::rdma::address::{
+    automatic_address, link_local, local_addresses, private_address,
+};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -33,6 +38,10 @@ const CLAIMS_PERIOD: Duration = Duration::from_secs(10);
 pub struct StackSettings {
     /// Addresses that it answers for.
     pub addresses: Vec<LocalAddress>,
+    /// The address among them that ringside made, because none of IPv4 is configured. It is the
+    /// only one of its network while a DHCP server's lease lasts: the lease's router then leads to
+    /// the other addresses of 10.0.0.0/8.
+    pub automatic: Option<LocalAddress>,
     /// Routers for other networks, one of each IP version at most.
     pub gateways: Vec<IpAddr>,
     /// Requests an IPv4 address from a DHCP server, on frames without a tag.
@@ -55,6 +64,7 @@ impl StackSettings {
     pub fn of(config: &Config, mac: MacAddress, mtu: u16) -> Self {
         Self {
             addresses: local_addresses(&config.network, mac),
+            automatic: automatic_address(&config.network, mac),
             gateways: config.network.gateways.clone(),
             dhcp: config.network.dhcp,
             mtu,
@@ -94,10 +104,11 @@ pub struct Stack {
     pub(crate) neighbours: Neighbours,
     pub(crate) filters: Filters,
     pub(crate) addresses: Vec<LocalAddress>,
+    /// the addresses with the networks that they reach: see [`Stack::apply`]
+    pub(crate) networks: Vec<LocalAddress>,
     pub(crate) gateways: Vec<IpAddr>,
-    lease: Option<Lease>,
-    /// the first of `gateways` is a DHCP server's
-    has_leased_gateway: bool,
+    automatic: Option<LocalAddress>,
+    leasing: Leasing,
     announcements: Announcements,
     claims: Claims,
     seed: u64,
@@ -155,9 +166,10 @@ impl Stack {
             neighbours: Neighbours::new(settings.resolve),
             filters: Filters::new(port, settings.queue)?,
             addresses: Vec::new(),
+            networks: Vec::new(),
             gateways: Vec::new(),
-            lease: None,
-            has_leased_gateway: false,
+            automatic: settings.automatic,
+            leasing: Leasing::default(),
             announcements: Announcements::default(),
             claims: Claims::default(),
             seed: settings.seed,
@@ -217,12 +229,6 @@ impl Stack {
     #[must_use]
     pub fn addresses(&self) -> &[LocalAddress] {
         &self.addresses
-    }
-
-    /// The address that a DHCP server granted.
-    #[must_use]
-    pub fn leased(&self) -> Option<LocalAddress> {
-        self.lease.map(|lease| lease.address)
     }
 
     /// Its routers. Of two of one IP version the first, a DHCP server's, is used.
@@ -295,13 +301,7 @@ impl Stack {
         let removed = self.addresses.remove(place);
         self.filters.remove_address(address);
         self.announcements.remove(address, vlan);
-        // The program's own entry may have another prefix than the lease.
-        let is_removed =
-            |leased: LocalAddress| (leased.address, leased.vlan) == (removed.address, removed.vlan);
-        if self.leased().is_some_and(is_removed) {
-            self.lease = None;
-            self.drop_leased_gateway();
-        }
+        self.forget_lease_of(&removed);
         self.apply();
         Ok(())
     }
@@ -327,36 +327,35 @@ impl Stack {
         if self.addresses.iter().any(|own| own.address == gateway) {
             return Err(StackError::OwnGateway(gateway));
         }
-        match self.addresses.iter().any(|own| own.is_neighbour(gateway)) {
+        match self.networks.iter().any(|own| own.is_neighbour(gateway)) {
             true => Ok(()),
             false => Err(StackError::FarGateway(gateway)),
         }
     }
 
-    /// The first of `gateways` is no longer that of a DHCP server.
-    fn drop_leased_gateway(&mut self) {
-        if std::mem::take(&mut self.has_leased_gateway) {
-            self.gateways.remove(0);
-        }
-    }
-
     /// Tells every link its addresses and routers.
     fn apply(&mut self) {
-        let (addresses, gateways) = (&self.addresses, &self.gateways);
+        let automatic = self.automatic.filter(|_| self.leased().is_some());
+        let of_one = |own: &LocalAddress| match Some(*own) == automatic {
+            true => LocalAddress::new(own.address, u32::BITS as u8),
+            false => *own,
+        };
+        self.networks = self.addresses.iter().map(of_one).collect();
+        let (networks, gateways) = (&self.networks, &self.gateways);
         for link in &mut self.links {
             let vlan = link.vlan;
-            let own = addresses.iter().filter(move |own| own.vlan == vlan);
+            let own = networks.iter().filter(move |own| own.vlan == vlan);
             if !link.set_addresses(own) {
                 tracing::error!(?vlan, "an interface has more addresses than it takes");
             }
-            let near = gateways.iter().enumerate().filter(|(at, gateway)| {
-                // One of each IP version: the first.
-                let mut earlier = gateways.iter().take(*at);
-                !earlier.any(|other| other.is_ipv4() == gateway.is_ipv4())
-                    && hop(addresses, &[], **gateway).is_some_and(|hop| hop.own.vlan == vlan)
-            });
-            let near = near.map(|(_, gateway)| *gateway);
-            link.set_gateways(near);
+            let is_near = |gateway: &&IpAddr| {
+                hop(networks, &[], **gateway).is_some_and(|hop| hop.own.vlan == vlan)
+            };
+            // One of each IP version: the first that is on this link.
+            let mut near = gateways.iter().filter(is_near);
+            let four = near.clone().find(|gateway| gateway.is_ipv4());
+            let six = near.find(|gateway| gateway.is_ipv6());
+            link.set_gateways(four.into_iter().chain(six).copied());
         }
     }
 
@@ -401,6 +400,7 @@ impl Stack {
                 self.apply_lease(change, now);
             }
         }
+        self.retry_lease(now);
         count
     }
 
@@ -420,7 +420,7 @@ impl Stack {
             self.neighbours
                 .learn_from(vlan, &said, |address| link.has(address), now);
         }
-        let of_vlan = self.addresses.iter().filter(|own| own.vlan == vlan);
+        let of_vlan = self.networks.iter().filter(|own| own.vlan == vlan);
         if wire::source(packet.bytes()).is_some_and(|source| is_martian(source, of_vlan)) {
             self.counters.martians += 1;
             return;
@@ -463,40 +463,6 @@ impl Stack {
             self.queues.send(&frame, vlan);
             self.counters.questions += 1;
         }
-    }
-
-    fn apply_lease(&mut self, change: DhcpChange, now: Instant) {
-        let former = self.leased();
-        if let Some(former) = former
-            && let Err(error) = self.remove_address(former.address, former.vlan)
-        {
-            tracing::warn!(%error, "an address of a DHCP server was removed already");
-        }
-        let DhcpChange::Granted(lease) = change else {
-            // The first report of DHCP is that there is no address yet.
-            if let Some(former) = former {
-                tracing::warn!(address = %former, "the DHCP server's address is lost");
-            }
-            return;
-        };
-        match self.add_address(lease.address, now) {
-            // The program has it in its own table, as after a recovery of the device.
-            Ok(()) | Err(StackError::Duplicate(_)) => self.lease = Some(lease),
-            Err(error) => {
-                tracing::error!(%error, "an address of a DHCP server is not used");
-                return;
-            }
-        }
-        let Some(gateway) = lease.gateway.map(IpAddr::V4) else {
-            return;
-        };
-        if let Err(error) = self.check_gateway(gateway) {
-            tracing::warn!(%error, "a gateway of a DHCP server is not used");
-            return;
-        }
-        self.has_leased_gateway = true;
-        self.gateways.insert(0, gateway);
-        self.apply();
     }
 
     /// Ends the stack: ends its TCP connections, removes its filters, and gives its queues back.

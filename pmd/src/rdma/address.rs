@@ -45,20 +45,27 @@ pub fn private_address(mac: MacAddress) -> Ipv4Addr {
     Ipv4Addr::new(10, d, e, f)
 }
 
+/// The IPv4 address of a port whose configuration has none: [`private_address`] with its network.
+#[must_use]
+pub fn automatic_address(section: &NetworkSection, mac: MacAddress) -> Option<LocalAddress> {
+    let has_one = section.addresses.iter().any(|own| own.address.is_ipv4());
+    (!has_one).then(|| LocalAddress::new(IpAddr::V4(private_address(mac)), 8))
+}
+
 /// The addresses of a port: those of the configuration, a private one if none of them is of IPv4,
 /// and the link-local one.
 #[must_use]
 pub fn local_addresses(section: &NetworkSection, mac: MacAddress) -> Vec<LocalAddress> {
     let mut addresses = section.addresses.clone();
-    let mut add = |address: LocalAddress| {
+    let link_local = LocalAddress::new(IpAddr::V6(link_local(mac)), 64);
+    for address in automatic_address(section, mac)
+        .into_iter()
+        .chain([link_local])
+    {
         if !addresses.iter().any(|own| own.address == address.address) {
             addresses.push(address);
         }
-    };
-    if !section.addresses.iter().any(|own| own.address.is_ipv4()) {
-        add(LocalAddress::new(IpAddr::V4(private_address(mac)), 8));
     }
-    add(LocalAddress::new(IpAddr::V6(link_local(mac)), 64));
     addresses
 }
 

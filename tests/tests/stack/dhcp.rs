@@ -1,8 +1,10 @@
 //! An address from a DHCP server, which is made by hand.
 
 use crate::bed::{Bed, Raw, config, settings};
-use crate::frames::{ANSWER, QUESTION, echo, is_arp, question, sent};
+use crate::frames::{ANSWER, QUESTION, echo, is_arp, question, sent, tagged};
+use ringside_config::Within;
 use ringside_pmd::Device;
+use ringside_pmd::lan::port::{FlowKind, FlowMatch, FlowRule, FlowTarget, RuleKind};
 use ringside_stack::{LeasedGid, Stack};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -14,6 +16,20 @@ use std::time::Duration;
 
 const SERVER: Ipv4Address = Ipv4Addr::new(198, 51, 100, 1);
 const OFFERED: Ipv4Address = Ipv4Addr::new(198, 51, 100, 77);
+
+/// The lease that a server has for the stack.
+#[derive(Clone, Copy)]
+struct Grant {
+    address: Ipv4Address,
+    router: Ipv4Address,
+    seconds: u32,
+}
+
+const GRANT: Grant = Grant {
+    address: OFFERED,
+    router: SERVER,
+    seconds: 3600,
+};
 
 /// The DHCP message in a frame to port 67.
 fn request(frame: &[u8]) -> Option<(DhcpMessageType, u32, [u8; 6])> {
@@ -39,7 +55,7 @@ fn request(frame: &[u8]) -> Option<(DhcpMessageType, u32, [u8; 6])> {
 fn answer(
     kind: DhcpMessageType,
     id: u32,
-    (client, offered): ([u8; 6], Ipv4Address),
+    (client, grant): ([u8; 6], Grant),
     mac: [u8; 6],
 ) -> Vec<u8> {
     let message = DhcpRepr {
@@ -48,9 +64,9 @@ fn answer(
         secs: 0,
         client_hardware_address: EthernetAddress(client),
         client_ip: Ipv4Address::UNSPECIFIED,
-        your_ip: offered,
+        your_ip: grant.address,
         server_ip: SERVER,
-        router: Some(SERVER),
+        router: Some(grant.router),
         subnet_mask: Some(Ipv4Address::new(255, 255, 255, 0)),
         relay_agent_ip: Ipv4Address::UNSPECIFIED,
         broadcast: false,
@@ -60,7 +76,7 @@ fn answer(
         parameter_request_list: None,
         dns_servers: None,
         max_size: None,
-        lease_duration: Some(3600),
+        lease_duration: Some(grant.seconds),
         renew_duration: None,
         rebind_duration: None,
         additional_options: &[],
@@ -73,7 +89,7 @@ fn answer(
     let length = message.buffer_len();
     let packet = Ipv4Repr {
         src_addr: SERVER,
-        dst_addr: offered,
+        dst_addr: grant.address,
         next_header: IpProtocol::Udp,
         payload_len: 8 + length,
         hop_limit: 64,
@@ -86,7 +102,7 @@ fn answer(
     };
     header.emit(&mut EthernetFrame::new_unchecked(&mut frame[..]));
     packet.emit(&mut Ipv4Packet::new_unchecked(&mut frame[14..]), &checks);
-    let (source, destination) = (SERVER.into(), offered.into());
+    let (source, destination) = (SERVER.into(), grant.address.into());
     let mut place = UdpPacket::new_unchecked(&mut frame[34..]);
     datagram.emit(
         &mut place,
@@ -117,37 +133,39 @@ fn a_server_s_answers_come_to_the_stack_s_queue_whichever_it_is() {
 
 /// Answers the stack's requests until it has a lease; returns the requests.
 pub(crate) fn lease(bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<DhcpMessageType> {
-    lease_of(OFFERED, bed, stack, server)
+    lease_of(GRANT, bed, stack, server)
 }
 
-/// As [`lease`], of an address.
-fn lease_of(
-    offered: Ipv4Address,
-    bed: &Bed,
-    stack: &mut Stack,
-    server: &mut Raw,
-) -> Vec<DhcpMessageType> {
-    let client = stack.port().mac();
-    let mac = server.port.mac();
+/// As [`lease`], of an address and a router.
+fn lease_of(grant: Grant, bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<DhcpMessageType> {
     let mut heard = Vec::new();
     for _ in 0..2000 {
-        stack.poll(bed.world.clock().now());
-        for frame in server.poll() {
-            let Some((kind, id, from)) = request(&frame) else {
-                continue;
-            };
-            assert_eq!(from, client);
-            heard.push(kind);
-            let kind = match kind {
-                DhcpMessageType::Discover => DhcpMessageType::Offer,
-                _ => DhcpMessageType::Ack,
-            };
-            server.send(&answer(kind, id, (client, offered), mac));
-        }
+        heard.extend(serve(grant, bed, stack, server));
         if stack.leased().is_some() {
             break;
         }
         bed.pass();
+    }
+    heard
+}
+
+/// Lets the stack work once, and answers its requests; returns them.
+fn serve(grant: Grant, bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<DhcpMessageType> {
+    let client = stack.port().mac();
+    let mac = server.port.mac();
+    stack.poll(bed.world.clock().now());
+    let mut heard = Vec::new();
+    for frame in server.poll() {
+        let Some((kind, id, from)) = request(&frame) else {
+            continue;
+        };
+        assert_eq!(from, client);
+        heard.push(kind);
+        let kind = match kind {
+            DhcpMessageType::Discover => DhcpMessageType::Offer,
+            _ => DhcpMessageType::Ack,
+        };
+        server.send(&answer(kind, id, (client, grant), mac));
     }
     heard
 }
@@ -215,6 +233,17 @@ fn a_router_that_is_set_during_a_lease_replaces_the_lease_s_one_of_its_kind() {
     bed.finish([near, server.into_device()]);
 }
 
+/// The addresses that ARP questions among these frames ask for, without announcements.
+fn asked(frames: &[Vec<u8>]) -> Vec<Ipv4Addr> {
+    let asked = |frame: &Vec<u8>| {
+        let is_question = is_arp(frame, QUESTION);
+        let target = Ipv4Addr::new(frame[38], frame[39], frame[40], frame[41]);
+        // Announcements ask for the own address.
+        (is_question && frame[28..32] != target.octets()).then_some(target)
+    };
+    frames.iter().filter_map(asked).collect()
+}
+
 #[test]
 fn packets_to_other_networks_go_to_the_router_of_the_lease() {
     let bed = Bed::new();
@@ -225,26 +254,182 @@ fn packets_to_other_networks_go_to_the_router_of_the_lease() {
     let (near, mut stack) = bed.stack(0, &config);
     let mut server = Raw::new(&bed, 1, &settings());
     lease(&bed, &mut stack, &mut server);
-    let Some(IpAddr::V4(own)) = stack.leased().map(|leased| leased.address) else {
-        panic!("no lease");
-    };
-    let Some(IpAddr::V4(router)) = stack.gateways().first().copied() else {
-        panic!("no router");
-    };
     let (to, from) = (stack.port().mac(), server.port.mac());
-    server.send(&echo((to, from), ([203, 0, 113, 5], own.octets()), b"far"));
-    let frames = sent(&bed, &mut stack, &mut server, 200);
-    let asked = |frame: &Vec<u8>| {
-        let is_question = is_arp(frame, QUESTION);
-        let target = Ipv4Addr::new(frame[38], frame[39], frame[40], frame[41]);
-        // Announcements ask for the own address.
-        (is_question && frame[28..32] != target.octets()).then_some(target)
-    };
-    let asked: Vec<Ipv4Addr> = frames.iter().filter_map(asked).collect();
+    let addresses = ([203, 0, 113, 5], OFFERED.octets());
+    server.send(&echo((to, from), addresses, b"far"));
+    let asked = asked(&sent(&bed, &mut stack, &mut server, 200));
     assert!(
-        !asked.is_empty() && asked.iter().all(|target| *target == router),
+        !asked.is_empty() && asked.iter().all(|target| *target == SERVER),
         "{asked:?}"
     );
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
+/// The port's automatic address has a prefix of 8 bits: 10.5.6.7 is no neighbour for that.
+#[test]
+fn hosts_of_10_0_0_0_are_behind_the_router_of_a_lease_there() {
+    let bed = Bed::new();
+    let mut config = config(&["fd00::1/64"]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let (far, router) = (Ipv4Addr::new(10, 5, 6, 7), Ipv4Addr::new(10, 1, 2, 1));
+    let now = || bed.world.clock().now();
+    let own = Ipv4Addr::new(10, 1, 2, 3);
+    let grant = Grant {
+        address: own,
+        router,
+        ..GRANT
+    };
+    lease_of(grant, &bed, &mut stack, &mut server);
+    let (to, from) = (stack.port().mac(), server.port.mac());
+    server.send(&echo((to, from), (far.octets(), own.octets()), b"far"));
+    let frames = sent(&bed, &mut stack, &mut server, 200);
+    assert_eq!(asked(&frames), [router], "the answer of the echo");
+    assert_eq!(stack.lookup(far.into(), Within::All, now()), Ok(None));
+    let frames = sent(&bed, &mut stack, &mut server, 10);
+    assert_eq!(asked(&frames), [router], "the look-up");
+    server.send(&question(from, router.octets(), own.octets()));
+    sent(&bed, &mut stack, &mut server, 20);
+    let found = stack.lookup(far.into(), Within::All, now());
+    let found = found.expect("a route").expect("the router has asked");
+    assert_eq!(found.local_address, Some(own.into()));
+    assert_eq!(found.mac, from);
+
+    // Without the lease it is a neighbour.
+    stack.remove_address(own.into(), None).expect("leased");
+    assert_eq!(stack.lookup(far.into(), Within::All, now()), Ok(None));
+    let after = asked(&sent(&bed, &mut stack, &mut server, 10));
+    assert_eq!(after, [far]);
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
+#[test]
+fn a_lease_leaves_the_router_of_a_vlan_to_that_vlan() {
+    let bed = Bed::new();
+    let mut config = config(&["10.1.0.1/24@7"]);
+    config.network.dhcp = true;
+    let router: IpAddr = "10.1.0.254".parse().expect("an address");
+    config.network.gateways = vec![router];
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let far: IpAddr = "203.0.113.5".parse().expect("an address");
+    let asks = |stack: &mut Stack| {
+        let now = bed.world.clock().now();
+        let found = stack.lookup(far, Within::Vlan(Some(7)), now);
+        assert_eq!(found, Ok(None));
+        assert!(stack.forget(router, Some(7)), "it was asked for");
+    };
+    asks(&mut stack);
+    lease(&bed, &mut stack, &mut server);
+    asks(&mut stack);
+    // The interface of the VLAN has it, too.
+    let (to, from) = (stack.port().mac(), server.port.mac());
+    let addresses = ([203, 0, 113, 5], [10, 1, 0, 1]);
+    server.send(&tagged(echo((to, from), addresses, b"far"), 7));
+    let frames = sent(&bed, &mut stack, &mut server, 200);
+    let untagged = |frame: Vec<u8>| [&frame[..12], &frame[16..]].concat();
+    let of_vlan = frames
+        .into_iter()
+        .filter(|frame| frame[12..16] == [0x81, 0, 0, 7]);
+    let frames: Vec<_> = of_vlan.map(untagged).collect();
+    let asked: Vec<IpAddr> = asked(&frames).into_iter().map(IpAddr::V4).collect();
+    assert_eq!(asked, [router]);
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
+/// The stack answers for eight addresses of a VLAN.
+#[test]
+fn a_lease_without_room_is_used_once_an_address_is_removed() {
+    let bed = Bed::new();
+    let own: Vec<String> = (1..=8).map(|last| format!("192.0.2.{last}/24")).collect();
+    let own: Vec<&str> = own.iter().map(String::as_str).collect();
+    let mut config = config(&own);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let heard = lease(&bed, &mut stack, &mut server);
+    assert_eq!(heard, [DhcpMessageType::Discover, DhcpMessageType::Request]);
+    assert_eq!(stack.leased(), None);
+    let removed = "192.0.2.8".parse().expect("an address");
+    stack.remove_address(removed, None).expect("configured");
+    stack.poll(bed.world.clock().now());
+    let leased = stack.leased().map(|leased| leased.address);
+    assert_eq!(leased, Some(IpAddr::V4(OFFERED)));
+    assert_eq!(stack.gateways(), [IpAddr::V4(SERVER)]);
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
+/// The program has a rule for packets that the stack needs a rule for.
+#[test]
+fn a_lease_that_the_port_refuses_is_tried_again_each_second() {
+    let bed = Bed::new();
+    let mut config = config(&["192.0.2.1/24"]);
+    config.network.dhcp = true;
+    let (near, mut stack, others) = bed.stack_beside(0, &config, (2, 1));
+    let mut server = Raw::new(&bed, 1, &settings());
+    let rule = FlowRule {
+        packets: FlowMatch {
+            destination: Some(OFFERED.into()),
+            ..FlowMatch::of(RuleKind::Flow(FlowKind::FragmentV4))
+        },
+        target: FlowTarget::Queue(0),
+        mark: None,
+        count: false,
+    };
+    let port = stack.port().clone();
+    let own = port.add_rule(&rule).expect("a rule");
+    lease(&bed, &mut stack, &mut server);
+    assert_eq!(stack.leased(), None);
+    port.remove_rule(own).expect("the rule");
+    for expected in [None, Some(IpAddr::V4(OFFERED))] {
+        stack.poll(bed.world.clock().now());
+        let leased = stack.leased().map(|leased| leased.address);
+        assert_eq!(leased, expected);
+        bed.world.clock().pause(Duration::from_secs(1));
+    }
+    drop((stack, others, port));
+    bed.finish([near, server.into_device()]);
+}
+
+/// The server names another router when the stack asks for a longer time.
+#[test]
+fn a_lease_that_changes_its_router_only_keeps_its_address() {
+    let bed = Bed::new();
+    let mut config = config(&["192.0.2.1/24"]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let mut grant = Grant {
+        seconds: 120,
+        ..GRANT
+    };
+    lease_of(grant, &bed, &mut stack, &mut server);
+    let (clock, mac) = (bed.world.clock(), server.port.mac());
+    for _ in 0..5 {
+        clock.pause(Duration::from_secs(1));
+        stack.poll(clock.now());
+    }
+    let announced = stack.counters().announcements;
+    assert_eq!(announced, 6, "each address twice");
+    grant.router = Ipv4Addr::new(198, 51, 100, 9);
+    let mut heard = Vec::new();
+    for _ in 0..90 {
+        clock.pause(Duration::from_secs(1));
+        // The stack asks this server alone, whose MAC address it has to know.
+        server.send(&question(mac, SERVER.octets(), OFFERED.octets()));
+        for _ in 0..10 {
+            heard.extend(serve(grant, &bed, &mut stack, &mut server));
+            bed.pass();
+        }
+    }
+    assert_eq!(heard, [DhcpMessageType::Request]);
+    assert_eq!(stack.gateways(), [IpAddr::V4(grant.router)]);
+    assert_eq!(stack.counters().announcements, announced);
     drop(stack);
     bed.finish([near, server.into_device()]);
 }
@@ -325,7 +510,11 @@ fn granted_again(second: Ipv4Address) {
         [IpAddr::V4(OFFERED)],
         "it may be granted again"
     );
-    lease_of(second, &bed, &mut stack, &mut server);
+    let grant = Grant {
+        address: second,
+        ..GRANT
+    };
+    lease_of(grant, &bed, &mut stack, &mut server);
     gid.follow(stack.leased(), &near, now());
     assert_eq!(leased_gids(&near), [IpAddr::V4(second)]);
     assert_eq!(near.gids().expect("in service").len(), index);

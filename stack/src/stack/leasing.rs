@@ -1,0 +1,133 @@
+//! The address and the router that a DHCP server grants.
+
+use super::Stack;
+use crate::link::{DhcpChange, Lease};
+use crate::{LocalAddress, StackError};
+use ringside_clock::Instant;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// The time between two attempts to use a lease that was refused.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The leases of a stack.
+#[derive(Debug, Default)]
+pub(super) struct Leasing {
+    lease: Option<Lease>,
+    /// the first of the stack's gateways is a DHCP server's
+    has_gateway: bool,
+    refused: Option<Refused>,
+}
+
+/// A lease that the stack could not use so far: the server grants it once, and repeats nothing.
+#[derive(Debug)]
+struct Refused {
+    lease: Lease,
+    /// the time of the next attempt; at the next poll if there is none
+    next: Option<Instant>,
+}
+
+impl Stack {
+    /// The address that a DHCP server granted.
+    #[must_use]
+    pub fn leased(&self) -> Option<LocalAddress> {
+        self.leasing.lease.map(|lease| lease.address)
+    }
+
+    /// The first of the gateways is no longer that of a DHCP server.
+    pub(super) fn drop_leased_gateway(&mut self) {
+        if std::mem::take(&mut self.leasing.has_gateway) {
+            self.gateways.remove(0);
+        }
+    }
+
+    /// An address was removed: its lease ends with it, and one that was refused may have room now.
+    pub(super) fn forget_lease_of(&mut self, removed: &LocalAddress) {
+        // The program's own entry may have another prefix than the lease.
+        let is_removed =
+            |leased: LocalAddress| (leased.address, leased.vlan) == (removed.address, removed.vlan);
+        if self.leased().is_some_and(is_removed) {
+            self.leasing.lease = None;
+            self.drop_leased_gateway();
+        }
+        if let Some(refused) = &mut self.leasing.refused {
+            refused.next = None;
+        }
+    }
+
+    /// Follows a change that DHCP brought.
+    pub(super) fn apply_lease(&mut self, change: DhcpChange, now: Instant) {
+        self.leasing.refused = None;
+        match change {
+            DhcpChange::Granted(lease) if self.leased() == Some(lease.address) => {
+                // The address stays, and its connections with it.
+                self.drop_leased_gateway();
+                self.begin_lease(lease);
+            }
+            DhcpChange::Granted(lease) => {
+                self.end_lease();
+                if let Err(error) = self.use_lease(lease, now) {
+                    tracing::error!(%error, "a DHCP server's address is not used; trying again");
+                }
+            }
+            DhcpChange::Lost => {
+                // The first report of DHCP is that there is no address yet.
+                if let Some(former) = self.end_lease() {
+                    tracing::warn!(address = %former, "the DHCP server's address is lost");
+                }
+            }
+        }
+    }
+
+    /// Tries a lease again that was refused.
+    pub(super) fn retry_lease(&mut self, now: Instant) {
+        let is_due = |refused: &mut Refused| refused.next.is_none_or(|next| next <= now);
+        if let Some(Refused { lease, .. }) = self.leasing.refused.take_if(is_due)
+            && let Err(error) = self.use_lease(lease, now)
+        {
+            tracing::debug!(%error, "a DHCP server's address is still not used");
+        }
+    }
+
+    /// Removes the address of the lease; returns it.
+    fn end_lease(&mut self) -> Option<LocalAddress> {
+        let former = self.leased()?;
+        if let Err(error) = self.remove_address(former.address, former.vlan) {
+            tracing::warn!(%error, "an address of a DHCP server was removed already");
+        }
+        Some(former)
+    }
+
+    /// Errors: those of [`Stack::add_address`]; it is tried again later.
+    fn use_lease(&mut self, lease: Lease, now: Instant) -> Result<(), StackError> {
+        match self.add_address(lease.address, now) {
+            // The program has it in its own table, as after a recovery of the device.
+            Ok(()) | Err(StackError::Duplicate(_)) => {
+                self.begin_lease(lease);
+                Ok(())
+            }
+            Err(error) => {
+                let next = Some(now.plus(RETRY));
+                self.leasing.refused = Some(Refused { lease, next });
+                Err(error)
+            }
+        }
+    }
+
+    /// The stack has the address of this lease: its router goes before the others.
+    fn begin_lease(&mut self, lease: Lease) {
+        self.leasing.lease = Some(lease);
+        // The networks that the addresses reach change with a lease.
+        self.apply();
+        let Some(gateway) = lease.gateway.map(IpAddr::V4) else {
+            return;
+        };
+        if let Err(error) = self.check_gateway(gateway) {
+            tracing::warn!(%error, "a gateway of a DHCP server is not used");
+            return;
+        }
+        self.leasing.has_gateway = true;
+        self.gateways.insert(0, gateway);
+        self.apply();
+    }
+}
