@@ -1,5 +1,6 @@
 //! smoltcp's interface to a pair of packet queues.
 
+use crate::reports::correct;
 use ringside_lan::{Burst, MAX_BURST, Packet, ReceiveQueue, TransmitQueue};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
@@ -80,6 +81,7 @@ impl Queues {
             queues: self,
             vlan,
             is_muted: false,
+            is_corrected: false,
         })
     }
 
@@ -89,6 +91,7 @@ impl Queues {
             queues: self,
             vlan: None,
             is_muted: true,
+            is_corrected: false,
         }
     }
 
@@ -169,6 +172,18 @@ pub struct Sending<'a> {
     vlan: Option<u16>,
     /// the frame is dropped: it was sent already
     is_muted: bool,
+    /// the frame is [corrected](correct) if it is a report of groups
+    is_corrected: bool,
+}
+
+impl Sending<'_> {
+    /// The same for a frame that smoltcp makes.
+    pub(crate) const fn corrected(self) -> Self {
+        Self {
+            is_corrected: true,
+            ..self
+        }
+    }
 }
 
 impl TxToken for Sending<'_> {
@@ -177,7 +192,15 @@ impl TxToken for Sending<'_> {
             queues,
             vlan,
             is_muted,
+            is_corrected,
         } = self;
+        let fill = |bytes: &mut [u8]| {
+            let result = fill(bytes);
+            if is_corrected {
+                correct(bytes);
+            }
+            result
+        };
         if is_muted {
             return fill(&mut vec![0; bytes]);
         }

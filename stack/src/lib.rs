@@ -31,6 +31,7 @@ mod link;
 mod mac;
 mod martian;
 mod neighbours;
+mod reports;
 mod resolving;
 mod route;
 mod serve;

@@ -208,13 +208,13 @@ impl Device for LinkDevice<'_> {
         let packet = self.packet.take()?;
         let sending = match self.is_answered {
             true => self.queues.muted(),
-            false => self.queues.sending(self.vlan)?,
+            false => self.queues.sending(self.vlan)?.corrected(),
         };
         Some((Received(packet), sending))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Sending<'_>> {
-        self.queues.sending(self.vlan)
+        Some(self.queues.sending(self.vlan)?.corrected())
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

@@ -1,7 +1,13 @@
-//! Source addresses that no other station sends from.
+//! Packets that are not processed: from addresses that no other station sends from, and to several
+//! stations where only errors could answer them.
 
 use crate::LocalAddress;
+use crate::wire::Header;
+use smoltcp::wire::IpProtocol;
 use std::net::IpAddr;
+
+/// Port of DHCP clients: RFC 2131.
+const DHCP_CLIENT: u16 = 68;
 
 /// True for an address that no other station of a network with these own addresses sends from.
 /// Source: RFC 1122, section 3.2.1.3; RFC 4291, section 2.5.3 and 2.7.
@@ -14,6 +20,27 @@ pub(crate) fn is_martian<'a>(source: IpAddr, own: impl Iterator<Item = &'a Local
         || own
             .into_iter()
             .any(|own| own.address == source || is_broadcast_of(own, source))
+}
+
+/// True for a packet to a group or to all stations that is of none of the protocols that the stack
+/// serves there. Segments and datagrams must not be answered by resets and errors, which each
+/// station of the network would send. Source: RFC 1122, sections 3.2.2 and 4.2.3.10; RFC 4443,
+/// section 2.4 (e.3).
+pub(crate) fn is_unwanted<'a>(
+    header: &Header,
+    own: impl Iterator<Item = &'a LocalAddress>,
+) -> bool {
+    let to = header.destination;
+    let is_to_several = header.is_to_group || to.is_multicast() || is_broadcast(to);
+    if !is_to_several && !own.into_iter().any(|own| is_broadcast_of(own, to)) {
+        return false;
+    }
+    match header.protocol {
+        IpProtocol::Icmp | IpProtocol::Igmp => !to.is_ipv4(),
+        IpProtocol::Icmpv6 => !to.is_ipv6(),
+        IpProtocol::Udp => !to.is_ipv4() || header.destination_port != Some(DHCP_CLIENT),
+        _ => true,
+    }
 }
 
 /// True for the broadcast address of the network of `own`.
@@ -70,6 +97,42 @@ mod tests {
         ];
         for source in stations {
             assert!(!is(source), "{source}");
+        }
+    }
+
+    #[test]
+    fn only_control_messages_and_dhcp_are_wanted_from_packets_to_several_stations() {
+        let own = ["10.1.0.1/24".parse().unwrap()];
+        let is = |to: &str, is_to_group, protocol, port| {
+            let destination: IpAddr = to.parse().unwrap();
+            let header = Header {
+                source: destination,
+                destination,
+                protocol,
+                is_to_group,
+                destination_port: port,
+            };
+            is_unwanted(&header, own.iter())
+        };
+        let several = ["255.255.255.255", "10.1.0.255", "224.0.0.1"];
+        for (to, is_to_group) in several
+            .map(|to| (to, false))
+            .into_iter()
+            .chain([("10.1.0.1", true)])
+        {
+            assert!(is(to, is_to_group, IpProtocol::Tcp, None), "{to}");
+            assert!(is(to, is_to_group, IpProtocol::Udp, Some(53)), "{to}");
+            assert!(is(to, is_to_group, IpProtocol::Udp, None), "{to}");
+            assert!(is(to, is_to_group, IpProtocol::Unknown(99), None), "{to}");
+            assert!(!is(to, is_to_group, IpProtocol::Udp, Some(68)), "{to}");
+            assert!(!is(to, is_to_group, IpProtocol::Icmp, None), "{to}");
+            assert!(!is(to, is_to_group, IpProtocol::Igmp, None), "{to}");
+        }
+        assert!(is("ff02::1", true, IpProtocol::Tcp, None));
+        assert!(is("ff02::1", true, IpProtocol::Udp, Some(68)));
+        assert!(!is("ff02::1", true, IpProtocol::Icmpv6, None));
+        for protocol in [IpProtocol::Tcp, IpProtocol::Udp, IpProtocol::Unknown(99)] {
+            assert!(!is("10.1.0.1", false, protocol, None));
         }
     }
 }

@@ -1,18 +1,21 @@
 //! The stack of a port: interfaces, neighbour table, addresses.
 
 mod leasing;
+mod reporting;
 
 use crate::announcements::Announcements;
 use crate::device::Queues;
-use crate::filters::Filters;
+use crate::filters::{Filters, solicited_node};
 use crate::link::{ADDRESSES, Link};
-use crate::martian::is_martian;
+use crate::martian::{is_martian, is_unwanted};
 use crate::neighbours::{Neighbours, Question};
+use crate::reports::Record;
 use crate::route::hop;
 use crate::tcp::{Table, TcpError};
 use crate::wire;
 use crate::{LocalAddress, MacAddress, Neighbour, ResolveSettings, StackError};
 use leasing::Leasing;
+use reporting::REPORTS_PERIOD;
 use ringside_clock::Instant;
 use ringside_config::{AddressFault, Config};
 use ringside_lan::{MAX_BURST, Packet, ReceiveQueue, TransmitQueue};
@@ -110,6 +113,8 @@ pub struct Stack {
     automatic: Option<LocalAddress>,
     leasing: Leasing,
     announcements: Announcements,
+    /// the time of the next report of all groups, on a port of several queues
+    next_report: Option<Instant>,
     claims: Claims,
     seed: u64,
     counters: StackCounters,
@@ -171,6 +176,7 @@ impl Stack {
             automatic: settings.automatic,
             leasing: Leasing::default(),
             announcements: Announcements::default(),
+            next_report: settings.queue.map(|_| now.plus(REPORTS_PERIOD)),
             claims: Claims::default(),
             seed: settings.seed,
             counters: StackCounters::default(),
@@ -390,6 +396,7 @@ impl Stack {
         while let Some(own) = self.announcements.due(now) {
             self.announce(own);
         }
+        self.report_all(now);
         self.pump_tcp(now);
         for place in 0..self.links.len() {
             let change = self
@@ -413,7 +420,10 @@ impl Stack {
             self.counters.no_link += 1;
             return;
         };
-        if let Some(said) = wire::said(packet.bytes()) {
+        // A long frame is in several buffers; those that are read here are mostly in one.
+        let copy = (packet.segment_count() > 1).then(|| packet.to_vec());
+        let frame = copy.as_deref().unwrap_or_else(|| packet.bytes());
+        if let Some(said) = wire::said(frame) {
             if link.has(said.address) && said.mac != self.mac {
                 self.claims.warn(vlan, &said, now);
             }
@@ -421,16 +431,21 @@ impl Stack {
                 .learn_from(vlan, &said, |address| link.has(address), now);
         }
         let of_vlan = self.networks.iter().filter(|own| own.vlan == vlan);
-        if wire::source(packet.bytes()).is_some_and(|source| is_martian(source, of_vlan)) {
-            self.counters.martians += 1;
-            return;
+        if let Some(header) = wire::header(frame) {
+            if is_martian(header.source, of_vlan.clone()) {
+                self.counters.martians += 1;
+                return;
+            }
+            if is_unwanted(&header, of_vlan) {
+                return;
+            }
         }
         // smoltcp answers neither stations of other networks nor those without an address.
-        let answer = wire::answer(packet.bytes(), self.mac, |address| link.has(address));
+        let answer = wire::answer(frame, self.mac, |address| link.has(address));
         if let Some(frame) = &answer {
             self.queues.send(frame, vlan);
         }
-        let asks_for_connection = self.tcp.prepare(packet.bytes(), &mut self.links);
+        let asks_for_connection = self.tcp.prepare(frame, &mut self.links);
         if let Some(link) = self.links.get_mut(place) {
             link.process(packet, answer.is_some(), &mut self.queues, moment(now));
         }
@@ -449,6 +464,10 @@ impl Stack {
         if let Some(frame) = wire::announcement(self.mac, own.address) {
             self.queues.send(&frame, own.vlan);
             self.counters.announcements += 1;
+        }
+        // A report may be lost, and a link that comes up leads to a switch that has heard none.
+        if let IpAddr::V6(address) = own.address {
+            self.report(own.vlan, Record::Joins, &[solicited_node(address)]);
         }
     }
 

@@ -7,6 +7,7 @@ mod bed;
 mod dhcp;
 mod frames;
 mod full;
+mod groups;
 mod ping;
 mod rdma;
 mod sleeps;

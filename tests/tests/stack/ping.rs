@@ -4,6 +4,7 @@ use crate::bed::{Bed, MTU, Raw, config, open, settings, stack_settings};
 use crate::frames::{echo, ipv4, question, sent};
 use ringside_config::Within;
 use ringside_lan::Burst;
+use ringside_pmd::Device;
 use ringside_pmd::lan::PortSettings;
 use ringside_stack::{QueueDevice, ResolveError, Stack, StackSettings};
 use smoltcp::iface::{Config, Interface, SocketSet};
@@ -224,10 +225,9 @@ fn an_address_that_the_stack_does_not_have_is_not_answered() {
     );
 }
 
-#[test]
-fn an_answer_longer_than_a_buffer_is_sent_in_several() {
+/// A stack at 192.0.2.1 and a station, for frames that are longer than a buffer of their ports.
+fn with_long_frames(bed: &Bed) -> (Device, Stack, Raw) {
     const MTU: u16 = 4000;
-    let bed = Bed::new();
     let mut own = config(&["192.0.2.1/24"]);
     own.link.mtu = MTU.into();
     let jumbo = PortSettings {
@@ -241,8 +241,14 @@ fn an_answer_longer_than_a_buffer_is_sent_in_several() {
         ..stack_settings(&own, port.mac())
     };
     let now = bed.world.clock().now();
-    let mut stack = Stack::new(port, pair, &settings, now).expect("a stack");
-    let mut far = Raw::new(&bed, 1, &jumbo);
+    let stack = Stack::new(port, pair, &settings, now).expect("a stack");
+    (near, stack, Raw::new(bed, 1, &jumbo))
+}
+
+#[test]
+fn an_answer_longer_than_a_buffer_is_sent_in_several() {
+    let bed = Bed::new();
+    let (near, mut stack, mut far) = with_long_frames(&bed);
     let (to, from) = (stack.port().mac(), far.port.mac());
     // The stack learns the station by its question.
     far.send(&question(from, [192, 0, 2, 7], [192, 0, 2, 1]));
@@ -255,6 +261,31 @@ fn an_answer_longer_than_a_buffer_is_sent_in_several() {
     assert_eq!(answer[34..36], [0, 0], "an answer of an echo");
     assert_eq!(answer[42..42 + data.len()], data[..]);
     assert_eq!(stack.counters().unsent, 0);
+    drop(stack);
+    bed.finish([near, far.into_device()]);
+}
+
+#[test]
+fn a_ping_in_several_buffers_from_an_address_that_no_station_has_is_dropped() {
+    let bed = Bed::new();
+    let (near, mut stack, mut far) = with_long_frames(&bed);
+    let (to, from) = (stack.port().mac(), far.port.mac());
+    far.send(&question(from, [192, 0, 2, 7], [192, 0, 2, 1]));
+    sent(&bed, &mut stack, &mut far, 200);
+    let data = [7; 3000];
+    let sources = [
+        [127, 0, 0, 1],
+        [192, 0, 2, 1],
+        [192, 0, 2, 255],
+        [224, 0, 0, 9],
+    ];
+    for source in sources {
+        far.send(&echo((to, from), (source, [192, 0, 2, 1]), &data));
+    }
+    let frames = sent(&bed, &mut stack, &mut far, 200);
+    assert!(frames.is_empty(), "{frames:x?}");
+    let counters = stack.counters();
+    assert_eq!((counters.received, counters.martians), (5, 4));
     drop(stack);
     bed.finish([near, far.into_device()]);
 }
