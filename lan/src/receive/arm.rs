@@ -56,10 +56,14 @@ impl ReceiveQueue {
     ///
     /// Queues of one interrupt are armed and disarmed together: poll them from one thread.
     ///
-    /// Control path. Errors: [`ArmError`].
+    /// Control path. Errors: [`ArmError`]; after a failure of the device its interrupt may be that
+    /// of another queue, and stays as it is.
     #[cold]
     pub fn disarm(&mut self) -> Result<(), ArmError> {
-        self.control.disarm()
+        match self.state() {
+            QueueState::Running | QueueState::Stopped => self.control.disarm(),
+            QueueState::Lost => Err(ArmError::OutOfService),
+        }
     }
 
     /// True if the device has a buffer: it reads the tail in steps, so the last few may not count.

@@ -229,10 +229,12 @@ fn a_failure_wakes_the_sleeper_with_an_error_and_the_next_port_has_the_vector() 
         let vector = *last.get_or_insert(interrupt.vector());
         let new = rig.b.open.port.receive_interrupt(&[0]).expect("a vector");
         assert_eq!(new.vector(), vector);
-        drop((interrupt, queue));
-        let mut queue = rig.b.open.receive.pop().expect("one queue");
-        arm(&rig, &mut queue, &new);
-        rig.b.open.receive.push(queue);
+        drop(interrupt);
+        let mut own = rig.b.open.receive.pop().expect("one queue");
+        arm(&rig, &mut own, &new);
+        assert_eq!(queue.disarm(), Err(ArmError::OutOfService));
+        drop(queue);
+        rig.b.open.receive.push(own);
         send(&mut rig, round);
         assert!(new.wait(SHORT).expect("in service"));
         assert!(!rig.wait_b(1).is_empty());

@@ -114,11 +114,13 @@ impl QueueControl for ReceiveControl {
     }
 
     fn arm(&self) -> Result<(), ArmError> {
-        self.port.registry.vectors.arm(self.number)
+        let vectors = &self.port.registry.vectors;
+        vectors.arm(self.number, &self.port.service)
     }
 
     fn disarm(&self) -> Result<(), ArmError> {
-        self.port.registry.vectors.disarm(self.number)
+        let vectors = &self.port.registry.vectors;
+        vectors.disarm(self.number, &self.port.service)
     }
 }
 

@@ -89,6 +89,8 @@ pub(super) struct Wanted {
 struct Connected {
     id: u64,
     vector: u16,
+    /// of the VSI whose queues these are: a VSI that was opened again has another one
+    service: Arc<Service>,
     vsi: u16,
     queues: Vec<u16>,
     event: EventDescriptor,
@@ -141,6 +143,7 @@ impl ReceiveVectors {
         let connected = Connected {
             id: state.made,
             vector,
+            service: wanted.service,
             vsi: wanted.vsi,
             queues: wanted.queues,
             event: wanted.event,
@@ -174,23 +177,28 @@ impl ReceiveVectors {
         registers.write(register, cause_of(vector).0)
     }
 
-    /// Lets the next packet of a queue raise its vector.
-    pub(super) fn arm(&self, queue: u16) -> Result<(), ArmError> {
-        self.set_mode(queue, Mode::Armed)
+    /// Lets the next packet of a queue raise its vector. `service` is that of its VSI.
+    pub(super) fn arm(&self, queue: u16, service: &Arc<Service>) -> Result<(), ArmError> {
+        self.set_mode(queue, service, Mode::Armed)
     }
 
     /// Ends that.
-    pub(super) fn disarm(&self, queue: u16) -> Result<(), ArmError> {
-        self.set_mode(queue, Mode::Polled)
+    pub(super) fn disarm(&self, queue: u16, service: &Arc<Service>) -> Result<(), ArmError> {
+        self.set_mode(queue, service, Mode::Polled)
     }
 
     /// The lock is held during the write: after a failure the vector may be another's, and a reset
-    /// admits no write.
-    fn set_mode(&self, queue: u16, mode: Mode) -> Result<(), ArmError> {
+    /// admits no write. A queue from before the reset has the number of another one now.
+    fn set_mode(&self, queue: u16, service: &Arc<Service>, mode: Mode) -> Result<(), ArmError> {
         let mut state = self.state();
-        let of_queue = |one: &&mut Connected| one.queues.contains(&queue);
+        let of_queue = |one: &&mut Connected| {
+            one.queues.contains(&queue) && Arc::ptr_eq(&one.service, service)
+        };
         let Some(connected) = state.connected.iter_mut().find(of_queue) else {
-            return Err(ArmError::NotConnected);
+            return Err(match service.in_service() {
+                true => ArmError::NotConnected,
+                false => ArmError::OutOfService,
+            });
         };
         if connected.ended {
             return Err(ArmError::OutOfService);
