@@ -6,7 +6,7 @@ use ringside_lan::Packet;
 use smoltcp::iface::{
     Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet,
 };
-use smoltcp::phy::{Device, DeviceCapabilities};
+use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::{dhcpv4, tcp};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr, IpEndpoint};
@@ -24,6 +24,8 @@ pub(crate) struct Link {
     interface: Interface,
     sockets: SocketSet<'static>,
     dhcp: Option<SocketHandle>,
+    /// the time of the last call that said it
+    now: Instant,
 }
 
 /// An address that a DHCP server granted.
@@ -38,6 +40,17 @@ pub(crate) struct Lease {
 pub(crate) enum DhcpChange {
     Granted(Lease),
     Lost,
+}
+
+/// The result of [`Link::set_addresses`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// They are the same.
+    None,
+    /// Changed.
+    Made,
+    /// Refused: they are more than an interface takes.
+    TooMany,
 }
 
 impl Link {
@@ -61,6 +74,7 @@ impl Link {
             interface: Interface::new(config, &mut device, now),
             sockets: SocketSet::new(Vec::new()),
             dhcp: None,
+            now,
         }
     }
 
@@ -69,22 +83,35 @@ impl Link {
         self.dhcp = Some(self.sockets.add(dhcpv4::Socket::new()));
     }
 
-    /// Sets its addresses; false if they are more than an interface takes.
+    /// Sets its addresses. A change makes smoltcp forget its neighbours: [teach](Self::teach) them.
     pub(crate) fn set_addresses<'a>(
         &mut self,
-        addresses: impl Iterator<Item = &'a LocalAddress> + Clone,
-    ) -> bool {
-        if addresses.clone().count() > ADDRESSES {
-            return false;
+        addresses: impl Iterator<Item = &'a LocalAddress>,
+    ) -> Change {
+        let cidr = |one: &LocalAddress| IpCidr::new(one.address.into(), one.prefix_bits);
+        let wanted: Vec<IpCidr> = addresses.map(cidr).collect();
+        if wanted == self.interface.ip_addrs() {
+            return Change::None;
+        }
+        if wanted.len() > ADDRESSES {
+            return Change::TooMany;
         }
         self.interface.update_ip_addrs(|list| {
             list.clear();
-            for one in addresses {
+            for one in wanted {
                 // Counted above.
-                let _ = list.push(IpCidr::new(one.address.into(), one.prefix_bits));
+                let _ = list.push(one);
             }
         });
-        true
+        Change::Made
+    }
+
+    /// Processes the answer of a neighbour that is known already.
+    pub(crate) fn teach(&mut self, answer: &[u8]) {
+        let mut device = Answers(Some(answer));
+        let sockets = &mut self.sockets;
+        self.interface
+            .poll_ingress_single(self.now, &mut device, sockets);
     }
 
     /// Sets the routers for other networks.
@@ -109,6 +136,7 @@ impl Link {
         queues: &mut Queues,
         now: Instant,
     ) {
+        self.now = now;
         let mut device = LinkDevice {
             queues,
             packet: Some(packet),
@@ -126,6 +154,7 @@ impl Link {
 
     /// Sends due packets; returns the change by DHCP.
     pub(crate) fn maintain(&mut self, queues: &mut Queues, now: Instant) -> Option<DhcpChange> {
+        self.now = now;
         let mut device = LinkDevice {
             queues,
             packet: None,
@@ -219,5 +248,51 @@ impl Device for LinkDevice<'_> {
 
     fn capabilities(&self) -> DeviceCapabilities {
         self.queues.capabilities()
+    }
+}
+
+/// One frame that arrives, and none that leaves.
+struct Answers<'f>(Option<&'f [u8]>);
+
+/// See [`Answers`].
+struct Answer<'f>(&'f [u8]);
+
+/// Takes a frame and drops it.
+struct Dropped;
+
+impl RxToken for Answer<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, process: F) -> R {
+        process(self.0)
+    }
+}
+
+impl TxToken for Dropped {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, bytes: usize, fill: F) -> R {
+        fill(&mut vec![0; bytes])
+    }
+}
+
+impl<'f> Device for Answers<'f> {
+    type RxToken<'a>
+        = Answer<'f>
+    where
+        Self: 'a;
+    type TxToken<'a>
+        = Dropped
+    where
+        Self: 'a;
+
+    fn receive(&mut self, _: Instant) -> Option<(Answer<'f>, Dropped)> {
+        Some((Answer(self.0.take()?), Dropped))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Dropped> {
+        None
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ethernet;
+        capabilities
     }
 }

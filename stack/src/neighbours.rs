@@ -251,6 +251,19 @@ impl Neighbours {
         questions
     }
 
+    /// The neighbours of a VLAN whose MAC addresses are known: `most` at most, those that were
+    /// heard of last.
+    pub(crate) fn known(&self, vlan: Option<u16>, most: usize) -> Vec<(IpAddr, MacAddress)> {
+        let known = |(key, state): (&Key, &State)| match state {
+            State::Known { mac, since } if key.0 == vlan => Some((*since, key.1, *mac)),
+            _ => None,
+        };
+        let mut all: Vec<_> = self.entries.iter().filter_map(known).collect();
+        all.sort_unstable_by(|one, other| other.cmp(one));
+        let latest = all.into_iter().take(most);
+        latest.map(|(_, address, mac)| (address, mac)).collect()
+    }
+
     /// Forgets a neighbour; false if it is not known.
     pub(crate) fn forget(&mut self, key: Key) -> bool {
         self.entries.remove(&key).is_some()

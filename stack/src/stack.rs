@@ -6,7 +6,7 @@ mod reporting;
 use crate::announcements::Announcements;
 use crate::device::Queues;
 use crate::filters::{Filters, solicited_node};
-use crate::link::{ADDRESSES, Link};
+use crate::link::{ADDRESSES, Change, Link};
 use crate::martian::{is_martian, is_unwanted};
 use crate::neighbours::{Neighbours, Question};
 use crate::reports::Record;
@@ -32,6 +32,9 @@ use std::time::Duration;
 const TAGGED: [u8; 2] = [0x81, 0x00];
 /// Bits of a tag that name the VLAN.
 const VLAN_BITS: u16 = 0xFFF;
+/// Neighbours that a link remembers. Source: the feature `iface-neighbor-cache-count-64` of smoltcp
+/// in the workspace's manifest.
+const TAUGHT: usize = 64;
 /// The shortest time between two warnings of claimed addresses. Source: RFC 5227, section 1.1,
 /// `DEFEND_INTERVAL`.
 const CLAIMS_PERIOD: Duration = Duration::from_secs(10);
@@ -351,8 +354,15 @@ impl Stack {
         for link in &mut self.links {
             let vlan = link.vlan;
             let own = networks.iter().filter(move |own| own.vlan == vlan);
-            if !link.set_addresses(own) {
-                tracing::error!(?vlan, "an interface has more addresses than it takes");
+            match link.set_addresses(own.clone()) {
+                Change::None => {}
+                Change::Made => {
+                    let known = self.neighbours.known(vlan, TAUGHT);
+                    teach(link, &known, self.mac, own.map(|own| own.address));
+                }
+                Change::TooMany => {
+                    tracing::error!(?vlan, "an interface has more addresses than it takes");
+                }
             }
             let is_near = |gateway: &&IpAddr| {
                 hop(networks, &[], **gateway).is_some_and(|hop| hop.own.vlan == vlan)
@@ -506,6 +516,22 @@ impl std::fmt::Debug for Stack {
 fn moment(now: Instant) -> smoltcp::time::Instant {
     // Microseconds of 292 thousand years fit.
     smoltcp::time::Instant::from_micros(i64::try_from(now.0 / 1000).unwrap_or(i64::MAX))
+}
+
+/// Tells a link the neighbours that are known, which it has forgotten: else each connection waits
+/// for a query, of which smoltcp sends one a second.
+fn teach(
+    link: &mut Link,
+    known: &[(IpAddr, MacAddress)],
+    mac: MacAddress,
+    own: impl Iterator<Item = IpAddr> + Clone,
+) {
+    for neighbour in known {
+        let answer = |own| wire::answer_of(*neighbour, own, mac);
+        if let Some(frame) = own.clone().find_map(answer) {
+            link.teach(&frame);
+        }
+    }
 }
 
 /// The VLAN of a frame, whose tag is removed; `None` if the frame is shorter than its headers.

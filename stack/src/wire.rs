@@ -202,6 +202,36 @@ pub(crate) fn question(
     }
 }
 
+/// The answer of a neighbour, from its address and MAC address, to a query from `own`; `None` if
+/// the addresses are of two IP versions.
+pub(crate) fn answer_of(
+    (neighbour, mac): (IpAddr, MacAddress),
+    own: IpAddr,
+    own_mac: MacAddress,
+) -> Option<Vec<u8>> {
+    match (neighbour, own) {
+        (IpAddr::V4(neighbour), IpAddr::V4(own)) => {
+            let reply = ArpRepr::EthernetIpv4 {
+                operation: ArpOperation::Reply,
+                source_hardware_addr: EthernetAddress(mac),
+                source_protocol_addr: neighbour,
+                target_hardware_addr: EthernetAddress(own_mac),
+                target_protocol_addr: own,
+            };
+            Some(arp(mac, EthernetAddress(own_mac), &reply))
+        }
+        (IpAddr::V6(neighbour), IpAddr::V6(own)) => {
+            let message = NdiscRepr::NeighborAdvert {
+                flags: NdiscNeighborFlags::SOLICITED.union(NdiscNeighborFlags::OVERRIDE),
+                target_addr: neighbour,
+                lladdr: Some(EthernetAddress(mac).into()),
+            };
+            Some(discovery(mac, neighbour, (own_mac, own), message))
+        }
+        _ => None,
+    }
+}
+
 /// The frame that tells all stations the MAC address of `own`. Source: RFC 5227, section 3; RFC
 /// 4861, section 7.2.6.
 pub(crate) fn announcement(own_mac: MacAddress, own: IpAddr) -> Option<Vec<u8>> {
@@ -408,16 +438,6 @@ mod tests {
     const OWN: MacAddress = [2, 0, 0, 0, 0, 1];
     const PEER: MacAddress = [2, 0, 0, 0, 0, 2];
 
-    /// The frame that answers a solicitation for `own`.
-    fn advertisement(own_mac: MacAddress, own: Ipv6Addr, to: (MacAddress, Ipv6Addr)) -> Vec<u8> {
-        let message = NdiscRepr::NeighborAdvert {
-            flags: NdiscNeighborFlags::SOLICITED.union(NdiscNeighborFlags::OVERRIDE),
-            target_addr: own,
-            lladdr: Some(EthernetAddress(own_mac).into()),
-        };
-        discovery(own_mac, own, to, message)
-    }
-
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
     }
@@ -451,17 +471,12 @@ mod tests {
 
     #[test]
     fn an_advertisement_is_an_answer_and_one_from_beyond_a_router_is_none() {
-        let IpAddr::V6(own) = ip("fd00::2") else {
-            unreachable!()
-        };
-        let IpAddr::V6(peer) = ip("fd00::1") else {
-            unreachable!()
-        };
-        let mut frame = advertisement(PEER, own, (OWN, peer));
+        let (own, peer) = (ip("fd00::2"), ip("fd00::1"));
+        let mut frame = answer_of((own, PEER), peer, OWN).unwrap();
         let heard = said(&frame).unwrap();
         assert_eq!(
             (heard.address, heard.mac, heard.how),
-            (own.into(), PEER, How::Answer)
+            (own, PEER, How::Answer)
         );
         // Hop limit 254.
         frame[14 + 7] -= 1;

@@ -3,6 +3,7 @@
 use crate::bed::{Bed, Raw, config, settings};
 use crate::frames::question;
 use ringside_bus::Clock;
+use ringside_config::Within;
 use ringside_model::Fault;
 use ringside_pmd::Device;
 use ringside_pmd::recovery::Supervision;
@@ -362,7 +363,6 @@ fn a_peer_that_does_not_read_stops_the_writer_and_memory_stays_bounded() {
     assert_eq!(written, 4 * (16 << 10));
     let mut piece = [0; 10];
     assert_eq!(far.peek(&mut piece, NOW), Ok(10));
-    drop((near, far));
     // Longer than the time between two probes of the closed window, several times.
     for _ in 0..2500 {
         two.bed.world.jump(Duration::from_millis(100));
@@ -380,6 +380,7 @@ fn a_peer_that_does_not_read_stops_the_writer_and_memory_stays_bounded() {
     let mut talk = Talk::new(&mut far, &[]);
     two.until(|_| talk.go_on().then_some(()));
     assert_eq!(talk.read, vec![7; written]);
+    drop((near, far));
     two.finish();
 }
 
@@ -457,6 +458,56 @@ fn a_connection_whose_own_address_is_removed_says_so() {
     two.finish();
 }
 
+/// smoltcp forgets all neighbours of a link whose addresses change, and asks for one in a second.
+#[test]
+fn connections_go_on_at_once_after_a_change_of_the_addresses() {
+    let peers = [
+        "192.0.2.2",
+        "192.0.2.3",
+        "192.0.2.4",
+        "192.0.2.5",
+        "2001:db8::2",
+    ];
+    let mut two = Two::new([
+        &["192.0.2.1/24", "2001:db8::1/64"],
+        &[
+            "192.0.2.2/24",
+            "192.0.2.3/24",
+            "192.0.2.4/24",
+            "192.0.2.5/24",
+            "2001:db8::2/64",
+        ],
+    ]);
+    let clock = Arc::clone(&two.clock);
+    let mut pairs: Vec<_> = peers
+        .iter()
+        .map(|peer| {
+            // As `Resolver::connect_tcp` does first.
+            two.until(|two| {
+                let found = two.stacks[0].lookup(at(peer, 0).ip(), Within::All, clock.now());
+                found.expect("a neighbour")
+            });
+            two.connect(at(peer, PORT))
+        })
+        .collect();
+    // On another VLAN, and on that of the connections.
+    for added in ["10.9.0.1/24@9", "192.0.2.9/24"] {
+        two.stacks[0]
+            .add_address(added.parse().unwrap(), clock.now())
+            .unwrap();
+        let limit = clock.now().plus(Duration::from_millis(100));
+        for (near, far) in &mut pairs {
+            assert_eq!(near.write(b"bytes", NOW), Ok(5));
+            let mut read = [0; 5];
+            let count = two.until(|_| far.read(&mut read, NOW).ok());
+            assert_eq!(read[..count], b"bytes"[..count]);
+            assert!(clock.now() < limit, "{added}: {}", near.peer());
+        }
+    }
+    drop(pairs);
+    two.finish();
+}
+
 /// True if the error is no wait that was too short.
 fn is_end(error: &TcpError) -> bool {
     !matches!(error, TcpError::Silent { .. } | TcpError::Stalled { .. })
@@ -495,6 +546,8 @@ fn a_device_that_fails_ends_connections_and_listeners_at_once() {
 struct Station {
     raw: Raw,
     to: [u8; 6],
+    /// of the stack
+    to_port: u16,
 }
 
 const OWN: Ipv4Address = Ipv4Address::new(192, 0, 2, 9);
@@ -546,8 +599,6 @@ impl Station {
             .filter(|frame| frame[12..14] == [8, 0] && frame[23] == 6);
         let segments = of_tcp.map(|frame| {
             let segment = TcpPacket::new_unchecked(&frame[34..]);
-    /// of the stack
-    to_port: u16,
             (
                 segment.dst_port(),
                 segment.syn(),
@@ -694,6 +745,29 @@ fn bytes_that_the_peer_has_not_confirmed_are_not_delivered() {
     by_hand.finish(device);
 }
 
+/// Both ends ask for the same connection at once: RFC 9293, section 3.5.
+#[test]
+fn a_request_that_meets_the_own_one_opens_nothing_before_it_is_confirmed() {
+    let (mut by_hand, device, mut stack) = ByHand::new();
+    let clock: Arc<dyn Clock> = by_hand.bed.world.clock();
+    by_hand.exchange(&mut stack);
+    let near = stack.connect_tcp(at("192.0.2.9", PORT), &clock).unwrap();
+    by_hand.station.to_port = near.local().port();
+    let (_, is_request, _, seq) = by_hand.exchange(&mut stack)[0];
+    assert!(is_request);
+    by_hand.station.send(PORT, TcpControl::Syn, (100, None));
+    by_hand.exchange(&mut stack);
+    let open = near.wait_until_open(NOW);
+    assert!(matches!(open, Err(TcpError::Unanswered { .. })), "{open:?}");
+    by_hand
+        .station
+        .send(PORT, TcpControl::None, (101, Some(seq + 1)));
+    by_hand.exchange(&mut stack);
+    assert_eq!(near.wait_until_open(NOW), Ok(()));
+    drop((near, stack));
+    by_hand.finish(device);
+}
+
 /// Written, finished and dropped before the peer has answered the request.
 #[test]
 fn a_connection_that_is_finished_before_it_is_open_is_no_refusal_and_delivers() {
@@ -721,26 +795,3 @@ fn a_connection_that_is_finished_before_it_is_open_is_no_refusal_and_delivers() 
         two.finish();
     }
 }
-/// Both ends ask for the same connection at once: RFC 9293, section 3.5.
-#[test]
-fn a_request_that_meets_the_own_one_opens_nothing_before_it_is_confirmed() {
-    let (mut by_hand, device, mut stack) = ByHand::new();
-    let clock: Arc<dyn Clock> = by_hand.bed.world.clock();
-    by_hand.exchange(&mut stack);
-    let near = stack.connect_tcp(at("192.0.2.9", PORT), &clock).unwrap();
-    by_hand.station.to_port = near.local().port();
-    let (_, is_request, _, seq) = by_hand.exchange(&mut stack)[0];
-    assert!(is_request);
-    by_hand.station.send(PORT, TcpControl::Syn, (100, None));
-    by_hand.exchange(&mut stack);
-    let open = near.wait_until_open(NOW);
-    assert!(matches!(open, Err(TcpError::Unanswered { .. })), "{open:?}");
-    by_hand
-        .station
-        .send(PORT, TcpControl::None, (101, Some(seq + 1)));
-    by_hand.exchange(&mut stack);
-    assert_eq!(near.wait_until_open(NOW), Ok(()));
-    drop((near, stack));
-    by_hand.finish(device);
-}
-
