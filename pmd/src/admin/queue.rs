@@ -14,7 +14,7 @@ use ringside_bus::{DmaBuffer, DmaPool};
 use ringside_spec::lan::Parameters;
 use ringside_spec::lan::admin::{BUFFER_SIZE, Descriptor, Direction, Opcode, ReturnCode};
 use ringside_spec::lan::registers::control_queues::{ADMIN_RECEIVE, ADMIN_SEND};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// The time between two reads of the head.
@@ -209,9 +209,14 @@ impl AdminQueue {
         send.and(receive).and(told)
     }
 
-    /// True if the firmware stopped answering, or the queue was shut down.
+    /// True if the firmware stopped answering, or the queue was shut down. False while a command is
+    /// under way: its end tells, and callers that look after the device do not wait for it.
     pub(crate) fn has_stopped(&self) -> bool {
-        self.state().stopped
+        match self.state.try_lock() {
+            Ok(state) => state.stopped,
+            Err(TryLockError::Poisoned(state)) => state.into_inner().stopped,
+            Err(TryLockError::WouldBlock) => false,
+        }
     }
 
     /// Takes both rings from the device without a word to the firmware: after a reset.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Rules of the switch that let the MAC addresses of groups in.
 pub(crate) struct GroupRules {
     admin: Arc<AdminQueue>,
-    vsi_number: u16,
+    pub(super) vsi_number: u16,
     /// number of the rule, and how many groups use it
     rules: BTreeMap<MacAddress, (u16, u32)>,
 }
@@ -23,30 +23,30 @@ impl GroupRules {
         }
     }
 
-    /// One group of this MAC address more.
-    pub(super) fn take(&mut self, mac: MacAddress) -> Result<(), RdmaError> {
-        if let Some((_, users)) = self.rules.get_mut(&mac) {
-            *users += 1;
-            return Ok(());
-        }
-        let rule = self.admin.add_mac_rule(self.vsi_number, mac)?;
-        self.rules.insert(mac, (rule, 1));
-        Ok(())
+    /// One group of this MAC address more, if there is a rule for it.
+    pub(super) fn share(&mut self, mac: MacAddress) -> bool {
+        let Some((_, users)) = self.rules.get_mut(&mac) else {
+            return false;
+        };
+        *users += 1;
+        true
     }
 
-    /// One less; the rule goes with the last.
-    pub(crate) fn give(&mut self, mac: MacAddress) -> Result<(), RdmaError> {
-        let Some((rule, users)) = self.rules.get_mut(&mac) else {
-            return Ok(());
-        };
+    /// A new rule, with its first group.
+    pub(super) fn enter(&mut self, mac: MacAddress, rule: u16) {
+        self.rules.insert(mac, (rule, 1));
+    }
+
+    /// One less. Returns the rule if that was the last.
+    pub(super) fn give(&mut self, mac: MacAddress) -> Option<u16> {
+        let (rule, users) = self.rules.get_mut(&mac)?;
         *users = users.saturating_sub(1);
         if *users > 0 {
-            return Ok(());
+            return None;
         }
         let rule = *rule;
         self.rules.remove(&mac);
-        self.admin.remove_rule(self.vsi_number, rule)?;
-        Ok(())
+        Some(rule)
     }
 
     /// Removes all that are left.

@@ -390,7 +390,7 @@ impl Session<'_> {
                 Held::Pages(list) => self.free_pages(list),
                 Held::Address(mac) => self.give_address(mac),
                 Held::Reports(queues) => self.release_completion_queues(queues),
-                Held::GroupRule(mac) => self.group_rules.give(mac),
+                Held::GroupRule(mac) => self.give_group_rule(mac),
             };
             if let Err(error) = result {
                 tracing::error!(%error, "a resource of an object could not be freed");

@@ -5,7 +5,7 @@
 //! Source: irdma `verbs.c`, irdma_attach_mcast; `uda.c`, irdma_create_mg_ctx.
 
 use super::RdmaError;
-use super::address::{as_number, multicast_mac};
+use super::address::{MacAddress, as_number, multicast_mac};
 use super::claim::Claim;
 use super::engine::Engine;
 use super::lifecycle::{By, Destroyed, Making};
@@ -151,7 +151,7 @@ impl Session<'_> {
         let queue_set_handle = self.made.queue_set_handle.unwrap_or(0);
         let mut making = Making::<MulticastRecord>::begin(self)?;
         let number = making.number();
-        making.state().group_rules.take(mac)?;
+        making.state().take_group_rule(mac)?;
         making.hold(Held::GroupRule(mac));
         let command = CreateMulticastGroup {
             group_mac: mac,
@@ -243,5 +243,29 @@ impl Session<'_> {
             result = result.and(left);
         }
         result
+    }
+}
+
+/// The caller has claimed the groups: the engine is unlocked while the firmware is asked.
+impl Session<'_> {
+    /// One group of this MAC address more.
+    fn take_group_rule(&mut self, mac: MacAddress) -> Result<(), RdmaError> {
+        if self.group_rules.share(mac) {
+            return Ok(());
+        }
+        let vsi_number = self.group_rules.vsi_number;
+        let rule = self.firmware(|admin| admin.add_mac_rule(vsi_number, mac))?;
+        self.group_rules.enter(mac, rule);
+        Ok(())
+    }
+
+    /// One less; the rule goes with the last.
+    pub(super) fn give_group_rule(&mut self, mac: MacAddress) -> Result<(), RdmaError> {
+        let Some(rule) = self.group_rules.give(mac) else {
+            return Ok(());
+        };
+        let vsi_number = self.group_rules.vsi_number;
+        self.firmware(|admin| admin.remove_rule(vsi_number, rule))?;
+        Ok(())
     }
 }

@@ -26,9 +26,8 @@ impl Session<'_> {
         buffers: Vec<DmaBuffer>,
         reason: &RdmaError,
     ) {
-        let bytes = buffers.iter().map(DmaBuffer::length).sum();
+        let bytes: usize = buffers.iter().map(DmaBuffer::length).sum();
         let kept = Kept::new(RegionRecord::NAME, number, bytes, buffers, reason);
-        let bytes = kept.entry.bytes;
         tracing::warn!(number, bytes, %reason, "a region is kept until a window is closed");
         self.withheld.refused.push(kept);
     }

@@ -17,6 +17,7 @@ use super::address::{ArpChange, MacAddress};
 use super::claim::{self, Claim, Held};
 use super::engine::{Engine, EngineState};
 use super::host_memory::HostMemory;
+use crate::admin::AdminQueue;
 use crate::control::{Completed, ControlError, ControlQueue};
 use crate::failure::FailureCause;
 use parking_lot::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
@@ -126,6 +127,12 @@ impl Session<'_> {
     ) -> Result<Completed, ControlError> {
         let control = &self.engine.control;
         MutexGuard::unlocked(&mut self.state, || control.execute(command))
+    }
+
+    /// Asks the firmware, with the engine unlocked meanwhile.
+    pub(crate) fn firmware<T>(&mut self, ask: impl FnOnce(&AdminQueue) -> T) -> T {
+        let admin = &self.engine.admin;
+        MutexGuard::unlocked(&mut self.state, || ask(admin))
     }
 
     /// True once the control queue sends nothing more.

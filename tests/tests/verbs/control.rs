@@ -9,6 +9,7 @@ use ringside_pmd::rdma::{
     Access, Completion, CompletionQueue, Connected, Flags, ProtectionDomain, QueuePair,
     QueuePairConfig, RdmaError, RemoteRegion, Status,
 };
+use ringside_spec::lan::admin::Opcode as AdminOpcode;
 use ringside_spec::rdma::commands::Opcode;
 use ringside_testkit::{bring_up_all, config, threaded};
 use std::time::{Duration, Instant};
@@ -23,6 +24,16 @@ fn devices(model: &Threaded, change: impl Fn(&mut Config)) -> [Device; 2] {
 fn late(model: &Threaded, opcode: u8, by: Duration) {
     let fault = Fault::ControlCompletionLate { opcode, by };
     model.with(move |world| world.inject(0, fault)).unwrap();
+}
+
+/// Registers memory and takes events, 20 times.
+fn operate(device: &Device, domain: &ProtectionDomain) {
+    for _ in 0..20 {
+        let buffer = device.allocate(4096).unwrap();
+        let region = domain.register(buffer, Access::ALL).unwrap();
+        device.poll_events(&mut Vec::new()).unwrap();
+        region.deregister().unwrap();
+    }
 }
 
 #[test]
@@ -40,12 +51,7 @@ fn operations_complete_while_an_earlier_command_is_under_way() {
             assert!(begin.elapsed() < LATE, "its command was not sent");
             std::thread::yield_now();
         }
-        for _ in 0..20 {
-            let buffer = pair[0].allocate(4096).unwrap();
-            let region = domain.register(buffer, Access::ALL).unwrap();
-            pair[0].poll_events(&mut Vec::new()).unwrap();
-            region.deregister().unwrap();
-        }
+        operate(&pair[0], &domain);
         assert!(pair[0].check().is_none());
         let others = begin.elapsed();
         assert!(!slow.is_finished(), "20 regions took {others:?}");
@@ -208,6 +214,41 @@ fn four_threads_make_and_destroy_everything_beside_failing_queue_pairs() {
         assert!(pair[side].quarantine().unwrap().is_empty());
     }
     drop((target, domains));
+    finish(&model, pair);
+}
+
+#[test]
+fn operations_complete_while_the_firmware_is_asked_for_a_group() {
+    const LATE: Duration = Duration::from_secs(2);
+    let model = threaded();
+    let pair = devices(&model, |config| config.deadlines.admin_queue_ms = 60_000);
+    let domain = pair[0].protection_domain().unwrap();
+    let completions = pair[0].completion_queue(16).unwrap();
+    let config = QueuePairConfig::datagram(&completions);
+    let made = domain.datagram_queue_pair(config).unwrap();
+    let member = made.ready(1).unwrap();
+    let delayed = Fault::AdminCommandDelayed {
+        opcode: AdminOpcode::AddSwitchRules.code(),
+        by: LATE,
+    };
+    model.with(move |world| world.inject(0, delayed)).unwrap();
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let joining = scope.spawn(move || {
+            let joined = member.join([239, 1, 2, 3].into());
+            (member, joined)
+        });
+        while pair[0].object_usage().unwrap().multicast_groups.used == 0 {
+            assert!(begin.elapsed() < LATE, "the group was not begun");
+            std::thread::yield_now();
+        }
+        operate(&pair[0], &domain);
+        assert!(!joining.is_finished(), "{:?}", begin.elapsed());
+        let (member, joined) = joining.join().unwrap();
+        joined.unwrap();
+        member.destroy().unwrap();
+    });
+    drop((completions, domain));
     finish(&model, pair);
 }
 

@@ -1,12 +1,14 @@
 //! Objects that have failed or are gone, and those that come after them.
 
+use crate::planted::failed_events;
 use ringside_model::Fault;
 use ringside_pmd::rdma::{
-    Completion, Event, Flags, QueuePairStage, RdmaError, SharedReceiveConfig, Status,
+    Completion, Connected, Event, Flags, MemoryRegion, QueuePair, QueuePairStage, RdmaError,
+    SharedReceiveConfig, Status,
 };
 use ringside_pmd::recovery::{Supervised, Supervision};
 use ringside_spec::rdma::ae_codes::AeCode;
-use ringside_spec::rdma::commands::{AeSource, Opcode};
+use ringside_spec::rdma::commands::Opcode;
 use ringside_testkit::{Pair, config};
 use std::time::Duration;
 
@@ -19,14 +21,7 @@ fn no_queue_pair_is_made_on_a_completion_queue_that_has_failed() {
     let receives = pair.a.device.completion_queue(16).unwrap();
     let on_it = || pair.a.config().receives_report_to(receives.target());
     let before = pair.a.queue_pair(on_it());
-    let fault = Fault::EngineEvent {
-        code: AeCode::CompletionQueueError.code(),
-        source: AeSource::CompletionQueue.code(),
-        queue_number: receives.number(),
-    };
-    pair.world.with(move |world| world.inject(0, fault));
-    pair.pass();
-    pair.a.events();
+    failed_events(&pair, receives.number());
     let is_told = |error: &RdmaError| {
         matches!(error, RdmaError::CompletionQueueFailed { completion_queue }
             if *completion_queue == receives.number())
@@ -75,16 +70,22 @@ fn an_event_of_a_queue_pair_that_is_gone_does_not_concern_the_next_one() {
     pair.finish();
 }
 
+/// A connection with a send for which its peer has no receive.
+fn waiting(pair: &Pair) -> (QueuePair<Connected>, QueuePair<Connected>, MemoryRegion) {
+    let from = pair.a.region(64);
+    let (mut qp, peer) = pair.connect(|config| config.receiver_not_ready_retries(7));
+    qp.send(1, &[from.slice(0..8).unwrap()], Flags::SIGNALLED)
+        .unwrap();
+    qp.ring();
+    (qp, peer, from)
+}
+
 #[test]
 fn a_queue_pair_that_neither_stops_nor_goes_on_fails() {
     // The virtual time of the draining runs out where this thread gets no core meanwhile.
     for _ in 0..200 {
         let mut pair = Pair::new();
-        let from = pair.a.region(64);
-        let (mut qp, peer) = pair.connect(|config| config.receiver_not_ready_retries(7));
-        qp.send(1, &[from.slice(0..8).unwrap()], Flags::SIGNALLED)
-            .unwrap();
-        qp.ring();
+        let (qp, peer, from) = waiting(&pair);
         let switch = qp.send_switch();
         let stopped = std::thread::scope(|scope| {
             let stopping = scope.spawn(|| switch.stop());
@@ -139,11 +140,7 @@ fn an_event_that_the_program_causes_wakes_who_waits_for_events() {
 #[test]
 fn requests_complete_once_there_is_room_though_the_device_stays_down() {
     let mut pair = Pair::new();
-    let from = pair.a.region(64);
-    let (mut qp, peer) = pair.connect(|config| config.receiver_not_ready_retries(7));
-    qp.send(1, &[from.slice(0..8).unwrap()], Flags::SIGNALLED)
-        .unwrap();
-    qp.ring();
+    let (qp, peer, from) = waiting(&pair);
     pair.pass();
     // Nothing polls: the attachments of queue pairs fill the inbox.
     let mut made = Vec::new();

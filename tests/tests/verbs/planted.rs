@@ -76,6 +76,18 @@ fn lost_events_are_reported() {
     pair.finish_with(&["the asynchronous event queue is full"]);
 }
 
+/// Has a completion queue of `a` fail, and takes the events.
+pub(crate) fn failed_events(pair: &Pair, queue_number: u32) -> Vec<Event> {
+    let fault = Fault::EngineEvent {
+        code: AeCode::CompletionQueueError.code(),
+        source: AeSource::CompletionQueue.code(),
+        queue_number,
+    };
+    pair.world.with(move |world| world.inject(0, fault));
+    pair.pass();
+    pair.a.events()
+}
+
 #[test]
 fn a_queue_pair_that_only_receives_through_a_failed_completion_queue_fails() {
     let pair = Pair::new();
@@ -83,14 +95,7 @@ fn a_queue_pair_that_only_receives_through_a_failed_completion_queue_fails() {
     let (a, b) = pair.connect(|config| config);
     let config = pair.a.config().receives_report_to(receives.target());
     let only = pair.a.queue_pair(config);
-    let fault = Fault::EngineEvent {
-        code: AeCode::CompletionQueueError.code(),
-        source: AeSource::CompletionQueue.code(),
-        queue_number: receives.number(),
-    };
-    pair.world.with(move |world| world.inject(0, fault));
-    pair.pass();
-    let told = pair.a.events();
+    let told = failed_events(&pair, receives.number());
     let failed = |event: &Event| matches!(event, Event::CompletionQueueFailed { .. });
     assert!(told.iter().any(failed), "{told:?}");
     assert_eq!(only.query().unwrap().stage, QueuePairStage::Failed);
