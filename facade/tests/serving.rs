@@ -147,14 +147,16 @@ fn a_stack_that_ended_with_a_failure_is_not_taken_for_a_running_one() {
 
 #[test]
 fn threads_that_make_short_calls_do_not_keep_a_device_from_its_recovery() {
-    let device = open(15, &config(7, 1));
+    let mut settings = config(7, 1);
+    settings.housekeeping.thread = false;
+    let device = open(15, &settings);
     let stop = AtomicBool::new(false);
     let (ended, began) = (&stop, Instant::now());
     std::thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..8 {
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
-                    drop(device.gids());
+                    drop(device.query_port());
                 }
             });
         }

@@ -267,8 +267,14 @@ fn a_reset_that_loses_its_queue_pair_leaves_the_receives_and_no_write_to_the_fre
 #[test]
 fn a_queue_pair_whose_destruction_is_not_confirmed_leaves_no_write_to_memory_that_a_reset_freed() {
     let (mut pair, mut queue, mut connections) = shared(1, &SharedReceiveConfig::default());
-    let at = pair.b.region(8 * SLOT);
-    let (peer, member) = connections.remove(0);
+    let (from, at) = (pair.a.region(64), pair.b.region(8 * SLOT));
+    post(&mut queue, &at, 0);
+    let (mut peer, member) = connections.remove(0);
+    // The next receive takes the place of this one, in the ring of the queue pair.
+    peer.send(1, &[from.slice(0..8).unwrap()], Flags::SIGNALLED)
+        .unwrap();
+    peer.ring();
+    assert_eq!(received(&mut pair, &mut queue, 1).len(), 1);
     let refusal = Fault::ControlCommandFails {
         opcode: Opcode::DestroyQueuePair.code(),
         major: 0x1234,
@@ -284,7 +290,7 @@ fn a_queue_pair_whose_destruction_is_not_confirmed_leaves_no_write_to_memory_tha
     pair.b.device.give_up().unwrap();
     pair.b.device.recover().unwrap();
     // All memory that was freed belongs to others now.
-    let others: Vec<_> = (0..256)
+    let others: Vec<_> = (0..2048)
         .map(|_| pair.b.device.allocate(4096).unwrap())
         .collect();
     for other in &others {
@@ -298,7 +304,7 @@ fn a_queue_pair_whose_destruction_is_not_confirmed_leaves_no_write_to_memory_tha
         assert!(other.read(0, &mut bytes));
         assert!(bytes.iter().all(|byte| *byte == 0x11), "{other:?}");
     }
-    drop((peer, others, queue, at, pair));
+    drop((peer, others, queue, from, at, pair));
 }
 
 /// Clients come one after another, after all receives were posted.
