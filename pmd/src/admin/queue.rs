@@ -219,6 +219,12 @@ impl AdminQueue {
         }
     }
 
+    /// Ends the commands of other threads before a reset: one that is under way is answered or
+    /// given up first, and none is sent until the queue is started again.
+    pub(crate) fn stop(&self) {
+        self.state().stopped = true;
+    }
+
     /// Takes both rings from the device without a word to the firmware: after a reset.
     pub(crate) fn silence_rings(&self) -> Result<(), AdminError> {
         self.state().stopped = true;

@@ -22,6 +22,9 @@ impl Context {
     }
 
     fn reset_and_silence(&mut self) -> Result<(), StageError> {
+        if let Ok(admin) = self.admin() {
+            admin.stop();
+        }
         self.without_bus_mastering()?;
         // Also the proof that registers answer.
         reset::wait_for_device(self.registers())?;

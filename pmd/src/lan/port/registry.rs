@@ -2,6 +2,7 @@
 
 use super::PortError;
 use super::vectors::ReceiveVectors;
+use crate::Registers;
 use crate::admin::AdminError;
 use ringside_lan::{QueueKind, Service};
 use std::collections::BTreeMap;
@@ -12,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub(super) trait Registered: std::fmt::Debug + Send + Sync {
     /// Tells the queues if the device is in service, and keeps what they leave to it.
     fn service(&self) -> &Arc<Service>;
+    /// The registers that it writes until its period of service ends.
+    fn registers(&self) -> &Registers;
     /// Takes the queues out of service and retires their doorbells.
     fn cut_off(&self);
     /// Removes the configuration. Only the first call has an effect.
@@ -35,8 +38,9 @@ struct Ports {
     open: Option<Weak<dyn Registered>>,
     /// further VSIs, by place; a place is taken before its VSI exists, and until it is freed
     further: BTreeMap<u16, (Taken, Option<Further>)>,
-    /// of this port and of earlier ones, whose queues may have left buffers to the device
-    services: Vec<Arc<Service>>,
+    /// of this port and of earlier ones, whose queues may have left buffers to the device, and the
+    /// registers that they write
+    services: Vec<(Arc<Service>, Registers)>,
 }
 
 /// A further VSI that exists.
@@ -73,15 +77,16 @@ impl Opening<'_> {
     /// The port is open.
     pub(super) fn opened(mut self, port: &Arc<impl Registered + 'static>) {
         self.ports.open = Some(weak(port));
-        self.ports.add_service(port.service());
+        self.ports.add_service(&**port);
     }
 }
 
 impl Ports {
-    fn add_service(&mut self, service: &Arc<Service>) {
+    fn add_service(&mut self, of: &dyn Registered) {
         self.services
-            .retain(|service| Arc::strong_count(service) > 1 || service.kept_buffers() > 0);
-        self.services.push(Arc::clone(service));
+            .retain(|(service, _)| Arc::strong_count(service) > 1 || service.kept_buffers() > 0);
+        self.services
+            .push((Arc::clone(of.service()), of.registers().clone()));
     }
 }
 
@@ -152,7 +157,7 @@ impl PortRegistry {
             vsi: weak(vsi),
         };
         ports.further.insert(taken.place, (taken, Some(further)));
-        ports.add_service(vsi.service());
+        ports.add_service(&**vsi);
     }
 
     /// The further VSI with this queue of the function, and the queue's number in it.
@@ -204,6 +209,10 @@ impl PortRegistry {
         for vsi in self.open() {
             vsi.cut_off();
         }
+        // A port that is being dropped is none of them, and may write until its end.
+        for (_, registers) in &self.ports().services {
+            registers.close();
+        }
     }
 
     /// The function was reset, and that was confirmed: every packet goes back.
@@ -215,7 +224,7 @@ impl PortRegistry {
             std::mem::take(&mut ports.services)
         };
         self.vectors.release();
-        for service in services {
+        for (service, _) in services {
             service.release();
         }
     }

@@ -433,6 +433,10 @@ impl Registered for PortShared {
         &self.service
     }
 
+    fn registers(&self) -> &Registers {
+        &self.registers
+    }
+
     fn cut_off(&self) {
         self.end_service();
         // A thread that opens, changes or closes the port must not write during a reset.
