@@ -184,7 +184,7 @@ impl Device {
     }
 
     /// The counters of the RDMA engine and the port, under the names that Linux shows: those of
-    /// `hw_counters` and of `ethtool -S`. Control path.
+    /// `hw_counters` and of `ethtool -S`. They count from 0 again after a recovery. Control path.
     pub fn statistics(&self) -> Result<Vec<Statistic>, RdmaError> {
         self.engine()?.statistics()
     }
