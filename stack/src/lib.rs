@@ -25,6 +25,7 @@ mod connecting;
 mod device;
 mod error;
 mod filters;
+mod header;
 pub mod host;
 mod leased_gid;
 mod link;

@@ -2,7 +2,7 @@
 //! stations where only errors could answer them.
 
 use crate::LocalAddress;
-use crate::wire::Header;
+use crate::header::Header;
 use smoltcp::wire::IpProtocol;
 use std::net::IpAddr;
 

@@ -2,10 +2,11 @@
 //! look into them send the packets of a group only to ports behind which it was reported.
 
 use crate::MacAddress;
+use crate::wire::{ETHERNET_BYTES, IPV6_BYTES, put_header};
 use ringside_pmd::rdma::address::multicast_mac;
 use smoltcp::wire::{
-    EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, Icmpv6Message, Icmpv6Packet,
-    IpProtocol, Ipv6Packet, Ipv6Repr,
+    EthernetAddress, EthernetFrame, EthernetProtocol, Icmpv6Message, Icmpv6Packet, IpProtocol,
+    Ipv6Packet, Ipv6Repr,
 };
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -14,8 +15,6 @@ const ROUTERS: Ipv6Addr = Ipv6Addr::new(0xFF02, 0, 0, 0, 0, 0, 0, 0x16);
 /// Options of each hop in front of a report: ICMPv6 follows; router alert, and two bytes without
 /// meaning. Source: RFC 3810, section 5; RFC 2711, section 2.1.
 const OPTIONS: [u8; 8] = [58, 0, 5, 2, 0, 0, 1, 0];
-const ETHERNET_BYTES: usize = 14;
-const IPV6_BYTES: usize = 40;
 /// Bytes of a report before its records: RFC 3810, section 5.2.
 const REPORT_BYTES: usize = 8;
 /// Bytes of a record without sources: RFC 3810, section 5.2.4.
@@ -55,14 +54,10 @@ pub(crate) fn report(
         payload_len: OPTIONS.len() + message.len(),
         hop_limit: 1,
     };
-    let header = EthernetRepr {
-        src_addr: EthernetAddress(own_mac),
-        dst_addr: EthernetAddress(multicast_mac(IpAddr::V6(ROUTERS))?),
-        ethertype: EthernetProtocol::Ipv6,
-    };
+    let to = EthernetAddress(multicast_mac(IpAddr::V6(ROUTERS))?);
     let mut frame = vec![0; ETHERNET_BYTES + IPV6_BYTES];
     let (ethernet, ip) = frame.split_at_mut(ETHERNET_BYTES);
-    header.emit(&mut EthernetFrame::new_unchecked(ethernet));
+    put_header(ethernet, own_mac, to, EthernetProtocol::Ipv6);
     packet.emit(&mut Ipv6Packet::new_unchecked(ip));
     frame.extend(OPTIONS);
     frame.extend(message);

@@ -6,6 +6,7 @@ mod reporting;
 use crate::announcements::Announcements;
 use crate::device::Queues;
 use crate::filters::{Filters, solicited_node};
+use crate::header::header;
 use crate::link::{ADDRESSES, Change, Link};
 use crate::martian::{is_martian, is_unwanted};
 use crate::neighbours::{Neighbours, Question};
@@ -441,7 +442,7 @@ impl Stack {
                 .learn_from(vlan, &said, |address| link.has(address), now);
         }
         let of_vlan = self.networks.iter().filter(|own| own.vlan == vlan);
-        if let Some(header) = wire::header(frame) {
+        if let Some(header) = header(frame) {
             if is_martian(header.source, of_vlan.clone()) {
                 self.counters.martians += 1;
                 return;

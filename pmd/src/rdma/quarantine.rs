@@ -18,8 +18,7 @@ impl EngineState {
     ) {
         let bytes: usize = buffers.iter().map(DmaBuffer::length).sum();
         let buffers = self.kept_for_feeder(what, number, buffers);
-        let known = |kept: &&mut Kept| (kept.entry.what, kept.entry.number) == (what, number);
-        if let Some(kept) = self.withheld.quarantined.iter_mut().find(known) {
+        if let Some(kept) = self.set_apart_before(what, number) {
             kept.entry.bytes += bytes;
             kept.buffers.extend(buffers);
             return;
@@ -27,6 +26,12 @@ impl EngineState {
         tracing::error!(what, number, bytes, %reason, "quarantined");
         let kept = Kept::new(what, number, bytes, buffers, reason);
         self.withheld.quarantined.push(kept);
+    }
+
+    /// The entry of an object that was set apart.
+    fn set_apart_before(&mut self, what: &'static str, number: u32) -> Option<&mut Kept> {
+        let mut entries = self.withheld.quarantined.iter_mut();
+        entries.find(|kept| (kept.entry.what, kept.entry.number) == (what, number))
     }
 
     /// Keeps the rings of a queue pair for the shared receive queue that feeds it, which may write
@@ -51,9 +56,7 @@ impl EngineState {
 
     /// Frees rings to which a shared receive queue writes no more, unless the device may.
     pub(crate) fn free_fed_rings(&mut self, number: u32, rings: Vec<DmaBuffer>) {
-        let what = QueuePairRecord::NAME;
-        let known = |kept: &&mut Kept| (kept.entry.what, kept.entry.number) == (what, number);
-        match self.withheld.quarantined.iter_mut().find(known) {
+        match self.set_apart_before(QueuePairRecord::NAME, number) {
             Some(kept) => kept.buffers.extend(rings),
             None => self.free_after_reset(rings),
         }
