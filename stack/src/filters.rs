@@ -5,8 +5,10 @@ use ringside_pmd::lan::port::{FlowKind, FlowMatch, FlowRule, FlowTarget, RuleKin
 use ringside_pmd::lan::{Port, PortError};
 use ringside_pmd::rdma::address::multicast_mac;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+/// All systems of a link. Source: RFC 1112, section 4.
+pub(crate) const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 /// All nodes of a link. Source: RFC 4291, section 2.7.1.
 pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xFF02, 0, 0, 0, 0, 0, 0, 1);
 
@@ -39,6 +41,8 @@ const ARP: u16 = 0x0806;
 /// Protocols of IP: RFC 792, RFC 4443.
 const ICMP: u8 = 1;
 const ICMP_V6: u8 = 58;
+/// RFC 2236.
+const IGMP: u8 = 2;
 /// Port of DHCP clients: RFC 2131.
 const DHCP_CLIENT: u16 = 68;
 
@@ -76,6 +80,15 @@ fn segments_to(address: SocketAddr) -> Vec<FlowMatch> {
     }
 }
 
+/// Messages of IGMP to a group.
+fn queries_to(group: Ipv4Addr) -> FlowMatch {
+    FlowMatch {
+        protocol: Some(IGMP),
+        destination: Some(group.into()),
+        ..FlowMatch::of(RuleKind::Flow(FlowKind::OtherV4))
+    }
+}
+
 /// The address, and the groups that its solicitations come to.
 fn destinations(address: IpAddr) -> Vec<IpAddr> {
     match address {
@@ -106,6 +119,30 @@ impl Filters {
             destination_port: Some(DHCP_CLIENT),
             ..FlowMatch::of(RuleKind::Flow(FlowKind::UdpV4))
         })
+    }
+
+    /// Opens the port for the queries of routers for a group of IPv4, and for all groups. The
+    /// device lets frames to the group in for its members. Not for groups of IPv6: no rule matches
+    /// packets with options of each hop, and all nodes are a group of each address.
+    pub(crate) fn add_queries(&mut self, group: Ipv4Addr) -> Result<(), PortError> {
+        self.steer_each([ALL_SYSTEMS, group].map(queries_to))?;
+        let added = self.add_group(ALL_SYSTEMS.into());
+        if added.is_err() {
+            self.release_queries(group);
+        }
+        added
+    }
+
+    fn release_queries(&mut self, group: Ipv4Addr) {
+        for group in [ALL_SYSTEMS, group] {
+            self.release(&queries_to(group));
+        }
+    }
+
+    /// Takes that back.
+    pub(crate) fn remove_queries(&mut self, group: Ipv4Addr) {
+        self.release_queries(group);
+        self.remove_group(ALL_SYSTEMS.into());
     }
 
     /// Brings the TCP segments to a port number to the stack's queue: of the address's IP version,
@@ -205,10 +242,10 @@ impl Filters {
         let IpAddr::V6(address) = address else {
             return Ok(());
         };
-        self.add_group(ALL_NODES)?;
-        let added = self.add_group(solicited_node(address));
+        self.add_group(ALL_NODES.into())?;
+        let added = self.add_group(solicited_node(address).into());
         if added.is_err() {
-            self.remove_group(ALL_NODES);
+            self.remove_group(ALL_NODES.into());
         }
         added
     }
@@ -223,13 +260,13 @@ impl Filters {
     pub(crate) fn remove_address(&mut self, address: IpAddr) {
         self.release_all(address);
         if let IpAddr::V6(address) = address {
-            self.remove_group(solicited_node(address));
-            self.remove_group(ALL_NODES);
+            self.remove_group(solicited_node(address).into());
+            self.remove_group(ALL_NODES.into());
         }
     }
 
-    fn add_group(&mut self, group: Ipv6Addr) -> Result<(), PortError> {
-        let Some(mac) = multicast_mac(group.into()) else {
+    fn add_group(&mut self, group: IpAddr) -> Result<(), PortError> {
+        let Some(mac) = multicast_mac(group) else {
             return Ok(());
         };
         if !self.groups.contains_key(&mac) {
@@ -239,8 +276,8 @@ impl Filters {
         Ok(())
     }
 
-    fn remove_group(&mut self, group: Ipv6Addr) {
-        let Some(mac) = multicast_mac(group.into()) else {
+    fn remove_group(&mut self, group: IpAddr) {
+        let Some(mac) = multicast_mac(group) else {
             return;
         };
         let Some(users) = self.groups.get_mut(&mac) else {

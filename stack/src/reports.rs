@@ -100,6 +100,27 @@ pub(crate) fn correct(frame: &mut [u8]) {
     Icmpv6Packet::new_unchecked(message).fill_checksum(&own, &to);
 }
 
+/// The group that a query in a packet of IPv6 asks for; unspecified if it asks for all.
+pub(crate) fn asked(packet: &[u8]) -> Option<Ipv6Addr> {
+    let packet = Ipv6Packet::new_checked(packet).ok()?;
+    let payload = packet.payload();
+    let (next, length) = (*payload.first()?, *payload.get(1)?);
+    if packet.next_header() != IpProtocol::HopByHop || IpProtocol::from(next) != IpProtocol::Icmpv6
+    {
+        return None;
+    }
+    // The length counts units of 8 bytes behind the first one: RFC 8200, section 4.3.
+    let message = payload.get((usize::from(length) + 1) * 8..)?;
+    let query = Icmpv6Packet::new_checked(message).ok()?;
+    let is_query = query.msg_type() == Icmpv6Message::MldQuery
+        && query.verify_checksum(&packet.src_addr(), &packet.dst_addr());
+    let group: [u8; 16] = message
+        .get(REPORT_BYTES..REPORT_BYTES + 16)?
+        .try_into()
+        .ok()?;
+    is_query.then(|| Ipv6Addr::from(group))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +149,23 @@ mod tests {
         assert_eq!(frame.len(), 54 + 56);
         assert_eq!(records(&frame), [4, 4]);
         assert_eq!(frame[74..90], GROUP.octets());
+    }
+
+    #[test]
+    fn a_query_names_its_group_and_a_report_none() {
+        let report = report(MAC, Ipv6Addr::UNSPECIFIED, Record::Joins, &[GROUP, GROUP]).unwrap();
+        assert_eq!(asked(&report[14..]), None);
+        let mut query = report[14..].to_vec();
+        // The message as a query: type 130, the group behind its first 8 bytes.
+        query[48] = 130;
+        query[56..72].copy_from_slice(&GROUP.octets());
+        assert_eq!(asked(&query), None, "a wrong checksum");
+        let mut message = Icmpv6Packet::new_unchecked(&mut query[48..]);
+        message.fill_checksum(&Ipv6Addr::UNSPECIFIED, &ROUTERS);
+        assert_eq!(asked(&query), Some(GROUP));
+        for length in 0..query.len() {
+            assert_eq!(asked(&query[..length]), None, "{length} bytes");
+        }
     }
 
     #[test]

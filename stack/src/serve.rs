@@ -68,6 +68,8 @@ impl Stack {
             ..StackSettings::of(config, open.port.mac(), mtu)
         };
         let now = device.function().clock().now();
-        Ok(Self::new(open.port, (receive, transmit), &settings, now)?)
+        let mut stack = Self::new(open.port, (receive, transmit), &settings, now)?;
+        stack.report_groups_of(device.multicast_groups()?);
+        Ok(stack)
     }
 }

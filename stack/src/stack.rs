@@ -1,11 +1,13 @@
 //! The stack of a port: interfaces, neighbour table, addresses.
 
 mod leasing;
+mod membership;
 mod reporting;
 
 use crate::announcements::Announcements;
 use crate::device::Queues;
 use crate::filters::{Filters, solicited_node};
+use crate::groups::Groups;
 use crate::header::header;
 use crate::link::{ADDRESSES, Change, Link};
 use crate::martian::{is_martian, is_unwanted};
@@ -119,6 +121,8 @@ pub struct Stack {
     announcements: Announcements,
     /// the time of the next report of all groups, on a port of several queues
     next_report: Option<Instant>,
+    /// the groups of RDMA
+    groups: Groups,
     claims: Claims,
     seed: u64,
     counters: StackCounters,
@@ -181,6 +185,7 @@ impl Stack {
             leasing: Leasing::default(),
             announcements: Announcements::default(),
             next_report: settings.queue.map(|_| now.plus(REPORTS_PERIOD)),
+            groups: Groups::default(),
             claims: Claims::default(),
             seed: settings.seed,
             counters: StackCounters::default(),
@@ -297,6 +302,7 @@ impl Stack {
             self.announcements.remove(address.address, address.vlan);
             self.announcements.add(*address, now);
         }
+        self.groups.report_again(now);
     }
 
     fn place(&self, address: IpAddr, vlan: Option<u16>) -> Option<usize> {
@@ -408,6 +414,7 @@ impl Stack {
             self.announce(own);
         }
         self.report_all(now);
+        self.report_groups(now);
         self.pump_tcp(now);
         for place in 0..self.links.len() {
             let change = self
@@ -442,6 +449,7 @@ impl Stack {
                 .learn_from(vlan, &said, |address| link.has(address), now);
         }
         let of_vlan = self.networks.iter().filter(|own| own.vlan == vlan);
+        self.groups.hear(frame, vlan, now);
         if let Some(header) = header(frame) {
             if is_martian(header.source, of_vlan.clone()) {
                 self.counters.martians += 1;

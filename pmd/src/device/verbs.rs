@@ -4,8 +4,9 @@ use super::Device;
 use crate::rdma::engine::Engine;
 use crate::rdma::interrupt::Wanted;
 use crate::rdma::{
-    CompletionQueue, Event, EventQueueReport, Gid, Interrupts, MapError, ObjectUsage, PortReport,
-    ProtectionDomain, Quarantined, Quotas, RdmaError, RdmaLimits, Statistic, Usage,
+    CompletionQueue, Event, EventQueueReport, Gid, Interrupts, MapError, MulticastGroups,
+    ObjectUsage, PortReport, ProtectionDomain, Quarantined, Quotas, RdmaError, RdmaLimits,
+    Statistic, Usage,
 };
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -206,6 +207,12 @@ impl Device {
     /// Verbs: `ibv_query_gid_table`.
     pub fn gids(&self) -> Result<Vec<Gid>, RdmaError> {
         Ok(self.engine()?.gids().all())
+    }
+
+    /// The multicast groups that its queue pairs are in, of this period of service: they change
+    /// with [`QueuePair::join`](crate::rdma::QueuePair::join). For an IP stack that reports them.
+    pub fn multicast_groups(&self) -> Result<Arc<MulticastGroups>, RdmaError> {
+        Ok(Arc::clone(&self.engine()?.groups))
     }
 
     /// Adds an address while the device is in service, at the first free index, and returns its

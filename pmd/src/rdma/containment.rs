@@ -134,6 +134,7 @@ impl Engine {
         state.objects.regions.clear();
         state.objects.address_handles.clear();
         state.objects.multicast_groups.clear();
+        self.groups.set(Vec::new());
         state.group_rules.forget();
         drop(self.control.drop_completions());
         let interrupts = std::mem::take(&mut state.service.interrupts);

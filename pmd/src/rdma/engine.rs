@@ -15,6 +15,7 @@ use super::event::Event;
 use super::event_vectors::CompletionEventQueue;
 use super::faults::PeerBook;
 use super::gids::Gids;
+use super::group_list::MulticastGroups;
 use super::group_rules::GroupRules;
 use super::host_memory::HostMemory;
 use super::kept::Kept;
@@ -154,6 +155,8 @@ pub(crate) struct Engine {
     pub(crate) ports: Arc<PortRegistry>,
     /// the addresses that queue pairs send from
     gids: Mutex<Gids>,
+    /// the multicast groups with members, for the IP stack
+    pub(crate) groups: Arc<MulticastGroups>,
     pub(crate) control: ControlQueue,
     /// the host memory cache, from the stage `rdma-sizing` on. Locked after the state, or alone:
     /// commands that bring memory are executed under this lock
@@ -198,6 +201,7 @@ impl Engine {
             birth: Birth::now(),
             ports: parts.ports,
             gids: Mutex::new(carried.gids.unwrap_or(parts.gids)),
+            groups: Arc::default(),
             control,
             memory: Mutex::default(),
             claim_ended: parking_lot::Condvar::new(),

@@ -99,7 +99,9 @@ impl Session<'_> {
         queue_pair: u32,
     ) -> Result<(), RdmaError> {
         self.claimed(Claim::Groups, |session| {
-            session.join_claimed(engine, key, queue_pair)
+            let joined = session.join_claimed(engine, key, queue_pair);
+            session.publish_groups();
+            joined
         })
     }
 
@@ -185,7 +187,9 @@ impl Session<'_> {
     /// Ends that; the group goes with its last member.
     pub(super) fn leave_group(&mut self, key: GroupKey, queue_pair: u32) -> Result<(), RdmaError> {
         self.claimed(Claim::Groups, |session| {
-            session.leave_claimed(key, queue_pair)
+            let left = session.leave_claimed(key, queue_pair);
+            session.publish_groups();
+            left
         })
     }
 

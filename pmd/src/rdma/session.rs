@@ -182,6 +182,13 @@ impl Session<'_> {
         operation(held.of)
     }
 
+    /// Tells the IP stack the multicast groups that have members. The caller has claimed them.
+    pub(super) fn publish_groups(&self) {
+        let groups = self.objects.multicast_groups.iter();
+        let keys = groups.map(|(_, group)| group.key).collect();
+        self.engine.groups.set(keys);
+    }
+
     /// Brings the memory behind an object's context.
     pub(crate) fn back(&mut self, object: ObjectType, index: u32) -> Result<(), RdmaError> {
         self.memory(|memory, control| memory.ensure(control, object, index..index + 1))

@@ -8,6 +8,7 @@ mod dhcp;
 mod frames;
 mod full;
 mod groups;
+mod membership;
 mod ping;
 mod rdma;
 mod sleeps;
