@@ -132,6 +132,11 @@ impl<T> EventQueue<T> {
         }
     }
 
+    /// Events that were not read yet.
+    pub(crate) fn unread(&self) -> usize {
+        lock(&self.waiting).events.len()
+    }
+
     /// Takes events back that were not read, and returns them.
     pub(crate) fn withdraw(&self, is_gone: impl Fn(&T) -> bool) -> Vec<T> {
         let mut waiting = lock(&self.waiting);

@@ -104,6 +104,10 @@ int main(void)
     CHECK(!bound(one, "10.0.0.1", OTHER) && !bound(two, "10.0.0.1", OTHER));
     CHECK(refused(rdma_listen(two, 4), EADDRINUSE));
     CHECK(!rdma_destroy_id(one) && !rdma_listen(two, 4));
+    /* A port that is listened at is shared with none. */
+    struct rdma_cm_id *late = made(0);
+    CHECK(!rdma_set_option(late, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &shared, sizeof shared));
+    CHECK(refused(bound(late, "10.0.0.1", OTHER), EADDRINUSE) && !rdma_destroy_id(late));
     id = connecting(PORT);
     request = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
     asked = request->id;

@@ -42,7 +42,7 @@ struct pair {
     int near, far;
 };
 
-static void sleep_ms(long ms)
+static inline void sleep_ms(long ms)
 {
     struct timespec time = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
     while (nanosleep(&time, &time) && errno == EINTR)

@@ -276,21 +276,25 @@ impl Manager {
         let Some(one) = self.connections.get(&id) else {
             return;
         };
-        let keys = [
-            (&mut self.by_peer, (one.peer_guid, one.remote_id)),
-            (
-                &mut self.by_queue_pair,
-                (one.peer_guid, one.parameters.queue_pair),
-            ),
-        ];
-        for (table, key) in keys {
-            if table.get(&key) == Some(&id) {
-                table.remove(&key);
-            }
+        let peer = (one.peer_guid, one.remote_id);
+        if self.by_peer.get(&peer) == Some(&id) {
+            self.by_peer.remove(&peer);
         }
         let request = (one.path.vlan, one.path.remote, one.remote_id);
         if self.by_service_request.get(&request) == Some(&id) {
             self.by_service_request.remove(&request);
+        }
+        self.forget_queue_pair(id);
+    }
+
+    /// Another connection with the peer's queue pair no longer makes this one stale.
+    fn forget_queue_pair(&mut self, id: u32) {
+        let Some(one) = self.connections.get(&id) else {
+            return;
+        };
+        let key = (one.peer_guid, one.parameters.queue_pair);
+        if self.by_queue_pair.get(&key) == Some(&id) {
+            self.by_queue_pair.remove(&key);
         }
     }
 

@@ -161,7 +161,7 @@ impl ConnectionManager {
 
     /// Listens on an address and a port; on all addresses if it is unspecified. At most `backlog`
     /// requests wait for [`Listener::next`]; further ones are dropped, and repeated by their
-    /// senders. With a backlog of 0 none is taken.
+    /// senders. A backlog of 0 counts as 1.
     ///
     /// Errors: [`ListenError`].
     pub fn listen(&self, at: SocketAddr, backlog: usize) -> Result<Listener, ListenError> {

@@ -97,6 +97,10 @@ unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), c_int> {
             _ => libc::EOPNOTSUPP,
         })?;
         state.listeners.insert(listener, id as usize);
+        // Others no longer share its port, as for Linux.
+        if let Some(owner) = state.ports.owner(space, local.port(), id as usize) {
+            owner.shares = false;
+        }
         let mut private = object.private();
         private.listener = Some(listener);
         private.step = Step::Listening;

@@ -28,6 +28,8 @@ use std::time::{Duration, Instant};
 const SLEEP: Duration = Duration::from_millis(100);
 /// Between two looks whether a neighbour has answered.
 const ASKING: Duration = Duration::from_millis(1);
+/// Unread events of a channel beyond which requests that are over are discarded.
+const MOST_UNREAD: usize = 4096;
 
 /// The connection manager, once for all ids.
 pub(super) struct Node {
@@ -346,9 +348,14 @@ impl State {
                 }),
             // The id was told already.
             (EventKind::DeviceFailed, _) => None,
-            (_, Some(id)) if self.discard_unread(node.began.elapsed(), id) => None,
-            // As from Linux: a program learns the end of a request when it accepts it.
-            (_, Some(id)) if is_request(id) => None,
+            // As from Linux: a program learns the end of a request when it accepts it. The event
+            // stays: a program that was told of one by poll, and reads it, must not sleep.
+            (_, Some(id)) if is_request(id) => {
+                if is_flooded(id) {
+                    self.discard_unread(node.began.elapsed(), id);
+                }
+                None
+            }
             (kind, Some(id)) => Some(notice_of(node, id, kind)),
             (_, None) => None,
         };
@@ -415,6 +422,13 @@ fn is_request(id: usize) -> bool {
     let object = unsafe { IdObject::of(id as *mut rdma_cm_id) };
     let step = object.private().step;
     step == Step::Requested
+}
+
+/// True if the channel of an id has so many unread events that a request which is over is not kept.
+fn is_flooded(id: usize) -> bool {
+    // SAFETY: an id leaves the tables before it is destroyed.
+    let notices = unsafe { notices_of(id as *mut rdma_cm_id) };
+    notices.is_some_and(|notices| notices.unread() > MOST_UNREAD)
 }
 
 /// Puts an event into the channel of its id, or of its listener.

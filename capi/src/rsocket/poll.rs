@@ -23,17 +23,19 @@ impl Socket {
             // end of everything. One that does not wait for data is told at once.
             Phase::Ended if core.has_data() && asked & libc::POLLIN != 0 => libc::POLLIN,
             Phase::Made => (asked & libc::POLLIN) | libc::POLLHUP,
-            Phase::Ended => (asked & (libc::POLLIN | libc::POLLRDHUP)) | libc::POLLHUP,
+            // A send returns at once, too: with the error that names the end.
+            Phase::Ended => both | (asked & libc::POLLRDHUP) | libc::POLLHUP,
             Phase::Failed(_) => both | libc::POLLERR,
             Phase::Connecting | Phase::Accepting => 0,
             Phase::Listening if core.arrivals.has_one() => asked & libc::POLLIN,
             Phase::Listening => 0,
-            Phase::Connected { reads, .. } => {
+            Phase::Connected { reads, writes } => {
                 let mut found = if reads { 0 } else { libc::POLLRDHUP };
                 if core.can_receive() {
                     found |= libc::POLLIN;
                 }
-                if core.can_write() && core.link.as_mut().is_some_and(Link::can_send) {
+                let can_send = core.can_write() && core.link.as_mut().is_some_and(Link::can_send);
+                if !writes || can_send {
                     found |= libc::POLLOUT;
                 }
                 found & asked

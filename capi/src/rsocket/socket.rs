@@ -365,6 +365,12 @@ impl Socket {
     fn shut_until(&self, ending: Directions, limit: Instant) -> Result<(), c_int> {
         let mut core = self.core();
         self.progress(&mut core);
+        if core.phase == Phase::Accepting {
+            // The peer confirms in a moment: without that there is no end in order. rdma-core's
+            // raccept waits for it itself.
+            drop(core);
+            core = self.wait_through(limit, |core| core.phase != Phase::Accepting)?;
+        }
         let Phase::Connected { reads, writes } = core.phase else {
             // Without a connection there is nothing to end, as for rdma-core.
             return Ok(());

@@ -61,6 +61,12 @@ fn a_thread_that_receives_does_not_keep_another_one_from_sending() {
     says_ok("beside", &["10.0.0.1"]);
 }
 
+/// The peer had not confirmed the connection yet.
+#[test]
+fn a_connection_that_was_just_accepted_ends_in_order() {
+    says_ok("soon", &["10.0.0.1"]);
+}
+
 #[test]
 fn connections_of_sockets_stand_before_they_are_accepted() {
     says_ok("unaccepted", &["10.0.0.1"]);

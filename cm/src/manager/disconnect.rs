@@ -15,6 +15,15 @@ use std::time::Duration;
 /// queue pair of this number, of a program that was killed: the peer ends that connection.
 const AFTER_STALE: Duration = Duration::from_millis(50);
 
+/// GUID and communication id of a peer that waits for a connection no longer.
+fn peer_that_gave_up(rejection: &Rejection) -> Option<(u64, u32)> {
+    if rejection.reason != Reason::TIMEOUT.0 {
+        return None;
+    }
+    let guid = u64::from_be_bytes(*rejection.additional_info.first_chunk()?);
+    Some((guid, rejection.local_comm_id))
+}
+
 impl Manager {
     /// Ends an established connection, or confirms that the peer ended it. Before that the program
     /// moves its queue pair to the error state. A connection of an address that was removed ends at
@@ -113,6 +122,8 @@ impl Manager {
         let (id, path) = (one.id, one.path);
         match &one.state {
             State::ReplySent { .. } | State::Established { .. } | State::DisconnectSent { .. } => {
+                // Its side is over: from now on it may use its queue pair for another connection.
+                self.forget_queue_pair(id);
                 self.set_state(id, State::DisconnectReceived { transaction });
                 self.event(id, EventKind::Disconnected { by_peer: true });
             }
@@ -149,6 +160,9 @@ impl Manager {
     }
 
     pub(super) fn on_rejection(&mut self, now: Duration, rejection: &Rejection) {
+        if let Some(peer) = peer_that_gave_up(rejection) {
+            self.drop_held(peer);
+        }
         let Some(id) = self.rejected(rejection) else {
             return;
         };
@@ -197,8 +211,7 @@ impl Manager {
     /// The connection that a rejection means.
     fn rejected(&self, rejection: &Rejection) -> Option<u32> {
         if rejection.reason == Reason::TIMEOUT.0 {
-            let guid = u64::from_be_bytes(*rejection.additional_info.first_chunk()?);
-            return self.by_peer.get(&(guid, rejection.local_comm_id)).copied();
+            return self.by_peer.get(&peer_that_gave_up(rejection)?).copied();
         }
         let remote = match rejection.message_rejected {
             ABOUT_REQUEST => 0,

@@ -84,6 +84,14 @@ impl Manager {
         })
     }
 
+    /// The peer gives a request up that waits here: no listener gets it.
+    pub(super) fn drop_held(&mut self, peer: (u64, u32)) {
+        self.held.retain(|held| match &held.request {
+            Request::Connection(one) => (one.local_ca_guid, one.local_comm_id) != peer,
+            Request::Service(_) => true,
+        });
+    }
+
     fn refuse_held(&mut self, held: &Held) {
         let (from, transaction) = (held.from, held.transaction);
         match &held.request {

@@ -13,4 +13,5 @@ mod runs;
 mod states;
 mod strictness;
 mod suspending;
+mod turns;
 mod windows;

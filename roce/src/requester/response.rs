@@ -181,7 +181,14 @@ impl Requester {
         let reason = match code {
             NegativeCode::SEQUENCE_ERROR => {
                 self.statistics.sequence_errors += 1;
+                let before = self.unanswered;
                 self.advance(now, position);
+                // Soft-RoCE reports the packet behind one that its receiver was not ready for as
+                // out of order. All of them are sent again, and nothing was since. Source: Linux,
+                // `rxe_resp.c`, check_psn.
+                if matches!(self.phase, Phase::NotReady { .. }) && self.unanswered == before {
+                    return ResponseOutcome::Ignored(IgnoredResponse::AfterGap);
+                }
                 return self.on_missing_request();
             }
             NegativeCode::INVALID_REQUEST => RequesterFaultReason::RemoteInvalidRequest,

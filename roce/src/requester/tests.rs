@@ -535,6 +535,27 @@ fn a_late_acknowledgement_spares_the_repetition() {
     assert_eq!(rig.sent(), [5]);
 }
 
+/// A receiver that was not ready for a packet reports the one behind it as out of order.
+#[test]
+fn a_sequence_error_behind_a_not_ready_answer_takes_no_retry() {
+    let mut rig = TimedRequester::new(&RequesterConfig {
+        retry_limit: 0,
+        not_ready_retry_limit: RETRY_FOREVER,
+        ..config()
+    });
+    rig.post_writes(2);
+    assert_eq!(rig.sent(), [0, 1]);
+    let not_ready = Syndrome::ReceiverNotReady { timer: 1 };
+    assert_eq!(rig.answer(0, not_ready), ResponseOutcome::Repeating);
+    let missing = Syndrome::Negative(NegativeCode::SEQUENCE_ERROR);
+    assert_eq!(rig.answer(0, missing), IGNORED(IgnoredResponse::AfterGap));
+    assert_eq!(rig.sent(), [], "it waits as it was told");
+    rig.wait(receiver_not_ready_wait(1)).expect("no time-out");
+    assert_eq!(rig.sent(), [0, 1]);
+    // Now a loss is one, and there are no retries.
+    assert!(matches!(rig.answer(0, missing), ResponseOutcome::Fault(_)));
+}
+
 #[test]
 fn a_receiver_that_is_not_ready_is_waited_for() {
     let mut rig = TimedRequester::new(&config());
@@ -893,7 +914,7 @@ fn each_response_means_what_the_state_allows() {
     // a acknowledged, r repeating, p place, f fault, i ignored; states in the order of the enum
     let events: [Event<'_>; 7] = [
         ("acknowledge", &acknowledge, ['i', 'a', 'r', 'a', 'i']),
-        ("sequence error", &sequence, ['i', 'r', 'r', 'r', 'i']),
+        ("sequence error", &sequence, ['i', 'r', 'r', 'i', 'i']),
         ("refusal", &refusal, ['i', 'f', 'f', 'f', 'i']),
         ("not ready", &not_ready, ['i', 'r', 'r', 'i', 'i']),
         ("reserved", &reserved, ['i', 'i', 'i', 'i', 'i']),

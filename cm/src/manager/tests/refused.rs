@@ -137,6 +137,65 @@ fn a_request_that_its_peer_gives_up_is_withdrawn() {
     assert_eq!((*id, *reason), (told[0].0, Reason::TIMEOUT));
 }
 
+/// A client that gives up, and tries again, while the server starts.
+#[test]
+fn a_request_that_its_peer_gives_up_reaches_no_later_listener() {
+    let mut peer = manager(PEER, PEER_GUID);
+    let mut one = manager(OWN, 1);
+    let mut asked = Vec::new();
+    for number in 0..2 {
+        let id = peer
+            .connect(START, &connect_to(PEER, OWN, PEER_QP + number))
+            .expect("connect");
+        let (sent, _) = actions(&mut peer);
+        give(&mut one, START, PEER, OWN, &sent[0]);
+        asked.push(id);
+    }
+    peer.destroy(START, asked[0]);
+    give(&mut one, START, PEER, OWN, &actions(&mut peer).0[0]);
+    one.listen(TCP, None, 4).expect("listen");
+    let (_, told) = actions(&mut one);
+    let [(_, EventKind::Request { parameters, .. })] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(parameters.queue_pair, PEER_QP + 1);
+}
+
+/// The program may take its time with the end of a connection: an idle socket is not looked at.
+#[test]
+fn a_queue_pair_whose_connection_the_peer_has_ended_is_not_stale() {
+    let mut one = manager(OWN, 1);
+    one.listen(TCP, None, 4).expect("listen");
+    let ask = |one: &mut Manager, local_comm_id: u32| {
+        let again = ConnectionRequest {
+            local_comm_id,
+            ..request()
+        };
+        give(one, START, PEER, OWN, &mad(Message::Request(again)));
+        actions(one)
+    };
+    let former = ask(&mut one, 0xB1).1[0].0;
+    one.accept(START, former, &accept_with(OWN_QP))
+        .expect("accept");
+    one.packet_arrived(former);
+    let end = mad(Message::Disconnect(DisconnectRequest {
+        local_comm_id: 0xB1,
+        remote_comm_id: former.0,
+        remote_qpn: OWN_QP,
+        private_data: [0; 220],
+    }));
+    give(&mut one, START, PEER, OWN, &end);
+    actions(&mut one);
+    let (_, told) = ask(&mut one, 0xB2);
+    assert!(
+        matches!(told[..], [(_, EventKind::Request { .. })]),
+        "{told:?}"
+    );
+    // A copy of the former request is no new one.
+    assert!(ask(&mut one, 0xB1).1.is_empty());
+    one.disconnect(START, former).expect("confirmed");
+}
+
 #[test]
 fn a_later_connection_with_a_queue_pair_of_before_outlives_its_timewait() {
     let mut one = manager(OWN, 1);

@@ -42,6 +42,9 @@ impl From<HmcFault> for GatherFault {
 impl ActiveQueuePair<'_, '_> {
     /// Puts the next packets of this queue pair into `frame`, answers first, then requests; false
     /// if there are none. A frame holds one, or a run of up to `run_bytes` of payload.
+    ///
+    /// Read responses take turns with requests: the requests of a queue pair must leave though its
+    /// peer reads without a pause.
     #[inline]
     pub(in crate::rdma) fn next_frame(&mut self, run_bytes: u32, frame: &mut Frame) -> bool {
         let answers = self
@@ -55,6 +58,10 @@ impl ActiveQueuePair<'_, '_> {
         }
         if !self.resolve() {
             return false;
+        }
+        let is_turn_of_requests = std::mem::take(&mut self.qp.answered_read) && answers;
+        if is_turn_of_requests && self.next_request(run_bytes, frame) {
+            return true;
         }
         answers && self.next_answer(run_bytes, frame) || self.next_request(run_bytes, frame)
     }
@@ -140,7 +147,10 @@ impl ActiveQueuePair<'_, '_> {
                     frame.payload.start_inline(0);
                     Ok(())
                 }
-                Some(bytes) => self.gather_remote(bytes, &mut frame.payload),
+                Some(bytes) => {
+                    self.qp.answered_read = true;
+                    self.gather_remote(bytes, &mut frame.payload)
+                }
             };
             match gathered {
                 Ok(()) => return self.address(frame),

@@ -182,6 +182,8 @@ fn writes(state: State, happening: Happening) -> Expected {
 
         // it goes back for this very loss already
         H::SequenceErrorAtFirst if state == S::Repeating => E::Nothing,
+        // the packet behind the one that waits was out of order
+        H::SequenceErrorAtFirst if state == S::NotReady => E::Nothing,
         // with the last try: the retry that the time-out took is the one for this loss
         H::SequenceErrorAtFirst => E::Repeats(0),
         // the packets before it arrived: that is progress, and the retries count from zero again
