@@ -40,6 +40,9 @@ pub enum FailureCause {
         /// Code of the asynchronous event.
         code: u16,
     },
+    /// The asynchronous event queue of the RDMA engine overflowed: failures of queue pairs may have
+    /// been lost, whose requests would never complete.
+    EventsLost,
     /// The firmware did not answer an admin command within its deadline.
     FirmwareSilent,
     /// The RDMA engine did not answer a command within its deadline, or its answer made no sense.
@@ -70,6 +73,7 @@ impl FailureCause {
             Self::MemoryError => "memory-error",
             Self::PciException => "pci-exception",
             Self::FunctionFailed { .. } => "function-failed",
+            Self::EventsLost => "events-lost",
             Self::FirmwareSilent => "firmware-silent",
             Self::ControlQueueSilent => "control-queue-silent",
             Self::QueuePairStays { .. } => "queue-pair-stays",
@@ -107,6 +111,9 @@ impl fmt::Display for FailureCause {
                     "the RDMA engine gave the function up (event {code:#06x})"
                 )
             }
+            Self::EventsLost => f.write_str(
+                "the asynchronous event queue overflowed: take events more often, or have the housekeeping thread take them",
+            ),
             Self::FirmwareSilent => f.write_str("the firmware stopped answering"),
             Self::ControlQueueSilent => f.write_str("the RDMA engine stopped answering commands"),
             Self::QueuePairStays { number } => write!(

@@ -99,6 +99,4 @@ pub enum Event {
         /// The number of events.
         events: u64,
     },
-    /// The event queue of the device overflowed: events were lost. Reset the device.
-    Overflow,
 }

@@ -150,7 +150,9 @@ impl Engine {
         {
             taken += 1;
             if event.overflow {
-                events.push(Event::Overflow);
+                // The queue pairs whose failures were lost cannot be told from the others.
+                self.fail(state, FailureCause::EventsLost);
+                return result;
             }
             let reaction = state.react(&event);
             match reaction.report {

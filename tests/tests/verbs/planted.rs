@@ -9,6 +9,7 @@ use ringside_pmd::rdma::{
     Access, Completion, Connected, Event, FastRegion, Flags, MemoryRegion, QueuePair,
     QueuePairStage, Status, WindowKind,
 };
+use ringside_pmd::recovery::FailureCause;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AeSource, Opcode};
 use ringside_spec::rdma::fpm::ObjectType;
@@ -60,19 +61,22 @@ fn every_event_that_was_taken_gives_its_place_back() {
 }
 
 #[test]
-fn lost_events_are_reported() {
-    let pair = Pair::new();
+fn a_device_that_lost_events_has_failed() {
+    let mut pair = Pair::new();
+    let cause = FailureCause::EventsLost;
+    let failed = Event::DeviceFailed { cause };
     raise(&pair, event_entries(&pair) + 1);
     let told = pair.a.events();
     assert!(
-        !told.contains(&Event::Overflow),
+        !told.contains(&failed),
         "nothing was lost before the first of these"
     );
     // The event after the lost ones reports it.
     raise(&pair, 1);
-    assert!(pair.a.events().contains(&Event::Overflow));
+    assert_eq!(pair.a.events(), [failed]);
+    pair.a.device.recover().expect("back in service");
     raise(&pair, 1);
-    assert!(!pair.a.events().contains(&Event::Overflow), "once");
+    assert_eq!(pair.a.events().len(), 1);
     pair.finish_with(&["the asynchronous event queue is full"]);
 }
 
