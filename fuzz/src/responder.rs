@@ -40,6 +40,10 @@ struct Host {
 impl ResponderHost for Host {
     type Grant = Grant;
 
+    fn allows(&self, right: RemoteRight) -> bool {
+        self.mood & 0xC0 != 0xC0 || right == RemoteRight::Write
+    }
+
     fn grant(
         &mut self,
         key: u32,
@@ -79,7 +83,7 @@ impl ResponderHost for Host {
         }
     }
 
-    fn invalidate(&mut self, _: u32) -> Result<(), AccessFault> {
+    fn may_invalidate(&mut self, _: u32) -> Result<(), AccessFault> {
         match self.mood & 1 {
             0 => Ok(()),
             _ => Err(AccessFault::BadKeyIndex),

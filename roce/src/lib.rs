@@ -41,6 +41,9 @@
 //!
 //! impl ResponderHost for Adapter {
 //!     type Grant = ();
+//!     fn allows(&self, _: RemoteRight) -> bool {
+//!         true
+//!     }
 //!     fn grant(&mut self, key: u32, address: u64, bytes: u32, _: RemoteRight) -> Result<(), AccessFault> {
 //!         let region = 0x1000..=0x2000;
 //!         if key != 7 {
@@ -53,7 +56,7 @@
 //!     fn take_receive(&mut self) -> Receive {
 //!         Receive::Empty
 //!     }
-//!     fn invalidate(&mut self, _: u32) -> Result<(), AccessFault> {
+//!     fn may_invalidate(&mut self, _: u32) -> Result<(), AccessFault> {
 //!         Err(AccessFault::Rights)
 //!     }
 //! }

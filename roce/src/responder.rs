@@ -29,6 +29,10 @@ pub trait ResponderHost {
     /// detects that.
     type Grant: Copy;
 
+    /// May the peer request this at all? Asked before anything else of a write or a read, also of
+    /// an empty one.
+    fn allows(&self, right: RemoteRight) -> bool;
+
     /// May the peer touch these bytes? Asked once for each message, for its whole length, never
     /// for an empty one.
     ///
@@ -45,11 +49,12 @@ pub trait ResponderHost {
     /// Takes the next receive request of this queue pair.
     fn take_receive(&mut self) -> Receive;
 
-    /// Invalidates a key because the peer's send requests it.
+    /// May the peer's send invalidate this key? The adapter does so once the payload is in its
+    /// place, which the key may name: see [`Received::invalidated`].
     ///
     /// # Errors
     /// The failed check.
-    fn invalidate(&mut self, key: u32) -> Result<(), AccessFault>;
+    fn may_invalidate(&mut self, key: u32) -> Result<(), AccessFault>;
 }
 
 /// The peer's request to our memory.
@@ -291,17 +296,8 @@ impl<G: Copy> Responder<G> {
         received: Option<&Received>,
         access: AccessFault,
     ) -> ResponderFault {
-        if let Some(&Received {
-            token,
-            length_bytes,
-            ..
-        }) = received
-        {
-            self.message = Message::Send {
-                token,
-                capacity_bytes: length_bytes,
-                offset_bytes: length_bytes,
-            };
+        if let Some(received) = received {
+            self.open_again(received);
         }
         let psn = self.expected.plus(Psn::MODULUS - 1);
         let fault = match placement {
@@ -309,6 +305,27 @@ impl<G: Copy> Responder<G> {
             Placement::Remote { .. } => ResponderFault::RemoteAccess(access),
         };
         self.refuse(psn, fault)
+    }
+
+    /// Reports that the key of [`Received::invalidated`] could not be invalidated: as
+    /// [`Self::refuse_placement`].
+    pub fn refuse_invalidation(
+        &mut self,
+        received: &Received,
+        access: AccessFault,
+    ) -> ResponderFault {
+        self.open_again(received);
+        let psn = self.expected.plus(Psn::MODULUS - 1);
+        self.refuse(psn, ResponderFault::Invalidate(access))
+    }
+
+    /// The receive request of a message counts as open again.
+    fn open_again(&mut self, received: &Received) {
+        self.message = Message::Send {
+            token: received.token,
+            capacity_bytes: received.length_bytes,
+            offset_bytes: received.length_bytes,
+        };
     }
 
     /// The payload of `packet`, which [`Responder::next_packet`] just gave, could not be read: the

@@ -59,6 +59,10 @@ struct Adapter {
 impl ResponderHost for Adapter {
     type Grant = u32;
 
+    fn allows(&self, _: RemoteRight) -> bool {
+        true
+    }
+
     fn grant(
         &mut self,
         key: u32,
@@ -89,12 +93,11 @@ impl ResponderHost for Adapter {
         }
     }
 
-    fn invalidate(&mut self, key: u32) -> Result<(), AccessFault> {
-        if self.valid_key == Some(key) {
-            self.valid_key = None;
-            return Ok(());
+    fn may_invalidate(&mut self, key: u32) -> Result<(), AccessFault> {
+        match self.valid_key == Some(key) {
+            true => Ok(()),
+            false => Err(AccessFault::UnallocatedKey),
         }
-        Err(AccessFault::UnallocatedKey)
     }
 }
 

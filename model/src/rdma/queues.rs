@@ -115,8 +115,8 @@ impl ActiveQueuePair<'_, '_> {
             .and_then(crate::roce::Requester::next_completion)
         {
             let work = self.qp.work(done.token);
-            if work.invalidates != 0 {
-                self.invalidate_after_read(work.invalidates);
+            if work.invalidates != 0 && !self.invalidate_after_read(work.invalidates, work.index) {
+                return;
             }
             self.complete_send(work);
         }

@@ -41,7 +41,7 @@ pub struct Received {
     pub opcode: Opcode,
     /// immediate data, the four bytes as a big-endian number
     pub immediate: Option<u32>,
-    /// our own key that the message has invalidated
+    /// our own key that the message invalidates: after the placement, before the completion
     pub invalidated: Option<u32>,
     /// the sender requested a completion event
     pub solicited: bool,
@@ -301,6 +301,9 @@ impl<G: Copy> Responder<G> {
         let (Some(remote), Message::None) = (remote, self.message) else {
             return Err(ResponderFault::BadOpcode.into());
         };
+        if !host.allows(RemoteRight::Write) {
+            return Err(ResponderFault::BadOpcode.into());
+        }
         let RemoteBuffer {
             address,
             key,
@@ -413,7 +416,8 @@ impl<G: Copy> Responder<G> {
         match headers.extension {
             Extension::Immediate(value) => immediate = Some(value),
             Extension::Invalidate(key) => {
-                host.invalidate(key).map_err(ResponderFault::Invalidate)?;
+                let allowed = host.may_invalidate(key);
+                allowed.map_err(ResponderFault::Invalidate)?;
                 invalidated = Some(key);
             }
             _ => {}
@@ -439,6 +443,9 @@ impl<G: Copy> Responder<G> {
         let Message::None = self.message else {
             return Err(ResponderFault::BadOpcode.into());
         };
+        if !host.allows(RemoteRight::Read) {
+            return Err(ResponderFault::BadOpcode.into());
+        }
         let remote = match headers.extension {
             Extension::Remote(remote)
                 if payload_bytes == 0 && remote.length_bytes <= MAX_MESSAGE_BYTES =>
@@ -529,6 +536,9 @@ impl<G: Copy> Responder<G> {
         if self.reads.covers(headers.psn) {
             self.statistics.duplicates += 1;
             return RequestOutcome::Duplicate;
+        }
+        if !host.allows(RemoteRight::Read) {
+            return self.dropped(DropReason::DuplicateRead);
         }
         let Ok(grant) = granted(&remote, host) else {
             return self.dropped(DropReason::DuplicateRead);

@@ -17,12 +17,17 @@ pub(super) struct Host {
     pub(super) capacity_bytes: u32,
     grants: u32,
     malformed: bool,
+    forbids: Option<RemoteRight>,
 }
 
 pub(super) const FORBIDDEN: u32 = 0xBAD;
 
 impl ResponderHost for Host {
     type Grant = u32;
+
+    fn allows(&self, right: RemoteRight) -> bool {
+        self.forbids != Some(right)
+    }
 
     fn grant(&mut self, key: u32, _: u64, _: u32, _: RemoteRight) -> Result<u32, AccessFault> {
         self.grants += 1;
@@ -49,7 +54,7 @@ impl ResponderHost for Host {
         }
     }
 
-    fn invalidate(&mut self, key: u32) -> Result<(), AccessFault> {
+    fn may_invalidate(&mut self, key: u32) -> Result<(), AccessFault> {
         if key == FORBIDDEN {
             Err(AccessFault::BadProtectionDomain)
         } else {
@@ -75,6 +80,7 @@ impl ResponderWithHost {
                 capacity_bytes: 4096,
                 grants: 0,
                 malformed: false,
+                forbids: None,
             },
         }
     }
@@ -639,6 +645,31 @@ fn every_malformed_request_is_refused_with_its_nak_and_fault() {
         assert_eq!(rig.answers(), [nak], "{request:?}");
         let after = rig.take(write(START, Opcode::WRITE_ONLY, 8), 8);
         assert_eq!(after, RequestOutcome::Dropped(DropReason::Stopped));
+    }
+}
+
+/// Source: InfiniBand Architecture Specification volume 1, 9.7.4.1: the opcode is checked before
+/// length and key; a request that the queue pair does not take is an invalid one.
+#[test]
+fn a_request_that_the_queue_pair_does_not_take_is_invalid_whatever_its_length_and_key() {
+    for length in [0, 8] {
+        for (request, payload, right) in [
+            (
+                write(START, Opcode::WRITE_ONLY, length),
+                length,
+                RemoteRight::Write,
+            ),
+            (read(START, length), 0, RemoteRight::Read),
+        ] {
+            let mut rig = ResponderWithHost::new();
+            rig.host.forbids = Some(right);
+            let outcome = rig.take(request, payload);
+            let fault = RequestOutcome::Fault(ResponderFault::BadOpcode);
+            assert_eq!(outcome, fault, "{request:?}");
+            let refusal = negative(NegativeCode::INVALID_REQUEST);
+            assert_eq!(rig.answers(), [(START, Opcode::ACKNOWLEDGE, refusal)]);
+            assert_eq!(rig.host.grants, 0, "the key is not looked at");
+        }
     }
 }
 

@@ -40,6 +40,9 @@ impl Peer {
                     }
                     None => assert!(payload.is_empty()),
                 }
+                if received.is_some_and(|received| received.invalidated.is_some()) {
+                    self.adapter.valid_key = None;
+                }
                 self.received.extend(received);
             }
             RequestOutcome::Fault(fault) => panic!("{fault}"),

@@ -155,7 +155,7 @@ fn without_the_right_of_the_queue_pair_a_peer_s_read_is_refused() {
         pair.a.events();
         pair.b.events();
     }
-    assert_eq!(pair.wait_a(1)[0].status(), Status::RemoteAccess);
+    assert_eq!(pair.wait_a(1)[0].status(), Status::RemoteInvalidRequest);
     drop((a, b, from, to));
     pair.finish();
 }

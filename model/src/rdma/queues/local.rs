@@ -2,7 +2,7 @@
 
 use super::ActiveQueuePair;
 use crate::rdma::regions::{PageListAt, Region, TagFault};
-use crate::roce::AccessFault;
+use crate::roce::{AccessFault, Received};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, AeSource, PageList, PageSize, SteeringTag};
 use ringside_spec::rdma::fpm::ObjectType;
@@ -105,15 +105,44 @@ impl ActiveQueuePair<'_, '_> {
         self.write_region(&Region { windows, ..parent })
     }
 
-    /// A read with local invalidation is done: its sink's tag goes.
-    pub(super) fn invalidate_after_read(&mut self, tag: u32) {
-        if let Err(code) = self.invalidate_local(SteeringTag(tag)) {
-            self.fail(code, AeSource::SendQueue, 0);
+    /// A read with local invalidation is done: its sink's tag goes. If it may not go, the read
+    /// fails; false then.
+    pub(super) fn invalidate_after_read(&mut self, tag: u32, wqe_index: u16) -> bool {
+        let Err(code) = self.invalidate_local(SteeringTag(tag)) else {
+            return true;
+        };
+        if let Some(requester) = &mut self.qp.requester {
+            requester.refuse_completion();
         }
+        self.fail(code, AeSource::SendQueue, wqe_index);
+        false
     }
 
-    /// The peer's send names a tag of ours to invalidate.
-    pub(super) fn invalidate_remote(&mut self, tag: u32) -> Result<(), AccessFault> {
+    /// Invalidates the tag that a message names, now that its payload is in its place. False if
+    /// that failed.
+    #[cold]
+    pub(super) fn invalidated(&mut self, received: &Received) -> bool {
+        let tag = received.invalidated.unwrap_or(0);
+        let Err(access) = self.invalidate_remote(tag) else {
+            return true;
+        };
+        if let Some(responder) = &mut self.qp.responder {
+            let fault = responder.refuse_invalidation(received, access);
+            self.responder_failed(fault);
+        }
+        false
+    }
+
+    /// The peer's send names a tag of ours, and its payload is in its place: the tag goes. It was
+    /// checked when the packet came.
+    fn invalidate_remote(&mut self, tag: u32) -> Result<(), AccessFault> {
+        let region = self.remotely_invalidated(tag)?;
+        let made = self.make_invalid(region);
+        made.map_err(|_| AccessFault::InvalidKey)
+    }
+
+    /// The region of a tag of ours that the peer's send invalidates, if it may.
+    pub(super) fn remotely_invalidated(&mut self, tag: u32) -> Result<Region, AccessFault> {
         let region = match self.lookup(SteeringTag(tag)) {
             Ok(region) => region,
             Err(TagFault::Access(fault)) => return Err(fault),
@@ -128,8 +157,7 @@ impl ActiveQueuePair<'_, '_> {
         if !region.remote_access || region.windows > 0 || region.type_1 {
             return Err(AccessFault::Rights);
         }
-        self.make_invalid(region)
-            .map_err(|_| AccessFault::InvalidKey)
+        Ok(region)
     }
 
     fn fast_register(&mut self, element: &SendElement<'_>) -> Result<(), AeCode> {

@@ -186,7 +186,9 @@ impl ActiveQueuePair<'_, '_> {
             return true;
         }
         if let Some(received) = received {
-            self.complete_receive(&received);
+            if received.invalidated.is_none() || self.invalidated(&received) {
+                self.complete_receive(&received);
+            }
         }
         true
     }
@@ -221,7 +223,7 @@ impl ActiveQueuePair<'_, '_> {
     }
 
     #[cold]
-    fn responder_failed(&mut self, fault: ResponderFault) {
+    pub(super) fn responder_failed(&mut self, fault: ResponderFault) {
         let open = self
             .qp
             .responder
@@ -507,6 +509,14 @@ impl ResponderHost for ActiveQueuePair<'_, '_> {
     type Grant = u32;
 
     #[inline]
+    fn allows(&self, right: RemoteRight) -> bool {
+        match right {
+            RemoteRight::Read => self.qp.context.read_ok,
+            RemoteRight::Write => self.qp.context.write_and_read_response_ok,
+        }
+    }
+
+    #[inline]
     fn grant(
         &mut self,
         key: u32,
@@ -514,15 +524,12 @@ impl ResponderHost for ActiveQueuePair<'_, '_> {
         length_bytes: u32,
         right: RemoteRight,
     ) -> Result<u32, AccessFault> {
-        let (rights, allowed) = match right {
-            RemoteRight::Read => (super::REMOTE_READ, self.qp.context.read_ok),
-            RemoteRight::Write => (REMOTE_WRITE, self.qp.context.write_and_read_response_ok),
+        let rights = match right {
+            RemoteRight::Read => super::REMOTE_READ,
+            RemoteRight::Write => REMOTE_WRITE,
         };
         if right == RemoteRight::Read {
             self.objects.counters.reads_received += 1;
-        }
-        if !allowed {
-            return Err(AccessFault::Rights);
         }
         let access = self.remote_access(rights);
         let mut tables = self.objects.tables(self.context.memory);
@@ -541,8 +548,8 @@ impl ResponderHost for ActiveQueuePair<'_, '_> {
         receive
     }
 
-    fn invalidate(&mut self, key: u32) -> Result<(), AccessFault> {
-        self.invalidate_remote(key)
+    fn may_invalidate(&mut self, key: u32) -> Result<(), AccessFault> {
+        self.remotely_invalidated(key).map(drop)
     }
 }
 

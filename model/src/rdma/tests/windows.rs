@@ -458,6 +458,53 @@ fn a_send_with_invalidate_closes_the_window_and_says_which() {
     scene.refused(AeCode::InvalidateWithoutRemoteAccess);
 }
 
+/// The payload is in its place before the tag goes: they may be the same memory.
+#[test]
+fn a_send_may_invalidate_the_tag_of_the_receive_that_it_fills() {
+    let mut scene = Scene::new();
+    let buffer = Fragment {
+        address: BASE + scene.to + 8192,
+        length_bytes: 100,
+        steering_tag: scene.remote,
+    };
+    scene.rig.post_receive(1, &mut scene.qps[1][0], buffer);
+    let tag = scene.remote;
+    assert!(scene.reach(0, SendOpcode::SendInvalidate, 0, tag, 10));
+    let (received, _) = scene.rig.poll(1, &mut scene.cqs[1]).expect("received");
+    assert_eq!(received.invalidated_or_source, tag);
+    assert!(!scene.reach(0, SendOpcode::Write, 0, tag, 10), "it is gone");
+}
+
+/// The tag of the read's sink has a window bound: it may not go, and the read fails.
+#[test]
+fn a_read_whose_tag_cannot_be_invalidated_fails() {
+    let mut scene = Scene::new();
+    scene.window(WINDOW, false);
+    let bind = scene.bind_of(false);
+    scene.bind(0, bind).expect("bound");
+    let sink = Fragment {
+        address: BASE + scene.to,
+        length_bytes: 64,
+        steering_tag: scene.remote,
+    };
+    let source = (BASE + scene.from, scene.local);
+    let Scene { rig, qps, cqs, .. } = &mut scene;
+    let qp = &mut qps[1][0];
+    let index = rig.request(1, qp, SendOpcode::ReadInvalidate, source, &[sink]);
+    rig.ring(1, qp);
+    rig.run();
+    assert!(rig.poll(1, &mut cqs[1]).is_none(), "no success");
+    let event = rig.event(1).expect("an event");
+    assert_eq!(event.ae_code, AeCode::InvalidateWithBoundWindows);
+    assert_eq!(u32::from(event.wqe_index), index);
+    let oldest = rig.with(1, |engine, _| {
+        let qp = engine.queue_pairs[3].as_mut().expect("queue pair 3");
+        let token = qp.requester.as_ref().and_then(|one| one.oldest());
+        token.map(|token| qp.work(token).index)
+    });
+    assert_eq!(oldest.map(u32::from), Some(index), "a flush starts there");
+}
+
 /// A tag for fast registration of up to four pages, its page list filled with pages of side 1.
 fn fast(scene: &mut Scene, pages: &[u64]) -> Registration {
     fast_with(scene, pages, (PageList::OneLevel, 32))
