@@ -89,15 +89,20 @@ impl EventStream {
         })
     }
 
-    /// The next event. Cancelling it loses nothing.
-    async fn next(&mut self) -> Result<Event, Error> {
+    /// The next event; `None` once the device was shut down. Cancelling it loses nothing.
+    async fn next(&mut self) -> Result<Option<Event>, Error> {
         loop {
             if let Some(event) = self.ready.pop_front() {
-                return Ok(event);
+                return Ok(Some(event));
             }
+            // Looked at before the last events are taken: none comes after it.
+            let is_over = self.events.is_over();
             let mut events = Vec::new();
             self.readable.take(|| self.events.take(&mut events)).await?;
             self.ready.extend(events);
+            if is_over && self.ready.is_empty() {
+                return Ok(None);
+            }
         }
     }
 }
@@ -166,7 +171,7 @@ async fn run() -> Result<(), Error> {
 
     // An address that is added while the device is in service is an event.
     let gid = left.add_address("10.77.0.1/24".parse()?)?;
-    let event = events.next().await?;
+    let event = events.next().await?.ok_or("no event before the end")?;
     println!("event: {event:?}, for index {}", gid.index);
 
     tokio::try_join!(send(&mut sent, one), receive(&mut received, two, &region))?;
@@ -177,6 +182,14 @@ async fn run() -> Result<(), Error> {
     if sent.slept + received.slept == 0 {
         return Err("nothing was waited for by interrupt".into());
     }
+
+    // The end of the device ends the stream: a task of its own would return here.
+    drop((sent, received));
+    let _ = left.shutdown();
+    while let Some(event) = events.next().await? {
+        println!("event: {event:?}");
+    }
+    println!("no more events: the device was shut down");
     Ok(())
 }
 

@@ -487,6 +487,8 @@ impl Device {
         let former = std::mem::take(&mut *self.served.neighbours());
         drop(former);
         drop(self.housekeeper.take());
+        // Tasks that wait for events learn that none will come.
+        self.served.handoff.end();
         self.served.take().map(ringside_pmd::Device::shutdown)
     }
 }

@@ -130,6 +130,27 @@ fn an_event_without_room_is_counted_once() {
     });
 }
 
+/// The program takes events while the last one and the end come: then the signal is raised.
+#[test]
+fn the_end_stays_announced() {
+    loom::model(|| {
+        let shared = new(4);
+        let ending = Arc::clone(&shared);
+        let housekeeper = thread::spawn(move || {
+            ending.put(1);
+            ending.end();
+        });
+        let mut taken = Vec::new();
+        shared.take(&mut taken);
+        housekeeper.join().expect("the housekeeping thread");
+        for _ in 0..2 {
+            assert!(shared.told().is_raised() && shared.is_over());
+            shared.take(&mut taken);
+        }
+        assert_eq!(taken, [1]);
+    });
+}
+
 /// The thread checks for a request to end, and sleeps if its signal is clear. It must not sleep
 /// after the request.
 fn ending_while_falling_asleep(is_stopped: fn(&Handoff<u32>) -> bool) {

@@ -9,7 +9,9 @@ use ringside::driver::rdma::SharedReceiveConfig;
 use ringside::model::Fault;
 use ringside::model::function::ResetKind;
 use ringside::prelude::*;
+use ringside::registry::{Registry, RegistrySettings};
 use ringside::spec::rdma::registers::{CQP_STATUS, CqpStatus};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt::Display;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -78,4 +80,38 @@ fn a_shutdown_notices_a_reset_that_nothing_has_noticed_before() {
     let report = device.shutdown();
     let took = began.elapsed();
     assert!(took < Duration::from_secs(50), "{took:?}: {report:#?}");
+}
+
+/// Demands that the events are over, and that whoever waits for their descriptor learns it, each
+/// time.
+fn are_over(events: &ringside::Events) {
+    let limit = Timespec {
+        tv_sec: 1,
+        tv_nsec: 0,
+    };
+    for round in 0..2 {
+        let mut polled = [PollFd::new(events, PollFlags::IN)];
+        assert_eq!(poll(&mut polled, Some(&limit)), Ok(1), "round {round}");
+        assert!(events.is_over());
+        events.take(&mut Vec::new());
+    }
+}
+
+#[test]
+fn a_task_that_waits_for_events_learns_of_the_shutdown() {
+    let _one = ONE.lock();
+    let config = Config::default();
+    let device = ringside::open("model:0", &config).unwrap();
+    let events = device.events().unwrap();
+    events.take(&mut Vec::new());
+    assert!(!events.is_over());
+    let _ = device.shutdown();
+    are_over(&events);
+
+    let registry = Registry::new(&RegistrySettings::default()).unwrap();
+    let handle = registry.open("model:0", &config).unwrap();
+    let events = handle.device().unwrap().events().unwrap();
+    assert!(!events.is_over());
+    registry.close().unwrap();
+    are_over(&events);
 }

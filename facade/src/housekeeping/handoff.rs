@@ -1,9 +1,11 @@
 //! Passes events from the housekeeping thread to the program's threads, and the request to end in
 //! the other direction.
 //!
-//! The order of two pairs of steps matters. The reader of events clears the signal before it takes
-//! events, so an event that is added meanwhile raises the signal again. The thread clears its own
-//! signal before it checks for a request to end, so it does not sleep after one.
+//! The order of three pairs of steps matters. The reader of events clears the signal before it
+//! takes events, so an event that is added meanwhile raises the signal again. After the last event
+//! the signal stays raised: the reader checks for the end after it has cleared the signal, and
+//! raises it again. The thread clears its own signal before it checks for a request to end, so it
+//! does not sleep after one.
 
 use crate::sync::{ArrayQueue, AtomicBool, AtomicU64, Ordering, Signal};
 
@@ -16,8 +18,10 @@ pub(crate) struct Handoff<T> {
     events: ArrayQueue<T>,
     /// events dropped because the queue was full
     dropped: AtomicU64,
-    /// raised while there are events
+    /// raised while there are events, and from the end on
     told: Signal,
+    /// no further event comes
+    over: AtomicBool,
     stopped: AtomicBool,
     /// wakes the thread
     wake: Signal,
@@ -29,6 +33,7 @@ impl<T> Handoff<T> {
             events: ArrayQueue::new(capacity.max(1)),
             dropped: AtomicU64::new(0),
             told,
+            over: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             wake,
         }
@@ -52,10 +57,24 @@ impl<T> Handoff<T> {
             };
             into.push(event);
         }
+        if self.is_over() {
+            self.told.raise();
+        }
         self.dropped.swap(0, Ordering::Relaxed)
     }
 
-    /// The signal that is raised while there are events.
+    /// Tells the program that no further event comes. The signal stays raised.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        self.told.raise();
+    }
+
+    /// True once no further event comes. Those that wait can still be taken.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// The signal that is raised while there are events, and from the end on.
     pub(crate) fn told(&self) -> &Signal {
         &self.told
     }

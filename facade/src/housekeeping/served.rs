@@ -210,15 +210,25 @@ impl Served {
 }
 
 /// The events of a device with a housekeeping thread, as a descriptor that is readable while events
-/// wait. It fits `tokio::io::unix::AsyncFd` and any poll loop.
+/// wait, and from the shutdown of the device on. It fits `tokio::io::unix::AsyncFd` and any poll
+/// loop.
 #[derive(Clone, Debug)]
 pub struct Events(pub(crate) Arc<Served>);
 
 impl Events {
     /// Takes the waiting events, appends them to `events` and returns their number. The descriptor
-    /// is not readable afterwards, until the next event.
+    /// is not readable afterwards, until the next event; once [`Events::is_over`] it stays
+    /// readable. In a child by fork it takes nothing: the descriptor is shared, and the signal is
+    /// the parent's.
     pub fn take(&self, events: &mut Vec<Event>) -> usize {
         self.0.take_events(events)
+    }
+
+    /// True once no further event comes: the device was shut down or dropped, by the program or by
+    /// a registry. Take the last events then, and end the loop. True in a child by fork, too.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        !self.0.birth.is_here() || self.0.handoff.is_over()
     }
 }
 
