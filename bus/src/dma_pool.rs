@@ -203,7 +203,10 @@ impl DmaPool {
     }
 
     /// Refuses calls in a child process made by `fork`.
-    fn check_process(&self) -> Result<(), FunctionError> {
+    ///
+    /// # Errors
+    /// [`FunctionError::OtherProcess`]
+    pub fn check_process(&self) -> Result<(), FunctionError> {
         self.birth.check(self.function.address())
     }
 

@@ -31,8 +31,9 @@ impl Listener {
     }
 
     /// The next request, within `wait`; nothing if none came. Returns nothing at once when the
-    /// device is shut down or the manager is dropped: [`Listener::closed`] says so. A failure of
-    /// the device does not end the wait: requests come again once the manager is restored.
+    /// device is shut down or the manager is dropped, and in a child by fork: [`Listener::closed`]
+    /// says so. A failure of the device does not end the wait: requests come again once the manager
+    /// is restored.
     #[must_use]
     pub fn next(&self, wait: Duration) -> Option<Request> {
         let limit = deadline(wait);
@@ -50,12 +51,17 @@ impl Listener {
     /// The reason why no further request will come; nothing while the listener is in use.
     #[must_use]
     pub fn closed(&self) -> Option<Closed> {
-        self.shared.with(|state, now| state.check_open(now)).err()
+        let here = self.shared.check_process();
+        here.and_then(|()| self.shared.with(|state, now| state.check_open(now)))
+            .err()
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        if self.shared.check_process().is_err() {
+            return;
+        }
         let left = self.shared.with(|state, now| {
             state.manager.unlisten(now, self.id);
             state.requests.remove(&self.id).unwrap_or_default()
@@ -66,8 +72,11 @@ impl Drop for Listener {
     }
 }
 
-/// Refuses, and forgets the connection.
+/// Refuses, and forgets the connection. Does nothing in a child by fork.
 fn refuse(shared: &Shared, id: ConnectionId, reason: Reason, private_data: Vec<u8>) {
+    if shared.check_process().is_err() {
+        return;
+    }
     let refusal = Refused {
         private_data,
         ..Refused::because(reason)
@@ -118,6 +127,7 @@ impl Request {
         wait: Duration,
     ) -> Result<Connection, ConnectError> {
         let limit = deadline(wait);
+        self.shared.check_process()?;
         let waiting = self.waiting.take().ok_or(RequestError::Gone)?;
         let shared = &self.shared;
         let (id, mut agreed) = (waiting.id, waiting.parameters);
@@ -157,7 +167,11 @@ impl Request {
     /// Refuses, with up to 148 bytes for the peer's program.
     ///
     /// Errors: [`RequestError::TooLong`]; the peer is then refused without private data.
+    /// [`RequestError::Gone`], this is a child by fork: the request waits in the parent.
     pub fn reject(mut self, private_data: &[u8]) -> Result<(), RequestError> {
+        if self.shared.check_process().is_err() {
+            return Err(RequestError::Gone);
+        }
         if private_data.len() > MAX_REJECTION_PRIVATE_BYTES {
             return Err(RequestError::TooLong {
                 length_bytes: private_data.len(),
@@ -255,10 +269,13 @@ impl std::fmt::Debug for Bond {
 
 impl Bond {
     /// Waits up to `wait` for the end of the connection. True once it is over; [`Bond::end`] says
-    /// why.
+    /// why. In a child by fork it is over.
     pub fn wait_for_end(&mut self, wait: Duration) -> bool {
         let limit = deadline(wait);
         let id = self.id;
+        if let Err(closed) = self.shared.check_process() {
+            self.end.get_or_insert(End::Closed(closed));
+        }
         while self.end.is_none() {
             match self.shared.wait(limit, |state| state.next_event(id)) {
                 Some(news) => self.end = end_of(&news),

@@ -19,7 +19,7 @@ pub enum StartError {
         /// The driver's message.
         reason: String,
     },
-    /// The manager cannot be restored: its device was shut down.
+    /// The manager cannot be restored: its device was shut down, or is another process's.
     #[error("{0}: open the device again and start another manager")]
     Closed(#[from] Closed),
     /// The operating system made no thread.
@@ -37,6 +37,18 @@ pub enum Closed {
     /// The manager was dropped. The peers of its connections were told.
     #[error("the connection manager was dropped")]
     Dropped,
+    /// This process is a child by fork: the manager stays with the process that started it, where
+    /// it goes on.
+    #[error(
+        "the connection manager was started in process {made_in} and this is process {this}, a \
+         child by fork: open a device in this process and start a manager for it"
+    )]
+    OtherProcess {
+        /// The process that started it.
+        made_in: u32,
+        /// This process.
+        this: u32,
+    },
 }
 
 /// Why nothing listens.
@@ -49,7 +61,7 @@ pub enum ListenError {
     /// Port 0 names no service.
     #[error("port 0 names no service: choose one from 1 to 65535")]
     NoPort,
-    /// The device was shut down.
+    /// The device was shut down, or is another process's.
     #[error(transparent)]
     Closed(#[from] Closed),
 }

@@ -33,6 +33,9 @@ use std::time::Duration;
 /// host refused, the manager makes it again, and nothing is reported. If the device does not
 /// confirm that the failed one is gone, the manager takes the device out of service, as a failure
 /// of the device would, unless `housekeeping.recover` is off.
+///
+/// A child by fork has no part in it: calls fail with
+/// [`Closed::OtherProcess`](crate::Closed::OtherProcess), and drops tell no peer.
 pub struct ConnectionManager {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -142,6 +145,7 @@ impl ConnectionManager {
         resolve: impl Fn(Peer) -> Lookup<NextHop> + Send + Sync + 'static,
     ) -> Result<(), StartError> {
         let shared = &self.shared;
+        shared.check_process()?;
         if shared.with(|state, now| state.check(now)).is_ok() {
             return Ok(());
         }
@@ -153,7 +157,7 @@ impl ConnectionManager {
 
     /// The addresses that it listens on and connects from: those of the device's GID table, in its
     /// order. It follows addresses that are added to the device or removed from it; connections
-    /// that use a removed address stay.
+    /// that use a removed address stay. None in a child by fork.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.shared.addresses()
@@ -168,6 +172,7 @@ impl ConnectionManager {
         if at.port() == 0 {
             return Err(ListenError::NoPort);
         }
+        self.shared.check_process()?;
         let service = ServiceId::of(PortSpace::Tcp, at.port());
         let address = Some(at.ip()).filter(|ip| !ip.is_unspecified());
         let made = self.shared.with(|state, now| {
@@ -193,6 +198,7 @@ impl ConnectionManager {
     ) -> Result<Connection, ConnectError> {
         let limit = deadline(wait);
         let shared = &self.shared;
+        shared.check_process()?;
         let peer = to.ip();
         let is_broadcast = peer == IpAddr::V4(Ipv4Addr::BROADCAST);
         if peer.is_unspecified() || peer.is_multicast() || is_broadcast {
@@ -247,6 +253,11 @@ impl ConnectionManager {
 
 impl Drop for ConnectionManager {
     fn drop(&mut self) {
+        if self.shared.check_process().is_err() {
+            // In a child by fork: the thread stayed in the process that started it.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.shared.end();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()

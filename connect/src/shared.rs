@@ -1,10 +1,11 @@
 //! State shared by the calls, the connections and the thread of a connection manager.
 
-use crate::error::ConnectError;
+use crate::error::{Closed, ConnectError};
 use crate::lookup::{Lookup, NextHop, Peer, Resolver};
 use crate::news::News;
 use crate::service::{MAX_WAIT, Service};
 use crate::state::State;
+use ringside_bus::process::Birth;
 use ringside_cm::{ConnectionId, Manager};
 use ringside_config::Within;
 use std::net::IpAddr;
@@ -36,7 +37,13 @@ pub(crate) struct Parts {
 }
 
 /// State shared by the calls, connections and thread of the manager.
+///
+/// In a child by fork the thread does not exist, and it may have held the lock at the fork: there
+/// no call takes the lock.
 pub(crate) struct Shared {
+    birth: Birth,
+    /// that started the manager
+    process: u32,
     began: Instant,
     state: Mutex<State>,
     changed: Condvar,
@@ -80,6 +87,8 @@ impl Shared {
     pub(crate) fn new(parts: Parts, resolve: Arc<Resolver>, seed: u64) -> Self {
         let state = State::new(parts.manager, parts.service, resolve, seed);
         Self {
+            birth: Birth::now(),
+            process: std::process::id(),
             began: Instant::now(),
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -87,6 +96,17 @@ impl Shared {
             is_ending: AtomicBool::new(false),
             path_mtu: parts.path_mtu,
             reads: parts.reads,
+        }
+    }
+
+    /// Refuses calls in a child by fork. Each call of the program begins with this.
+    pub(crate) fn check_process(&self) -> Result<(), Closed> {
+        match self.birth.is_here() {
+            true => Ok(()),
+            false => Err(Closed::OtherProcess {
+                made_in: self.process,
+                this: std::process::id(),
+            }),
         }
     }
 
@@ -112,20 +132,25 @@ impl Shared {
         result
     }
 
-    /// Forgets a connection; tells the peer, if there is one.
+    /// Forgets a connection; tells the peer, if there is one. Does nothing in a child by fork.
     pub(crate) fn destroy(&self, id: ConnectionId) {
+        if self.check_process().is_err() {
+            return;
+        }
         self.with(|state, now| {
             state.events.remove(&id);
             state.manager.destroy(now, id);
         });
     }
 
-    /// Waits until `take` gives something; nothing at the limit, or once the manager is closed.
+    /// Waits until `take` gives something; nothing at the limit, once the manager is closed, and in
+    /// a child by fork.
     pub(crate) fn wait<T>(
         &self,
         limit: Instant,
         mut take: impl FnMut(&mut State) -> Option<T>,
     ) -> Option<T> {
+        self.check_process().ok()?;
         let mut state = self.lock();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.changed.notify_all();
@@ -190,9 +215,12 @@ impl Shared {
         }
     }
 
-    /// The addresses that it listens on and connects from.
+    /// The addresses that it listens on and connects from; none in a child by fork.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
-        self.with(|state, _| state.addresses().list())
+        match self.check_process() {
+            Ok(()) => self.with(|state, _| state.addresses().list()),
+            Err(_) => Vec::new(),
+        }
     }
 
     /// The next hop to a peer, and the own address to connect from with its VLAN: the one of the

@@ -97,7 +97,8 @@ impl Device {
     }
 
     /// The driver's own device, for the calls that are not repeated here: registers, facts, pool,
-    /// packet queues. The device is not recovered while a thread holds the returned value.
+    /// packet queues. The device is not recovered while a thread holds the returned value. Do not
+    /// call it in a child by fork: it waits for ever if the parent forked during a recovery.
     #[must_use]
     pub fn driver(&self) -> Driver<'_> {
         self.served.driver()
@@ -460,16 +461,31 @@ impl Device {
         self.neighbours().ok()?.host()
     }
 
-    /// The cause of the device's failure; `None` while it is in service. Sends no command.
+    /// The cause of the device's failure; `None` while it is in service. Sends no command. In a
+    /// child by fork `None`: calls say that the device is the parent's.
     #[must_use]
     pub fn failure(&self) -> Option<FailureCause> {
-        self.driver().failure()
+        // In a child locks may be held permanently.
+        self.birth.is_here().then(|| self.driver().failure())?
     }
 
-    /// The number of bring-ups: 1 until the first recovery.
+    /// The number of bring-ups: 1 until the first recovery. In a child by fork that at the fork.
     #[must_use]
     pub fn life(&self) -> u32 {
-        self.driver().life()
+        match self.birth.is_here() {
+            true => self.driver().life(),
+            false => self.served.known_life(),
+        }
+    }
+
+    /// Maps memory of the application for the device: see [`ringside_pmd::Device::map_memory`].
+    /// Errors: those of the driver, with the memory.
+    pub fn map_memory(&self, memory: impl Into<Memory>) -> Result<DmaBuffer, MapError> {
+        let memory = memory.into();
+        match self.check_process() {
+            Ok(()) => self.driver().map_memory(memory),
+            Err(error) => Err(MapError { error, memory }),
+        }
     }
 
     /// Shuts the device down and restores the state in which it was found.
@@ -507,6 +523,7 @@ macro_rules! forward {
         impl Device {$(
             $(#[$doc])*
             pub fn $name(&self, $($argument: $kind),*) -> $result {
+                self.check_process()?;
                 self.driver().$name($($argument),*)
             }
         )*}
@@ -523,8 +540,6 @@ forward! {
     allocate(length: usize) -> Result<DmaBuffer, RdmaError>;
     /// Allocates memory as [`Device::allocate`] does, aligned to a page of this size.
     allocate_aligned(length: usize, alignment: PageSize) -> Result<DmaBuffer, RdmaError>;
-    /// Maps memory of the application for the device: see [`ringside_pmd::Device::map_memory`].
-    map_memory(memory: impl Into<Memory>) -> Result<DmaBuffer, MapError>;
     /// Makes a completion queue that holds at least `completions` entries, 1..=524287.
     completion_queue(completions: u32) -> Result<CompletionQueue, RdmaError>;
     /// Makes a completion queue that reports to completion event queue `event_queue`: see

@@ -4,12 +4,33 @@ mod pair;
 
 use fork::Fork;
 use pair::{End, LIMIT, connected};
-use ringside::driver::rdma::PostError;
+use ringside::connect::{Closed, ConnectError, End as EndOf, Settings};
+use ringside::driver::lan::PortSettings;
+use ringside::driver::rdma::{Notify, PostError};
 use ringside::prelude::*;
 use ringside::registry::{DeviceState, Registry, RegistrySettings};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::fmt::Display;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// One test at a time: a fork copies the threads of no other, and the functions of the model are
+/// opened once.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// True once the descriptor is readable, within `limit`.
+fn is_readable(descriptor: &impl AsFd, limit: Duration) -> bool {
+    let limit = Timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&limit)).unwrap() > 0
+}
 
 /// Runs `child` in a forked process; an error is its text, or that it did not end in time.
 fn in_a_child(child: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
@@ -17,7 +38,9 @@ fn in_a_child(child: impl FnOnce() -> Result<(), String>) -> Result<(), String> 
     let process = match fork::fork().unwrap() {
         Fork::Parent(process) => process,
         Fork::Child => {
-            let text = child().err().unwrap_or_default();
+            let ended = catch_unwind(AssertUnwindSafe(child));
+            let ended = ended.unwrap_or_else(|_| Err("the child panicked".into()));
+            let text = ended.err().unwrap_or_default();
             let _ = rustix::io::write(&writer, text.as_bytes());
             // Ends the child without running anything else.
             signal_hook::low_level::exit(i32::from(!text.is_empty()))
@@ -61,6 +84,7 @@ fn refused<T, E: Display>(what: &str, result: Result<T, E>) -> Result<(), String
 
 #[test]
 fn a_child_is_refused_and_the_parent_goes_on_in_the_middle_of_traffic() {
+    let _one = ONE.lock();
     let [mut left, right] = connected(0);
     let source = left.region(64 << 10);
     let target = right.region(64 << 10);
@@ -189,7 +213,6 @@ fn a_child_opens_a_model_of_its_own() {
     assert_eq!(outcome, Ok(()));
 }
 
-/// Part of the only test: a fork copies the threads of no other.
 fn a_child_has_no_part_in_a_registry() {
     let config = Config::default();
     let mut registry = Some(Registry::new(&RegistrySettings::default()).unwrap());
@@ -230,4 +253,152 @@ fn a_child_has_no_part_in_a_registry() {
     assert_eq!(handle.state(), DeviceState::InService { life: 1 });
     drop(held);
     registry.unwrap().close().unwrap();
+}
+
+/// Descriptors are shared across a fork: a signal that the child took would not wake the parent.
+#[test]
+fn a_child_takes_no_signal_of_its_parent() {
+    let _one = ONE.lock();
+    let [mut left, right] = connected(0);
+    let events = left.device.events().unwrap();
+    let interrupts = left.device.interrupts().unwrap();
+    let open = left.device.driver().open_port(&PortSettings::default());
+    let open = open.unwrap();
+    let packets = open.port.receive_interrupt(&[0]).unwrap();
+
+    let added = left.device.add_address("10.77.0.1/24".parse().unwrap());
+    added.unwrap();
+    let (source, target) = (left.region(4096), right.region(4096));
+    left.completions.arm(Notify::Next);
+    let place = source.slice(0..4096).unwrap();
+    let posted = left
+        .queue_pair
+        .write(1, &[place], target.remote().at(0), Flags::SIGNALLED);
+    posted.unwrap();
+    left.queue_pair.ring();
+    assert!(is_readable(&events, LIMIT), "no event");
+    assert!(is_readable(&interrupts, LIMIT), "no interrupt");
+
+    let outcome = in_a_child(|| {
+        if events.take(&mut Vec::new()) > 0 || !events.is_over() {
+            return Err("the child has events".into());
+        }
+        refused("an interrupt", interrupts.take())?;
+        refused("a wait", interrupts.wait(LIMIT))?;
+        refused("an interrupt for packets", packets.take())?;
+        refused("a wait for packets", packets.wait(LIMIT))?;
+        match packets.is_in_service() {
+            true => Err("the child has an interrupt in service".into()),
+            false => Ok(()),
+        }
+    });
+    assert_eq!(outcome, Ok(()));
+    assert!(is_readable(&events, Duration::ZERO), "the event's signal");
+    assert!(is_readable(&interrupts, Duration::ZERO), "the interrupt");
+    assert!(events.take(&mut Vec::new()) > 0 && !events.is_over());
+    assert!(interrupts.wait(LIMIT).unwrap());
+    left.wait(1);
+    assert!(packets.is_in_service());
+}
+
+#[test]
+fn a_child_has_no_part_in_a_connection_manager() {
+    let _one = ONE.lock();
+    let config = Config::default();
+    let open = |address| ringside::open(address, &config).unwrap();
+    let (left, right) = (open("model:0"), open("model:1"));
+    let (client, server) = (
+        left.connection_manager().unwrap(),
+        right.connection_manager().unwrap(),
+    );
+    let address = SocketAddr::new(server.addresses()[0], 7471);
+    let listener = server.listen(address, 8).unwrap();
+    let pair = |device: &Device| {
+        let completions = device.completion_queue(16).unwrap();
+        let domain = device.protection_domain().unwrap();
+        domain
+            .queue_pair(QueuePairConfig::reliable(&completions))
+            .unwrap()
+    };
+    let settings = Settings::default();
+    let connect = |client: &ringside::connect::ConnectionManager,
+                   listener: &ringside::connect::Listener| {
+        std::thread::scope(|scope| {
+            let accepting = scope.spawn(|| {
+                let request = listener.next(LIMIT).expect("a request");
+                request.accept(pair(&right), &settings, LIMIT)
+            });
+            let near = client.connect(pair(&left), address, &settings, LIMIT);
+            Ok::<_, ConnectError>((near?, accepting.join().expect("the server")?))
+        })
+    };
+    let (near, mut far) = connect(&client, &listener).unwrap();
+    let mut parents = Some((server, listener, near, pair(&left)));
+    let outcome = in_a_child(|| {
+        let (server, listener, mut near, spare) = parents.take().ok_or("nothing")?;
+        let began = Instant::now();
+        refused("listening", server.listen(address, 8))?;
+        refused(
+            "connecting",
+            client.connect(spare, address, &settings, LIMIT),
+        )?;
+        refused("restoring", right.restore_connections(&server))?;
+        if !server.addresses().is_empty() || listener.next(LIMIT).is_some() {
+            return Err("the child has the parent's manager".into());
+        }
+        if !matches!(listener.closed(), Some(Closed::OtherProcess { .. })) {
+            return Err(format!("the listener: {:?}", listener.closed()));
+        }
+        let is_over = near.wait_for_end(LIMIT);
+        if !(is_over && matches!(near.end(), Some(EndOf::Closed(Closed::OtherProcess { .. })))) {
+            return Err(format!("the connection: {:?}", near.end()));
+        }
+        drop((near, listener, server));
+        match began.elapsed() < LIMIT / 2 {
+            true => Ok(()),
+            false => Err(format!("it took {:?}", began.elapsed())),
+        }
+    });
+    assert_eq!(outcome, Ok(()));
+    let (server, listener, mut near, _spare) = parents.take().unwrap();
+    assert!(!near.wait_for_end(Duration::ZERO), "the connection goes on");
+    assert!(!far.wait_for_end(Duration::ZERO), "the connection goes on");
+    assert!(!server.addresses().is_empty());
+    connect(&client, &listener).unwrap();
+}
+
+/// A recovery holds the lock that each use of the device takes: in a child it stays held.
+#[test]
+fn a_fork_during_a_recovery_leaves_no_call_of_the_child_waiting() {
+    let _one = ONE.lock();
+    let device = ringside::open("model:0", &Config::default()).unwrap();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let recovering = scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                device.recover().unwrap();
+            }
+        });
+        let mut outcome = Ok(());
+        for _ in 0..30 {
+            outcome = in_a_child(|| {
+                refused("a protection domain", device.protection_domain())?;
+                refused("memory", device.allocate(4096))?;
+                refused("owned memory", device.map_memory(vec![0_u8; 4096]))?;
+                refused("the port", device.query_port())?;
+                refused("events", device.poll_events(&mut Vec::new()))?;
+                match (device.failure(), device.life()) {
+                    (None, 1..) => Ok(()),
+                    other => Err(format!("{other:?}")),
+                }
+            });
+            if outcome.is_err() {
+                break;
+            }
+        }
+        is_done.store(true, Ordering::Relaxed);
+        recovering.join().unwrap();
+        assert_eq!(outcome, Ok(()));
+    });
+    assert!(device.life() > 1 && device.failure().is_none());
 }

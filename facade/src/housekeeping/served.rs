@@ -29,6 +29,8 @@ pub(crate) struct Served {
     observer: OnceLock<Arc<dyn Observer>>,
     /// the last life whose failure was reported to the observer; lives count bring-ups from 1
     told: AtomicU32,
+    /// the life after the last recovery
+    life: AtomicU32,
     /// true while a thread recovers the device
     recovering: AtomicBool,
     /// threads that wait for exclusive use of the device
@@ -97,6 +99,7 @@ impl std::fmt::Debug for Served {
 impl Served {
     pub(crate) fn new(device: ringside_pmd::Device) -> Result<Self, std::io::Error> {
         Ok(Self {
+            life: AtomicU32::new(device.life()),
             device: RwLock::new(Some(device)),
             handoff: Handoff::new(EVENTS, Signal::new()?, Signal::new()?),
             observer: OnceLock::new(),
@@ -148,6 +151,9 @@ impl Served {
         life: u32,
         recovered: Result<&RecoveryReport, &RecoverError>,
     ) {
+        if let Ok(report) = recovered {
+            self.life.store(report.life, Ordering::Relaxed);
+        }
         let Some(observer) = self.observer.get() else {
             return;
         };
@@ -155,6 +161,11 @@ impl Served {
             Ok(report) => observer.recovered(report.life, report.cause),
             Err(error) => observer.not_recovered(life, error),
         }
+    }
+
+    /// The life after the last recovery, without a lock: in a child by fork the life at the fork.
+    pub(crate) fn known_life(&self) -> u32 {
+        self.life.load(Ordering::Relaxed)
     }
 
     /// Shared use of the device. While a thread waits for exclusive use, threads that begin shared
@@ -221,7 +232,10 @@ impl Events {
     /// readable. In a child by fork it takes nothing: the descriptor is shared, and the signal is
     /// the parent's.
     pub fn take(&self, events: &mut Vec<Event>) -> usize {
-        self.0.take_events(events)
+        match self.0.birth.is_here() {
+            true => self.0.take_events(events),
+            false => 0,
+        }
     }
 
     /// True once no further event comes: the device was shut down or dropped, by the program or by

@@ -147,9 +147,11 @@ impl Device {
         self.release.as_ref().map(ReleaseRequest::as_fd)
     }
 
-    /// Appends the host's request to release the device, if there is one; returns their number.
+    /// Appends the host's request to release the device, if there is one; returns their number. In
+    /// a child by fork the request is the parent's.
     fn take_release_request(&self, events: &mut Vec<Event>) -> usize {
-        let is_asked = self.release.as_ref().is_some_and(ReleaseRequest::take);
+        let here = self.release.as_ref().filter(|_| self.birth.is_here());
+        let is_asked = here.is_some_and(ReleaseRequest::take);
         events.extend(is_asked.then_some(Event::ReleaseRequested));
         usize::from(is_asked)
     }

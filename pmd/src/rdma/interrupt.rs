@@ -111,8 +111,10 @@ impl Interrupts {
     /// Waits for the interrupt, at most `limit`; returns true if it came. Then take the events and
     /// poll: see the module for the order that loses no event.
     ///
-    /// The time is real, also for a device with a virtual clock.
+    /// The time is real, also for a device with a virtual clock. Errors: as of
+    /// [`Interrupts::take`].
     pub fn wait(&self, limit: Duration) -> Result<bool, RdmaError> {
+        self.engine.check_process()?;
         match self.event.wait(limit) {
             Ok(true) => self.take().map(|()| true),
             // The vector masked itself if its interrupt was lost on the way: no other would come.
@@ -125,7 +127,11 @@ impl Interrupts {
     /// Takes the interrupt after [`Interrupts::as_fd`] became readable in a poll of the caller's,
     /// and unmasks the vector. Call it also after a wait without result: a lost interrupt leaves
     /// the vector masked.
+    ///
+    /// Errors: the device failed or was shut down; the descriptor then stays readable. In a child
+    /// by fork it takes nothing: the descriptor is shared, and the signal is the parent's.
     pub fn take(&self) -> Result<(), RdmaError> {
+        self.engine.check_process()?;
         let drained = self.event.drain();
         drained.map_err(|error| system("reading an interrupt", error))?;
         self.open_again()

@@ -64,6 +64,16 @@ fn not_confirmed(kind: QueueKind, number: u16, reason: impl Display) -> StopErro
     }
 }
 
+impl ReceiveControl {
+    /// Refuses calls in a child by fork, where the lock of the vectors may be held permanently.
+    fn check_process(&self) -> Result<(), ArmError> {
+        let checked = self.port.pool.check_process();
+        checked.map_err(|error| ArmError::Failed {
+            reason: error.to_string(),
+        })
+    }
+}
+
 impl QueueControl for ReceiveControl {
     /// Context and profile, by registers. Source: ice `ice_base.c`, `ice_setup_rx_ctx`.
     fn configure(&self) -> Result<(), StopError> {
@@ -114,11 +124,13 @@ impl QueueControl for ReceiveControl {
     }
 
     fn arm(&self) -> Result<(), ArmError> {
+        self.check_process()?;
         let vectors = &self.port.registry.vectors;
         vectors.arm(self.number, &self.port.service)
     }
 
     fn disarm(&self) -> Result<(), ArmError> {
+        self.check_process()?;
         let vectors = &self.port.registry.vectors;
         vectors.disarm(self.number, &self.port.service)
     }

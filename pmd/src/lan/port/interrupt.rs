@@ -100,10 +100,11 @@ impl ReceiveInterrupt {
         self.vector
     }
 
-    /// False once the device failed or was shut down: the descriptor stays readable.
+    /// False once the device failed or was shut down: the descriptor stays readable. False in a
+    /// child by fork, too.
     #[must_use]
     pub fn is_in_service(&self) -> bool {
-        self.port.registry.vectors.is_in_service(self.id)
+        !self.port.pool.is_elsewhere() && self.port.registry.vectors.is_in_service(self.id)
     }
 
     /// Waits for the interrupt, at most `limit`, and takes it; returns true if it came. The queues
@@ -111,6 +112,7 @@ impl ReceiveInterrupt {
     ///
     /// Errors: as [`ReceiveInterrupt::take`].
     pub fn wait(&self, limit: Duration) -> Result<bool, PortError> {
+        self.port.pool.check_process()?;
         match self.event.wait(limit) {
             Ok(true) => self.take().map(|()| true),
             Ok(false) | Err(Errno::INTR) => Ok(false),
@@ -121,8 +123,10 @@ impl ReceiveInterrupt {
     /// Takes the interrupt after the descriptor became readable. Receive afterwards.
     ///
     /// Errors: [`PortError::OutOfService`], the device failed or was shut down;
-    /// [`PortError::System`].
+    /// [`PortError::System`]; [`PortError::Function`], this is a child by fork: the descriptor is
+    /// shared, and the signal is the parent's.
     pub fn take(&self) -> Result<(), PortError> {
+        self.port.pool.check_process()?;
         if !self.is_in_service() {
             return Err(PortError::OutOfService);
         }
