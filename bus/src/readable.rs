@@ -1,8 +1,12 @@
 //! Descriptors that programs of tokio wait for.
 #![allow(unsafe_code)] // tokio asks for a promise about the descriptor
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -11,7 +15,11 @@ use tokio::io::unix::AsyncFd;
 /// It holds a copy of the descriptor, so the value that it was made of may be used meanwhile and
 /// may go first.
 #[derive(Debug)]
-pub struct Readable(AsyncFd<OwnedFd>);
+pub struct Readable {
+    descriptor: AsyncFd<OwnedFd>,
+    /// it was still readable after the last take
+    stayed: AtomicBool,
+}
 
 impl Readable {
     /// Registers a copy of a descriptor with the runtime of the calling task.
@@ -26,18 +34,52 @@ impl Readable {
         // SAFETY: the descriptor is owned, and the registration is not given out: nothing closes
         //         or replaces it before the registration ends.
         let registered = unsafe { AsyncFd::register_with_interest(own, Interest::READABLE) };
-        Ok(Self(registered?))
+        Ok(Self {
+            descriptor: registered?,
+            stayed: AtomicBool::new(false),
+        })
     }
 
     /// Waits until the descriptor is readable, and calls `take`, which is to make it unreadable.
-    /// Cancelling it loses nothing.
+    /// If it stays readable, as after a failure of the device, the next call does not wait; it lets
+    /// other tasks run before. Cancelling it loses nothing.
     ///
     /// # Errors
     /// The runtime shuts down.
     pub async fn take<T>(&self, take: impl FnOnce() -> T) -> io::Result<T> {
-        let mut ready = self.0.readable().await?;
+        if self.stayed.swap(false, Ordering::Relaxed) {
+            let_others_run().await;
+        }
+        let mut ready = self.descriptor.readable().await?;
         let taken = take();
-        ready.clear_ready();
+        match is_readable(&self.descriptor) {
+            // tokio is told of a change only, and none may come.
+            true => self.stayed.store(true, Ordering::Relaxed),
+            // What comes after the look is a change: `clear_ready` does not lose it.
+            false => ready.clear_ready(),
+        }
         Ok(taken)
     }
+}
+
+fn is_readable(descriptor: &AsyncFd<OwnedFd>) -> bool {
+    let mut polled = [PollFd::new(descriptor, PollFlags::IN)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut polled, Some(&at_once)).is_ok_and(|count| count > 0)
+}
+
+/// Returns to the executor once.
+async fn let_others_run() {
+    let mut has_run = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_run, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

@@ -140,7 +140,9 @@ impl Device {
 
     /// Handles events, checks the device's health, and recovers the device if it failed: the work
     /// of the housekeeping thread, for programs without one. Call it regularly, from one thread.
-    /// With a housekeeping thread it takes the events and returns the state of the device.
+    /// With a housekeeping thread it takes the events and returns the state of the device. With
+    /// `housekeeping.recover = false` it leaves a failed device as it is, and returns
+    /// [`Supervised::Waiting`] until the program calls [`Device::recover`].
     ///
     /// Control path: as long as a recovery takes. Errors: those of [`Device::poll_events`].
     pub fn supervise(
@@ -155,9 +157,11 @@ impl Device {
             return Ok(failure.map_or(Supervised::InService, Supervised::Waiting));
         }
         let before = events.len();
-        let (observed, life) = {
+        let (observed, life, recovers) = {
             let device = self.driver();
-            (device.observe(supervision, events), device.life())
+            let observed = device.observe(supervision, events);
+            let recovers = device.config().housekeeping.recover;
+            (observed, device.life(), recovers)
         };
         self.note_requests(events, before);
         let failed = observed?;
@@ -165,6 +169,9 @@ impl Device {
             return Ok(Supervised::InService);
         };
         self.served.note_failure(life, cause);
+        if !recovers {
+            return Ok(Supervised::Waiting(cause));
+        }
         let supervised = match self.served.exclusive(EXCLUSIVE_LIMIT) {
             Some(mut device) if device.life() == life => {
                 let recover = || device.recover_in_turn(supervision, cause);

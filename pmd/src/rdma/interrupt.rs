@@ -134,7 +134,8 @@ impl Interrupts {
         self.engine.check_process()?;
         let drained = self.event.drain();
         drained.map_err(|error| system("reading an interrupt", error))?;
-        self.open_again()
+        // The signal of a failure was taken, and there is no other: each later wait ends, too.
+        self.open_again().inspect_err(|_| self.event.wake())
     }
 
     fn open_again(&self) -> Result<(), RdmaError> {
