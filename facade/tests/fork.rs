@@ -11,6 +11,7 @@ use ringside::prelude::*;
 use ringside::registry::{DeviceState, Registry, RegistrySettings};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use std::cell::RefCell;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -401,4 +402,30 @@ fn a_fork_during_a_recovery_leaves_no_call_of_the_child_waiting() {
         assert_eq!(outcome, Ok(()));
     });
     assert!(device.life() > 1 && device.failure().is_none());
+}
+
+thread_local! {
+    static OWN: RefCell<Option<Registry>> = const { RefCell::new(None) };
+}
+
+/// In a process of its own: a panic in the destructor of a thread-local aborts it.
+#[test]
+fn a_registry_in_a_thread_local_ends_with_its_thread() {
+    let _one = ONE.lock();
+    let outcome = in_a_child(|| {
+        let text = |error: &dyn Display| error.to_string();
+        let config = Config::default();
+        let thread = std::thread::spawn(move || {
+            OWN.with_borrow_mut(|own| {
+                let new = Registry::new(&RegistrySettings::default()).unwrap();
+                let opened = own.insert(new).open("model:0", &config);
+                opened.map(drop).map_err(|error| text(&error))
+            })
+        });
+        thread.join().map_err(|_| "the thread panicked")??;
+        // Its device was shut down: the function is free.
+        let again = ringside::open("model:0", &Config::default());
+        again.map(drop).map_err(|error| error.to_string())
+    });
+    assert_eq!(outcome, Ok(()));
 }

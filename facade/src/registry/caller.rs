@@ -28,10 +28,12 @@ thread_local! {
 
 /// The client whose callback runs on this thread, if it is one of `registry`.
 pub(super) fn client_here(registry: u64) -> Option<Arc<str>> {
-    HERE.with_borrow(|here| match here {
+    // A registry in a thread-local may be dropped after this one was, at the end of its thread.
+    let found = HERE.try_with(|here| match &*here.borrow() {
         Some((of, name)) if *of == registry => Some(Arc::clone(name)),
         _ => None,
-    })
+    });
+    found.ok().flatten()
 }
 
 /// Starts the thread. Dropping the sender ends it, once the client has returned. The client is
