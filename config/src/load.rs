@@ -30,12 +30,16 @@ impl Config {
     /// Reads a file as [`Config::load`] does; keys that it does not name have the values of
     /// `others`, not the defaults.
     ///
-    /// Errors: as [`Config::load`]; without a position where a key of the file does not fit
-    /// `others`.
+    /// Errors: as [`Config::load`]. A combination that is not possible is refused whether the file
+    /// names both values or one of them; values of `others` have no position.
     pub fn load_over(path: impl AsRef<Path>, others: &Self) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let text = read(path)?;
-        parse(&text).map_err(|faults| invalid(path, faults))?;
+        let table = read_table(&text).map_err(|faults| invalid(path, faults))?;
+        let (_, faults) = read_all(&text, table.clone());
+        if !faults.is_empty() {
+            return Err(invalid(path, sorted(faults)));
+        }
         let whole = |error: &dyn std::fmt::Display| {
             let message = error.to_string();
             let (position, key) = (None, None);
@@ -55,9 +59,10 @@ impl Config {
                 .map_err(|error: toml::de::Error| whole(&error))?,
         );
         let config = Self::deserialize(merged).map_err(|error| whole(&error))?;
-        match config.faults() {
-            faults if faults.is_empty() => Ok(config),
-            faults => Err(invalid(path, faults)),
+        let faults = located(&text, &table, config.faults());
+        match faults.is_empty() {
+            true => Ok(config),
+            false => Err(invalid(path, sorted(faults))),
         }
     }
 
@@ -137,28 +142,29 @@ fn merge(under: &mut toml::Table, over: toml::Table) {
 }
 
 fn parse(text: &str) -> Result<Config, Vec<Fault>> {
-    let (table, errors) = DeTable::parse_recoverable(text);
-    if !errors.is_empty() {
-        return Err(errors
-            .iter()
-            .take(FAULTS)
-            .map(|error| syntax_fault(text, error))
-            .collect());
-    }
+    let table = read_table(text)?;
     let (config, mut faults) = read_all(text, table.clone());
     if let Some(config) = config {
-        faults.extend(
-            config
-                .faults()
-                .into_iter()
-                .map(|fault| located(text, &table, fault)),
-        );
+        faults.extend(located(text, &table, config.faults()));
         if faults.is_empty() {
             return Ok(config);
         }
     }
+    Err(sorted(faults))
+}
+
+fn read_table(text: &str) -> Result<Spanned<DeTable<'_>>, Vec<Fault>> {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if errors.is_empty() {
+        return Ok(table);
+    }
+    let faults = errors.iter().take(FAULTS);
+    Err(faults.map(|error| syntax_fault(text, error)).collect())
+}
+
+fn sorted(mut faults: Vec<Fault>) -> Vec<Fault> {
     faults.sort_by_key(|fault| fault.position);
-    Err(faults)
+    faults
 }
 
 /// Reads the table into a configuration. A key with a fault is recorded and removed, and the rest
@@ -254,13 +260,14 @@ fn type_fault(text: &str, error: &toml::de::Error, key: Option<String>) -> Fault
     fault
 }
 
-/// Adds the position of a value in the text to a fault of validation.
-fn located(text: &str, table: &Spanned<DeTable<'_>>, mut fault: Fault) -> Fault {
-    let place = fault.key.as_deref().and_then(|key| {
-        let (section, name) = key.split_once('.')?;
-        let span = table.get_ref().get(section)?.get_ref().get(name)?.span();
-        Some(Position::of_offset(text, span.start))
-    });
-    fault.position = place;
-    fault
+/// Adds the positions of values in the text to faults of validation.
+fn located(text: &str, table: &Spanned<DeTable<'_>>, mut faults: Vec<Fault>) -> Vec<Fault> {
+    for fault in &mut faults {
+        fault.position = fault.key.as_deref().and_then(|key| {
+            let (section, name) = key.split_once('.')?;
+            let span = table.get_ref().get(section)?.get_ref().get(name)?.span();
+            Some(Position::of_offset(text, span.start))
+        });
+    }
+    faults
 }

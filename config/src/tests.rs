@@ -590,6 +590,35 @@ fn keys_that_a_file_does_not_name_keep_the_values_of_the_program() {
     assert_eq!(faulty.faults()[0].position.map(|at| at.line), Some(2));
 }
 
+/// A file over a configuration that differs from the defaults is judged with that configuration.
+#[test]
+fn a_file_over_another_configuration_is_checked_with_its_values() {
+    let path = std::env::temp_dir().join(format!("ringside-with-{}.toml", std::process::id()));
+    let mut others = Config::default();
+    others.rdma.path_mtu = crate::PathMtu::Bytes1024;
+    others.link.mtu = 1500;
+    let load = |text: &str, others: &Config| {
+        std::fs::write(&path, text).unwrap();
+        Config::load_over(&path, others)
+    };
+    let shorter = load("[link]\nmtu = 1400\n", &others).unwrap();
+    let with_defaults = load("[link]\nmtu = 1400\n", &Config::default());
+    let alone = load("\n[rdma]\nqueue_pairs = 0\n", &others).unwrap_err();
+    let together = load("[rdma]\npath_mtu = 4096\n", &others).unwrap_err();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(
+        (shorter.link.mtu, shorter.rdma.path_mtu),
+        (1400, others.rdma.path_mtu)
+    );
+    let line = |error: &ConfigError| error.faults()[0].position.map(|at| at.line);
+    assert_eq!(line(&with_defaults.unwrap_err()), Some(2));
+    assert_eq!(line(&alone), Some(3));
+    assert!(
+        together.to_string().contains("rdma.path_mtu = 4096"),
+        "{together}"
+    );
+}
+
 #[test]
 fn a_section_that_is_no_table_is_named_as_files_have_it() {
     for (text, expected) in [
