@@ -82,8 +82,7 @@ fn a_shutdown_notices_a_reset_that_nothing_has_noticed_before() {
     assert!(took < Duration::from_secs(50), "{took:?}: {report:#?}");
 }
 
-/// Demands that the events are over, and that whoever waits for their descriptor learns it, each
-/// time.
+/// Demands that the events are over, and that each wait for their descriptor ends at once.
 fn are_over(events: &ringside::Events) {
     let limit = Timespec {
         tv_sec: 1,
