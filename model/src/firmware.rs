@@ -302,6 +302,7 @@ impl Firmware {
         }
         tables.filter_room = self.resources.entries().room();
         tables.service_tags = self.has_double_vlan();
+        tables.classes = self.scheduler.frame_classes();
         tables
     }
 

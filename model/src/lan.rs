@@ -10,6 +10,7 @@
 pub(crate) mod alone;
 mod answers;
 mod bytes;
+pub(crate) mod classes;
 mod counters;
 mod flow_director;
 mod frame;
@@ -496,20 +497,20 @@ impl LanEngine {
         if filter.is_some_and(|filter| filter.drop) {
             return;
         }
+        let overlooks_tag = self.tables.overlooks_tag(&headers.key);
         let queue = match filter.and_then(|filter| filter.queues) {
-            // A group has a power of two queues.
-            Some((first, count)) => {
-                let index = first + (hash.unwrap_or(0) as u16 & (count - 1));
-                vsi.queues.get(usize::from(index)).copied()
+            Some(group) => vsi.queue_of_group(group, hash),
+            None => {
+                let classes = &self.tables.classes;
+                vsi.queue_of_class(classes.of_frame(frame, parsed, overlooks_tag), hash)
             }
-            None => spread(vsi, hash),
         };
         let arrival = Arrival {
             frame,
             headers,
             hash,
             flow: filter.and_then(|filter| filter.id),
-            tag: if self.tables.overlooks_tag(&headers.key) {
+            tag: if overlooks_tag {
                 TagReceived::Kept
             } else {
                 vsi.tag_received
@@ -564,15 +565,6 @@ fn hash(vsi: &Vsi, frame: &[u8], parsed: &Parsed, ledger: &mut Ledger) -> Option
         format!("VSI {}, scheme {scheme}", vsi.number)
     });
     None
-}
-
-/// The queue of the function that a frame goes to by its hash.
-fn spread(vsi: &Vsi, hash: Option<u32>) -> Option<u16> {
-    let spreading = vsi.spreading.as_ref();
-    let index = spreading.map_or(0, |spreading| spreading.queue(hash.unwrap_or(0)));
-    // A class has a power of two queues.
-    let last = vsi.queues.len().saturating_sub(1);
-    vsi.queues.get(usize::from(index) & last).copied()
 }
 
 /// A frame with a tag put in.

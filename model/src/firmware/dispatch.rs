@@ -267,7 +267,10 @@ impl Firmware {
             Opcode::LldpStart => self.agent.start(command),
             Opcode::LldpDcbAgent => self.agent.exchange(command, context.faults),
             Opcode::GetCeeDcbConfig => Err(ReturnCode::NoEntry),
-            Opcode::LldpSetLocalMib => self.scheduler.set_local_mib(command),
+            Opcode::LldpSetLocalMib => {
+                self.changed = true;
+                self.scheduler.set_local_mib(command)
+            }
             Opcode::LldpMibChange
             | Opcode::LldpFilterControl
             | Opcode::LldpExecutePendingMib

@@ -2,8 +2,9 @@
 
 use super::rss::Rss;
 use super::rules::{Rule, Rules};
-use super::vsi::Vsis;
+use super::vsi::{QueueMap, Vsis};
 use crate::frame::Cast;
+use crate::lan::classes::{CLASSES, ClassQueues};
 use crate::lan::switching::{Forward, Match, Tables, TagReceived, VlanMembers, Vsi};
 use crate::lan::words::ByType;
 use crate::lan::{Scheme, Spreading};
@@ -11,8 +12,8 @@ use crate::packet::MacAddress;
 use ringside_spec::lan::admin::switch::{RuleType, SingleAction, action, recipe};
 use ringside_spec::lan::admin::vsi::{
     ClassMapping, FlowDirectorOptions, FlowDirectorReport, InnerVlanFlags, OuterVlanFlags,
-    QUEUES_CONTIGUOUS, QueueOptionRss, SecurityFlags, SwitchFlags, SwitchFlags2, VsiProperties,
-    vlan_receive, vlan_transmit,
+    QueueOptionRss, SecurityFlags, SwitchFlags, SwitchFlags2, VsiProperties, vlan_receive,
+    vlan_transmit,
 };
 
 /// Bits of a tag that are the VLAN id.
@@ -127,7 +128,8 @@ fn describe(number: u16, properties: &VsiProperties, tables: &Rss) -> Vsi {
         sends_tagged: mode != vlan_transmit::UNTAGGED,
         port_vlan: vlan.insert_port_vlan().then_some(port_vlan),
         tag_received: tag_received(vlan.receive_mode()),
-        queues: queues(properties),
+        queues: QueueMap::of(properties).all(),
+        classes: classes(properties),
         spreading: spreading(number, queue_options, tables),
         hashed: None,
         filters: ByType::default(),
@@ -137,22 +139,15 @@ fn describe(number: u16, properties: &VsiProperties, tables: &Rss) -> Vsi {
     }
 }
 
-/// Receive queues of the first traffic class.
-fn queues(properties: &VsiProperties) -> Vec<u16> {
-    let [class, ..] = properties.class_mapping;
-    let class = ClassMapping(class.get());
-    let count = 1u16 << class.count_log2().min(MAX_CLASS_QUEUES_LOG2);
-    let wanted = (0..count).map(|queue| class.offset().saturating_add(queue));
-    let mapping = &properties.queue_mapping;
-    if properties.mapping_flags.get() == QUEUES_CONTIGUOUS {
-        let [first, ..] = mapping;
-        wanted
-            .map(|queue| first.get().saturating_add(queue))
-            .collect()
-    } else {
-        let listed = |queue: u16| mapping.get(usize::from(queue)).map(|queue| queue.get());
-        wanted.filter_map(listed).collect()
-    }
+/// Receive queues of each traffic class.
+fn classes(properties: &VsiProperties) -> [ClassQueues; CLASSES] {
+    properties.class_mapping.map(|mapping| {
+        let mapping = ClassMapping(mapping.get());
+        ClassQueues {
+            first: mapping.offset(),
+            mask: (1 << mapping.count_log2().min(MAX_CLASS_QUEUES_LOG2)) - 1,
+        }
+    })
 }
 
 fn spreading(vsi: u16, options: QueueOptionRss, tables: &Rss) -> Option<Spreading> {

@@ -1,8 +1,9 @@
 //! The transmit scheduler's tree, and the commands that change it.
 
-use super::classes::{CLASSES, Classes};
+use super::classes::Classes;
 use super::command::{Answer, Command, Outcome};
 use crate::chip::Context;
+use crate::lan::classes::{CLASSES, FrameClasses};
 use ringside_spec::lan::Parameters;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::lldp::LldpSetLocalMib;
@@ -91,6 +92,11 @@ impl Scheduler {
             self.set_classes(classes);
         }
         command.done()
+    }
+
+    /// Traffic classes of received frames.
+    pub(super) const fn frame_classes(&self) -> FrameClasses {
+        self.classes.of_frames
     }
 
     /// Divides the port into classes: each has a node below the root. That of a class that is gone

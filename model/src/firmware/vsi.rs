@@ -291,10 +291,10 @@ fn firmware_properties() -> VsiProperties {
 
 /// The receive queues that a VSI's properties name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum QueueMap {
+pub(super) enum QueueMap {
     /// As many from the first one on.
     Contiguous { first: u16, count: u16 },
-    /// So many entries of the list.
+    /// So many entries of the list: those up to the last one of a class.
     Listed {
         queues: [u16; MAX_LISTED],
         count: usize,
@@ -302,16 +302,30 @@ enum QueueMap {
 }
 
 impl QueueMap {
-    fn of(properties: &VsiProperties) -> Self {
+    pub(super) fn of(properties: &VsiProperties) -> Self {
         let queues = properties.queue_mapping.map(|entry| entry.get());
         let [first, count, ..] = queues;
         if properties.mapping_flags.get() == QUEUES_CONTIGUOUS {
             let count = count.min(MAX_QUEUES);
             return Self::Contiguous { first, count };
         }
-        let [class, ..] = properties.class_mapping;
-        let count = 1 << ClassMapping(class.get()).count_log2().min(4);
+        let ends = properties.class_mapping.map(|mapping| {
+            let mapping = ClassMapping(mapping.get());
+            usize::from(mapping.offset()) + (1 << mapping.count_log2())
+        });
+        let count = ends.into_iter().max().unwrap_or(0).min(MAX_LISTED);
         Self::Listed { queues, count }
+    }
+
+    /// The queues in order.
+    pub(super) fn all(&self) -> Vec<u16> {
+        match self {
+            Self::Contiguous { first, count } => {
+                let wanted = 0..*count;
+                wanted.map(|queue| first.saturating_add(queue)).collect()
+            }
+            Self::Listed { .. } => self.listed().to_vec(),
+        }
     }
 
     /// The queues of a list; none of an interval.

@@ -1,6 +1,7 @@
 //! The engine by itself, with one VSI: a door for the fuzz target `lan`. Everything behind it is
 //! private to the model.
 
+use super::classes::FrameClasses;
 use super::headers::{Parsed, parse};
 use super::switching::{Forward, Match, Tables, TagReceived, VlanMembers, Vsi};
 use super::{LanEngine, Scheme, Spreading, hash};
@@ -110,6 +111,7 @@ impl LanAlone {
             vlans: vec![members],
             filter_room: usize::MAX,
             service_tags: true,
+            classes: FrameClasses::One,
         };
         let mut bench = Self {
             engine: LanEngine::default(),

@@ -154,7 +154,27 @@ pub(super) struct Parsed {
     pub(super) ipv6_extension: bool,
 }
 
+/// The differentiated services code point of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dscp {
+    /// Of IPv4.
+    V4(u8),
+    /// Of IPv6.
+    V6(u8),
+}
+
 impl Parsed {
+    /// The DSCP of its outermost IP header, if it has one.
+    pub(super) fn dscp(&self, frame: &[u8]) -> Option<Dscp> {
+        let (start, protocol) = self.layers.network;
+        let begin = be16(frame, start.into())?;
+        match protocol {
+            protocol::IPV4 => Some(Dscp::V4((begin >> 2 & 0x3F) as u8)),
+            protocol::IPV6 => Some(Dscp::V6((begin >> 6 & 0x3F) as u8)),
+            _ => None,
+        }
+    }
+
     /// True if the type of the payload is IPv4 or IPv6.
     pub(super) const fn is_ip(&self) -> bool {
         matches!(self.ether_type, number::IPV4 | number::IPV6)

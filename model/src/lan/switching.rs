@@ -3,6 +3,7 @@
 //! The tables are those of the firmware, flattened when a command changes them. Source: reference
 //! section 3.7; ice `ice_switch.c`, `ice_fill_sw_info`.
 
+use super::classes::{CLASSES, ClassQueues, FrameClasses};
 use super::rss::Spreading;
 use super::words::{ByType, FilterProfile, HashProfile};
 use crate::frame::{Cast, is_group};
@@ -50,9 +51,11 @@ pub(crate) struct Vsi {
     pub(crate) port_vlan: Option<u16>,
     /// The action on tags of received frames.
     pub(crate) tag_received: TagReceived,
-    /// Receive queues of the first traffic class, in order.
+    /// All its receive queues, in order.
     pub(crate) queues: Vec<u16>,
-    /// The spreading of frames over them.
+    /// Those of each traffic class.
+    pub(crate) classes: [ClassQueues; CLASSES],
+    /// The spreading of frames over those of their class.
     pub(crate) spreading: Option<Spreading>,
     /// Input of the hash of frames. `None` until a driver or a package sets it: addresses, and
     /// ports where there are any.
@@ -135,6 +138,8 @@ pub(crate) struct Tables {
     /// `ice_main.c`, `ice_set_netdev_features`, which offers neither to strip nor to filter them
     /// there.
     pub(crate) service_tags: bool,
+    /// Traffic classes of received frames.
+    pub(crate) classes: FrameClasses,
 }
 
 /// The parts of a frame that rules compare.
@@ -208,6 +213,28 @@ impl Match {
 
     const fn is_address(self) -> bool {
         matches!(self, Self::Address(_) | Self::AddressVlan(..))
+    }
+}
+
+impl Vsi {
+    /// The queue of the function that a frame of a class goes to by its hash.
+    pub(super) fn queue_of_class(&self, class: usize, hash: Option<u32>) -> Option<u16> {
+        let spreading = self.spreading.as_ref();
+        let index = spreading.map_or(0, |spreading| spreading.queue(hash.unwrap_or(0)));
+        let class = self.classes.get(class)?;
+        let place = usize::from(class.first) + usize::from(index & class.mask);
+        self.queues.get(place).copied()
+    }
+
+    /// The same for a frame whose filter names a group: the first of its queues, and their number,
+    /// a power of two.
+    pub(super) fn queue_of_group(
+        &self,
+        (first, count): (u16, u16),
+        hash: Option<u32>,
+    ) -> Option<u16> {
+        let index = first + (hash.unwrap_or(0) as u16 & (count - 1));
+        self.queues.get(usize::from(index)).copied()
     }
 }
 

@@ -472,6 +472,7 @@ fn hostile_rings_and_buffers_end_in_breaches_only() {
 fn frames_are_spread_by_their_hash_and_the_table() {
     let mut rig = Rig::new();
     rig.vsi.queues = vec![rig::RECEIVE_QUEUE, rig::RECEIVE_QUEUE + 1];
+    rig.vsi.classes[0].mask = 1;
     let spreading = Spreading {
         key: (1..=52).collect(),
         table: vec![0; 64],

@@ -203,6 +203,51 @@ fn classes_of_the_local_mib_have_nodes_under_which_a_driver_adds_its_own() {
     assert_eq!(port_ets(&mut client).valid_classes, 0b101);
 }
 
+/// Intel's own records: each eight DSCPs are a class. Five bytes are before the shares.
+#[test]
+fn classes_of_the_dscp_have_nodes() {
+    let mut client = Client::ready();
+    let mut bytes = vec![127 << 1, 148, 0xFF, 0xFF, 0xFF, 0x41];
+    for last in [80, 64] {
+        let map = (0..last).map(|dscp| if dscp < 64 { dscp / 8 } else { 0 });
+        bytes.extend(map);
+    }
+    bytes.extend([127 << 1, 132, 0xFF, 0xFF, 0xFF, 0x42]);
+    bytes.extend([0; 128]);
+    bytes.extend([127 << 1, 25, 0xFF, 0xFF, 0xFF, 0x43, 8, 0, 0, 0, 0]);
+    let shares = [16, 12, 12, 12, 12, 12, 12, 12];
+    bytes.extend(shares);
+    bytes.extend([2; 8]);
+    bytes.extend([127 << 1, 6, 0xFF, 0xFF, 0xFF, 0x44, 8, 0]);
+    assert_eq!(set_mib(&mut client, &bytes), ReturnCode::Ok);
+    let ets = port_ets(&mut client);
+    assert_eq!((ets.valid_classes, ets.share), (0xFF, shares));
+    let mut nodes = ets.class_nodes.map(|node| node.get());
+    nodes.sort_unstable();
+    assert!(
+        nodes.windows(2).all(|pair| pair[0] != pair[1]),
+        "{nodes:x?}"
+    );
+    assert!(!nodes.contains(&NO_NODE));
+
+    // A class whose DSCPs all went to another one keeps its share, and its node.
+    let mut moved = bytes.clone();
+    for class in &mut moved[6..150] {
+        *class = if *class == 5 { 4 } else { *class };
+    }
+    assert_eq!(set_mib(&mut client, &moved), ReturnCode::Ok);
+    assert_eq!(port_ets(&mut client).valid_classes, 0xFF);
+
+    moved[6] = 8;
+    assert_eq!(set_mib(&mut client, &moved), ReturnCode::Invalid);
+    moved.truncate(100);
+    assert_eq!(set_mib(&mut client, &moved), ReturnCode::Invalid);
+    let one = mib([0; 4], [100, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(set_mib(&mut client, &one), ReturnCode::Ok);
+    assert_eq!(port_ets(&mut client).valid_classes, 1);
+    assert_eq!(client.breaches(), []);
+}
+
 #[test]
 fn a_rate_limit_is_kept_and_remarked() {
     let mut client = Client::ready();

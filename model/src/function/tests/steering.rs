@@ -1,6 +1,8 @@
 //! The flow director and the hash, set up with the commands and registers that DPDK's encoders
 //! made, programmed with its descriptors and packets, and judged by where frames arrive.
 
+mod classes;
+
 use super::*;
 use crate::device::Request;
 use crate::firmware::tests::scheduling::branch;

@@ -48,9 +48,7 @@ fn tables(forwards: Vec<Forward>) -> Tables {
     Tables {
         vsis: vec![vsi(1), vsi(2)],
         forwards,
-        vlans: Vec::new(),
-        filter_room: 0,
-        service_tags: false,
+        ..Tables::default()
     }
 }
 

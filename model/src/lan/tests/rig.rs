@@ -2,6 +2,7 @@
 
 use crate::chip::Profiles;
 use crate::chip::{Causes, Context, QueueCause};
+use crate::lan::classes::FrameClasses;
 use crate::lan::switching::{Forward, Match, Tables, Vsi};
 use crate::lan::words::{ByType, FilterProfile, FilterWord};
 use crate::lan::{LanCounters, LanEngine};
@@ -210,6 +211,7 @@ impl Rig {
             vlans: Vec::new(),
             filter_room: usize::MAX,
             service_tags: self.service_tags,
+            classes: FrameClasses::One,
         };
         let context = TransmitContext {
             base_in_128_bytes: TRANSMIT_RING >> 7,

@@ -115,6 +115,15 @@ pub mod tlv {
     pub const CLASSES: [u8; 4] = [0x00, 0x80, 0xC2, 9];
     /// IEEE 802.1 and the subtype of priority flow control: a byte, then the priorities, a bit each
     pub const FLOW_CONTROL: [u8; 4] = [0x00, 0x80, 0xC2, 11];
+    /// Intel's own records for classes by the differentiated services code point (DSCP) of IP:
+    /// the subtype of the class of each DSCP. IPv4 has 64 bytes and 16 that do not count, then IPv6
+    /// has 64. Source: Linux ice `ice_dcb.c`, `ice_add_dscp_up_tlv`.
+    pub const DSCP_CLASSES: [u8; 4] = [0xFF, 0xFF, 0xFF, 0x41];
+    /// The same for the shares of the classes: five bytes, then eight shares. Source: Linux ice
+    /// `ice_dcb.c`, `ice_add_dscp_tc_bw_tlv`.
+    pub const DSCP_SHARES: [u8; 4] = [0xFF, 0xFF, 0xFF, 0x43];
+    /// Bytes of a record of DSCPs before those of IPv6. Source: ice `ICE_DSCP_IPV6_OFFSET`.
+    const DSCP_V6_AT: usize = 80;
 
     /// Takes the first record off `bytes`: its kind, its content, and the bytes behind it. `None`:
     /// it is cut.
@@ -135,6 +144,20 @@ pub mod tlv {
         let [a, b, c, d] = pairs.map(|pair| [pair >> 4, pair & 0xF]);
         let classes = [a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]];
         Some((classes, *shares.first_chunk()?))
+    }
+
+    /// The class of each DSCP of IPv4 and of IPv6, of a record's content behind [`DSCP_CLASSES`].
+    /// `None`: it is cut.
+    #[must_use]
+    pub fn dscp_classes(content: &[u8]) -> Option<([u8; 64], [u8; 64])> {
+        let v6 = content.get(DSCP_V6_AT..)?;
+        Some((*content.first_chunk()?, *v6.first_chunk()?))
+    }
+
+    /// The shares of the classes, of a record's content behind [`DSCP_SHARES`]. `None`: it is cut.
+    #[must_use]
+    pub fn dscp_shares(content: &[u8]) -> Option<[u8; 8]> {
+        content.get(5..)?.first_chunk().copied()
     }
 }
 

@@ -7,6 +7,7 @@ pub(super) use packets::Kind;
 use crate::chip::FunctionSettings;
 use crate::chip::Profiles;
 use crate::function::{Context, FunctionModel};
+use crate::lan::classes::{CLASSES, ClassQueues};
 use crate::lan::switching::{Forward, Match, Tables, TagReceived, Vsi};
 use crate::lan::words::{ByType, FilterProfile, FilterWord};
 use crate::lan::{Scheme, Spreading};
@@ -155,6 +156,10 @@ fn vsi(function: usize, seed: u64) -> Vsi {
         port_vlan: (variant % 8 == 1).then_some(0x2005),
         tag_received: [TagReceived::Shown, TagReceived::Removed, TagReceived::Kept][variant % 3],
         queues: (4..4 + QUEUES).collect(),
+        classes: [ClassQueues {
+            first: 0,
+            mask: QUEUES - 1,
+        }; CLASSES],
         spreading: (variant % 4 != 3).then_some(spreading),
         filters: profiles(number),
         filters_enabled: true,
@@ -189,6 +194,7 @@ fn tables(function: usize, seed: u64) -> Tables {
         vlans: Vec::new(),
         filter_room: usize::MAX,
         service_tags: true,
+        ..Tables::default()
     }
 }
 
