@@ -7,10 +7,20 @@
 use super::FunctionModel;
 use crate::chip::{Prepared, Timer, TimerAccess};
 use ringside_bus::Instant;
+use ringside_spec::lan::RegisterArray;
 use ringside_spec::lan::registers::clock::{
     EXECUTE, TIMER_COMMAND, TIMER_ENABLE, TIMER_EXECUTE, TIMER_INCREMENT, TIMER_NEW_INCREMENT,
     TIMER_NEW_TIME, TIMER_SEMAPHORE, TIMER_STATUS, TIMER_TIME, TimerCommand, TimerEnable,
 };
+
+/// The semaphore. The data sheet shows one for each function; a function reaches the same register
+/// at the offsets of all. Source: Linux ice, "Remove unnecessary offset calculation for PF scoped
+/// registers"; before that, `ice_ptp_hw.c`, `ice_ptp_lock`, took the offset of the function.
+const SEMAPHORES: RegisterArray =
+    RegisterArray::new("PFTSYN_SEM", TIMER_SEMAPHORE, 4, MAX_FUNCTIONS);
+
+/// Physical functions of a device.
+const MAX_FUNCTIONS: u32 = 8;
 
 /// The timer that there is.
 const TIMER: u32 = 0;
@@ -55,13 +65,13 @@ const fn with_half(value: u64, high: bool, new: u32) -> u64 {
 }
 
 /// The half of a pair of registers of the timer that `offset` names.
-fn half_at(pair: &[ringside_spec::lan::RegisterArray], offset: u64) -> Option<bool> {
+fn half_at(pair: &[RegisterArray], offset: u64) -> Option<bool> {
     let found = pair.iter().position(|one| one.at(TIMER) == offset)?;
     Some(found == 1)
 }
 
 /// Nanoseconds and 2^32 nanoseconds: without the parts of a nanosecond.
-fn whole(parts: &[ringside_spec::lan::RegisterArray; 3]) -> &[ringside_spec::lan::RegisterArray] {
+fn whole(parts: &[RegisterArray; 3]) -> &[RegisterArray] {
     parts.get(1..).unwrap_or_default()
 }
 
@@ -72,7 +82,7 @@ impl FunctionModel {
             return None;
         }
         let clock = &mut self.clock;
-        if offset == TIMER_SEMAPHORE {
+        if SEMAPHORES.index_of(offset).is_some() {
             return Some(u32::from(std::mem::replace(&mut clock.held, true)));
         }
         if offset == TIMER_COMMAND {
@@ -104,7 +114,7 @@ impl FunctionModel {
             return false;
         }
         let clock = &mut self.clock;
-        if offset == TIMER_SEMAPHORE {
+        if SEMAPHORES.index_of(offset).is_some() {
             clock.held = value & 1 != 0;
             return true;
         }
@@ -142,8 +152,9 @@ impl FunctionModel {
         }
         let clock = &mut self.clock;
         if !clock.held {
+            // DPDK takes none. Source: DPDK ice `ice_ethdev.c`, `ice_timesync_enable`.
             self.ledger
-                .breach("timer command without the semaphore", String::new);
+                .remark("timer command without the semaphore", String::new);
         }
         let command = std::mem::replace(&mut clock.command, TimerCommand::ZERO);
         let failed = command.timer()
