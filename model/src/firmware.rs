@@ -33,7 +33,7 @@ use crate::lan::switching::Tables;
 use crate::record::Tap;
 use crate::reset_kind::ResetKind;
 use access_control::AccessControl;
-use bridging::Agent;
+use bridging::{Agent, Receivers};
 use command::{Answer, Command, needs_data};
 use generic::{Locks, SharedWords};
 use link::Link;
@@ -87,6 +87,7 @@ pub(crate) struct Firmware {
     access_control: AccessControl,
     link: Link,
     agent: Agent,
+    lldp_receivers: Receivers,
     package: Package,
     logging: FirmwareLogging,
     phy: Phy,
@@ -110,6 +111,8 @@ pub struct FirmwareSnapshot {
     pub rules: Vec<Rule>,
     /// Lists of VSIs.
     pub vsi_lists: Vec<(u16, Vec<u16>)>,
+    /// VSIs that get the LLDP packets of the port.
+    pub lldp_receivers: Vec<u16>,
     /// Allocated resources: type and number.
     pub resources: Vec<(u16, u16)>,
     /// Scheduler nodes added (id, parent, kind) or missing (id, no parent, 0).
@@ -152,6 +155,7 @@ impl Firmware {
             access_control: AccessControl::default(),
             link: Link::new(),
             agent: Agent::default(),
+            lldp_receivers: Receivers::default(),
             package: Package::default(),
             logging: FirmwareLogging::default(),
             phy: Phy::new(settings.timer, settings.pci_function),
@@ -174,6 +178,7 @@ impl Firmware {
             vsis: self.vsis.list(),
             rules: self.rules.list(),
             vsi_lists: self.rules.vsi_lists(),
+            lldp_receivers: self.lldp_receivers.list(),
             resources: self.resources.list(),
             scheduler_nodes: self.scheduler.differences(),
             rate_profiles: self.scheduler.profiles(),
@@ -279,6 +284,7 @@ impl Firmware {
     fn clear_config(&mut self) {
         self.vsis.clear();
         self.rules.clear();
+        self.lldp_receivers.clear();
         self.resources.clear();
         self.queues.clear(&mut self.scheduler);
         self.scheduler = Scheduler::new();
@@ -300,6 +306,7 @@ impl Firmware {
                 forwarding::look_at_outer_tag(&mut tables, number, properties);
             }
         }
+        tables.forwards.extend(self.lldp_receivers.forward());
         tables.filter_room = self.resources.entries().room();
         tables.service_tags = self.has_double_vlan();
         tables.classes = self.scheduler.frame_classes();

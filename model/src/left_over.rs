@@ -91,6 +91,7 @@ fn firmware(before: &FirmwareSnapshot, now: &FirmwareSnapshot, found: &mut Vec<L
         vsis,
         rules,
         vsi_lists,
+        lldp_receivers,
         resources,
         scheduler_nodes,
         rate_profiles,
@@ -107,6 +108,11 @@ fn firmware(before: &FirmwareSnapshot, now: &FirmwareSnapshot, found: &mut Vec<L
         beyond("VSIs", &before.vsis, vsis),
         beyond("switch rules", &before.rules, rules),
         beyond("VSI lists", &before.vsi_lists, vsi_lists),
+        beyond(
+            "VSIs that get LLDP packets",
+            &before.lldp_receivers,
+            lldp_receivers,
+        ),
         beyond("resources (type, number)", &before.resources, resources),
         beyond(
             "scheduler nodes (id, parent, kind)",

@@ -2,13 +2,20 @@
 //! with the switch, if it runs.
 
 use super::command::{Command, Outcome};
+use super::vsi::Vsis;
+use crate::chip::Context;
 use crate::faults::Fault;
+use crate::lan::switching::{Forward, Match};
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::lldp::{
-    AgentCommand, LldpDcbAgent, LldpGetMib, LldpStart, LldpStop, MIB_HEADER_BYTES, MibType,
-    TlvHead, mib, tlv,
+    AgentCommand, LldpDcbAgent, LldpFilterControl, LldpGetMib, LldpStart, LldpStop,
+    MIB_HEADER_BYTES, MibType, TlvHead, filter_action, mib, tlv,
 };
 use ringside_spec::lan::registers::reset::{DcbStatus, dcb_exchange};
+use std::collections::BTreeSet;
+
+/// Type of LLDP's packets.
+const LLDP: u16 = 0x88CC;
 
 /// Ethernet header of LLDP: multicast address, no source, type.
 const HEADER: [u8; MIB_HEADER_BYTES] = [
@@ -86,6 +93,62 @@ impl Agent {
             dcb_exchange::DISABLED
         };
         DcbStatus::ZERO.with_exchange(exchange).0
+    }
+}
+
+/// VSIs that get the LLDP packets of the port (0x0A0A). Source: Linux ice `ice_lib.c`,
+/// `ice_cfg_sw_lldp`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Receivers(BTreeSet<u16>);
+
+impl Receivers {
+    /// Adds or deletes a VSI.
+    pub(super) fn control(
+        &mut self,
+        command: &Command,
+        vsis: &Vsis,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        let asked: LldpFilterControl = command.parameters();
+        let vsi = asked.vsi.get();
+        if !vsis.exists(vsi) {
+            let kind = "LLDP filter of a VSI that does not exist";
+            context.ledger.breach(kind, || format!("VSI {vsi}"));
+            return Err(ReturnCode::NoEntry);
+        }
+        match asked.action {
+            filter_action::ADD => self.0.insert(vsi),
+            filter_action::DELETE => self.0.remove(&vsi),
+            _ => return Err(ReturnCode::Invalid),
+        };
+        command.done()
+    }
+
+    /// The VSIs.
+    pub(super) fn list(&self) -> Vec<u16> {
+        self.0.iter().copied().collect()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Forgets VSIs that were freed.
+    pub(super) fn keep(&mut self, vsis: &Vsis) {
+        self.0.retain(|vsi| vsis.exists(*vsi));
+    }
+
+    /// The rule by which they get the packets, if there are any.
+    pub(super) fn forward(&self) -> Option<Forward> {
+        let rule = Forward {
+            what: Match::EtherType(LLDP),
+            sender: None,
+            targets: self.list(),
+            drop: false,
+            loopback: false,
+            lan: false,
+        };
+        (!self.0.is_empty()).then_some(rule)
     }
 }
 

@@ -178,6 +178,7 @@ impl Firmware {
                         self.rss.forget(vsi);
                     }
                 }
+                self.lldp_receivers.keep(&self.vsis);
                 Ok(outcome)
             }
         }
@@ -271,8 +272,11 @@ impl Firmware {
                 self.changed = true;
                 self.scheduler.set_local_mib(command)
             }
+            Opcode::LldpFilterControl => {
+                self.changed = true;
+                self.lldp_receivers.control(command, &self.vsis, context)
+            }
             Opcode::LldpMibChange
-            | Opcode::LldpFilterControl
             | Opcode::LldpExecutePendingMib
             | Opcode::QueryFlowControlMode
             | Opcode::SetFlowControlMode => command.done(),

@@ -9,6 +9,8 @@ use crate::packet::{
     UdpChecksum, emit,
 };
 use ringside_spec::lan::admin::link::SetMacLoopback;
+use ringside_spec::lan::admin::lldp::LldpFilterControl;
+use ringside_spec::lan::admin::lldp::filter_action::{ADD, DELETE};
 use ringside_spec::lan::admin::queues::{
     AddTransmitQueues, DisableGroup, DisableTransmitQueues, TransmitQueue, TransmitQueueGroup,
 };
@@ -30,6 +32,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 use zerocopy::IntoBytes;
+use zerocopy::byteorder::little_endian::U16;
 
 /// The address of the client's memory for the device, and the parts that the rings of this test
 /// use.
@@ -435,6 +438,62 @@ fn an_event_descriptor_that_is_full_makes_nobody_wait() {
 
 /// Recipe 3 selects its frames by the address of its header: DPDK installs one with the broadcast
 /// address at each start, and keeps multicast separate.
+#[test]
+fn a_vsi_gets_lldp_packets_while_its_driver_asks_for_them() {
+    let mut station = Station::new();
+    let mut lldp = frame([1, 0x80, 0xC2, 0, 0, 0x0E], OUTSIDE, 60);
+    lldp[12..14].copy_from_slice(&[0x88, 0xCC]);
+    let control = |station: &mut Station, vsi, action| {
+        let asked = LldpFilterControl {
+            action,
+            vsi: U16::new(vsi),
+            ..LldpFilterControl::zeroed()
+        };
+        let answer = station.client.direct(Opcode::LldpFilterControl, &asked);
+        answer.descriptor.return_code()
+    };
+    let asked = |station: &Station| {
+        let snapshot = station.client.world.with(|world| world.snapshot(0));
+        snapshot.unwrap().firmware.lldp_receivers
+    };
+    let vsi = station.vsi;
+    station.come_in(&lldp);
+    assert_eq!(station.received(0), None, "before");
+    assert_eq!(control(&mut station, vsi, ADD), ReturnCode::Ok);
+    assert_eq!(asked(&station), [vsi]);
+    station.come_in(&lldp);
+    assert_eq!(station.received(0).as_deref(), Some(&lldp[..]));
+    let mut other = lldp.clone();
+    other[13] = 0xCD;
+    station.come_in(&other);
+    assert_eq!(station.received(1), None, "another type");
+    assert_eq!(control(&mut station, vsi, DELETE), ReturnCode::Ok);
+    assert_eq!(control(&mut station, vsi, 2), ReturnCode::Invalid);
+    station.come_in(&lldp);
+    assert_eq!(station.received(1), None, "deleted");
+    assert_eq!(station.client.breach_names(), [""; 0]);
+
+    assert_eq!(control(&mut station, vsi + 1, ADD), ReturnCode::NoEntry);
+    let unknown = ["LLDP filter of a VSI that does not exist"];
+    assert_eq!(station.client.breach_names(), unknown);
+    assert_eq!(control(&mut station, vsi, ADD), ReturnCode::Ok);
+    station.remove_transmit_queue();
+    station.client.write(RECEIVE_QUEUE_CONTROL.at(0), 0);
+    let number = VsiNumber::ZERO.with_number(vsi).with_valid(true);
+    let freed = VsiCommand {
+        number: number.0.into(),
+        ..VsiCommand::zeroed()
+    };
+    station.client.direct(Opcode::FreeVsi, &freed).ok();
+    assert_eq!(asked(&station), [0; 0], "with its VSI");
+    let again = add_vsi(&mut station.client);
+    assert_eq!(control(&mut station, again, ADD), ReturnCode::Ok);
+    let cleared = Opcode::ClearFunctionConfig;
+    station.client.direct(cleared, &none()).ok();
+    assert_eq!(asked(&station), [0; 0], "with the configuration");
+    assert_eq!(station.client.breach_names(), unknown);
+}
+
 #[test]
 fn a_promiscuous_rule_is_for_the_kind_of_address_that_its_header_has() {
     let group = [0x33, 0x33, 0, 0, 0, 1];

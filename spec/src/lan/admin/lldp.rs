@@ -67,7 +67,7 @@ parameters! {
     }
     /// Parameters of [`LldpFilterControl`](super::Opcode::LldpFilterControl).
     pub struct LldpFilterControl "ice_aqc_lldp_filter_ctrl" {
-        /// 0 adds, 1 deletes
+        /// see [`filter_action`]
         action "cmd_flags": u8,
         /// zero
         reserved_1 "reserved1": u8,
@@ -159,6 +159,14 @@ pub mod tlv {
     pub fn dscp_shares(content: &[u8]) -> Option<[u8; 8]> {
         content.get(5..)?.first_chunk().copied()
     }
+}
+
+/// Values of [`LldpFilterControl::action`]. Source: ice `ICE_AQC_LLDP_FILTER_ACTION_*`.
+pub mod filter_action {
+    /// the VSI gets LLDP packets from now on
+    pub const ADD: u8 = 0;
+    /// it gets none any more
+    pub const DELETE: u8 = 1;
 }
 
 /// Values of [`MibType::kind`].
