@@ -130,7 +130,12 @@ pub(super) struct Locks(BTreeMap<u16, Instant>);
 
 impl Locks {
     pub(super) fn holds(&self, which: u16, now: Instant) -> bool {
-        self.0.get(&which).is_some_and(|until| now < *until)
+        self.held_until(which, now).is_some()
+    }
+
+    /// The end of a lock that is held.
+    fn held_until(&self, which: u16, now: Instant) -> Option<Instant> {
+        self.0.get(&which).copied().filter(|until| now < *until)
     }
 
     /// Locks that are held.
@@ -143,9 +148,12 @@ impl Locks {
     }
 
     /// `package_complete`: the package is loaded already, so the global lock is refused.
+    ///
+    /// The answer for a lock that is held has the time that is left: two readers of the flash take
+    /// turns by it. Source: ice `ice_common.c`, `ice_acquire_res`.
     pub(super) fn request(
         &mut self,
-        command: &Command,
+        command: &mut Command,
         package_complete: bool,
         context: &mut Context<'_>,
     ) -> Outcome {
@@ -165,12 +173,24 @@ impl Locks {
                 ..asked
             });
         }
-        if self.holds(which, context.now) {
-            context
-                .ledger
-                .breach("resource requested by its holder", || {
-                    format!("resource {which}")
-                });
+        if let Some(until) = self.held_until(which, context.now) {
+            let mut status = NO_STATUS;
+            // A driver takes this one once, for the whole package.
+            if which == resource::GLOBAL_CONFIG {
+                status = lock_status::IN_PROGRESS;
+                context
+                    .ledger
+                    .breach("resource requested by its holder", || {
+                        format!("resource {which}")
+                    });
+            }
+            let left = until.since(context.now).as_micros().div_ceil(1000);
+            let answer = RequestResource {
+                timeout_ms: u32::try_from(left).unwrap_or(u32::MAX).into(),
+                status: status.into(),
+                ..asked
+            };
+            command.descriptor.parameters = answer.to_raw();
             return Err(ReturnCode::Busy);
         }
         let granted_ms = asked.timeout_ms.get().min(LOCK_LIMIT_MS);

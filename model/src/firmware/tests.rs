@@ -15,7 +15,7 @@ use ringside_bus::{Iova, Refusal};
 use ringside_spec::lan::admin::capabilities::{Capability, CapabilityId, ListCapabilities};
 use ringside_spec::lan::admin::generic::{
     ClearPxe, DriverVersion, FIRMWARE_LOG_MODULES, FirmwareLog, FirmwareLogModule, MacAddress,
-    MacReadFlags, ReadMac, RequestResource, Version, resource,
+    MacReadFlags, ReadMac, RequestResource, Version, lock_status, resource,
 };
 use ringside_spec::lan::admin::link::SetMacConfig;
 use ringside_spec::lan::admin::nvm::{NvmCommand, NvmFlags, shadow_ram};
@@ -275,9 +275,30 @@ fn locks_are_granted_once_and_expire() {
     client
         .direct(Opcode::RequestResource, &lock(resource::NVM))
         .ok();
+    client.pass(Duration::from_millis(1000));
+    let busy = client.direct(Opcode::RequestResource, &lock(resource::NVM));
+    assert_eq!(busy.descriptor.return_code(), ReturnCode::Busy);
+    let left: RequestResource = busy.descriptor.parameters();
+    assert!((1990..=2000).contains(&left.timeout_ms.get()), "{left:?}");
+    // As a second reader does, which waits for the first one.
+    client.pass(Duration::from_millis(left.timeout_ms.get().into()));
+    client
+        .direct(Opcode::RequestResource, &lock(resource::NVM))
+        .ok();
     assert_eq!(client.breach_names(), [""; 0]);
-    let twice = client.direct(Opcode::RequestResource, &lock(resource::NVM));
+}
+
+#[test]
+fn the_lock_of_the_package_is_taken_once() {
+    let mut client = Client::ready();
+    client.inject(Fault::NoPackageLoaded);
+    let wanted = lock(resource::GLOBAL_CONFIG);
+    client.direct(Opcode::RequestResource, &wanted).ok();
+    let twice = client.direct(Opcode::RequestResource, &wanted);
     assert_eq!(twice.descriptor.return_code(), ReturnCode::Busy);
+    // Drivers look at the status only: zero would be a lock.
+    let status = twice.descriptor.parameters::<RequestResource>().status;
+    assert_eq!(status.get(), lock_status::IN_PROGRESS);
     assert_eq!(client.breach_names(), ["resource requested by its holder"]);
 }
 
