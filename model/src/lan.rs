@@ -356,6 +356,11 @@ impl LanEngine {
 
     fn send(&mut self, vsi: u16, packet: &mut Packet, context: &mut Context<'_>) {
         let wanted = packet.destination;
+        if let [Some((kind, _)), _] = &mut packet.offload.tags
+            && let Some(own) = self.tables.vsi(vsi).and_then(|vsi| vsi.outer_tag)
+        {
+            *kind = own;
+        }
         let applied = offload::apply(&mut packet.bytes, &packet.offload, |bytes| {
             let mut frame = self.spares.take();
             std::mem::swap(&mut frame.bytes, bytes);
@@ -510,10 +515,9 @@ impl LanEngine {
             headers,
             hash,
             flow: filter.and_then(|filter| filter.id),
-            tag: if overlooks_tag {
-                TagReceived::Kept
-            } else {
-                vsi.tag_received
+            tag: match parsed.tag {
+                Some((kind, _)) if overlooks_tag || !vsi.takes(kind) => TagReceived::Kept,
+                _ => vsi.tag_received,
             },
             sender,
             stamp,

@@ -178,7 +178,8 @@ impl Packet {
         self.written.l2tag1.set(tag.unwrap_or(0));
     }
 
-    /// The same for the outer of two tags, whose type is 0x88A8. The E810 inserts an outer tag in
+    /// The same for the outer of two tags. Its type is 0x88A8; in double VLAN mode it is that which
+    /// the VSI of the port names, 0x8100. The E810 inserts an outer tag in
     /// double VLAN mode, or beside an inner one: in single VLAN mode a packet with an outer tag
     /// alone is dropped, and counted as [`Drops::outer_tag_alone`](crate::Drops::outer_tag_alone).
     pub fn set_outer_vlan(&mut self, tag: Option<u16>) {

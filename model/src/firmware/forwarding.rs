@@ -12,8 +12,8 @@ use crate::packet::MacAddress;
 use ringside_spec::lan::admin::switch::{RuleType, SingleAction, action, recipe};
 use ringside_spec::lan::admin::vsi::{
     ClassMapping, FlowDirectorOptions, FlowDirectorReport, InnerVlanFlags, OuterVlanFlags,
-    QueueOptionRss, SecurityFlags, SwitchFlags, SwitchFlags2, VsiProperties, vlan_receive,
-    vlan_transmit,
+    QueueOptionRss, SecurityFlags, SwitchFlags, SwitchFlags2, VsiProperties, outer_tag,
+    vlan_receive, vlan_transmit,
 };
 
 /// Bits of a tag that are the VLAN id.
@@ -84,15 +84,27 @@ fn forward(rule: &Rule, action: SingleAction, targets: Vec<u16>) -> Option<Forwa
     })
 }
 
-/// The tags of a VSI's frames in double VLAN mode: that of a frame with one is the outer one.
-/// Source: ice `ice_vsi_vlan_lib.c`, `ice_vsi_ena_outer_stripping`.
+/// The tags of a VSI's frames in double VLAN mode: that of a frame with one is the outer one. The
+/// VSI takes and inserts outer tags of one type. Source: ice `ice_vsi_vlan_lib.c`,
+/// `ice_vsi_ena_outer_stripping`.
 pub(super) fn look_at_outer_tag(tables: &mut Tables, number: u16, properties: &VsiProperties) {
     let flags = OuterVlanFlags(properties.outer_vlan_flags);
     let found = tables.vsis.iter_mut().find(|vsi| vsi.number == number);
     if let Some(vsi) = found {
         vsi.tag_received = tag_received(flags.receive_mode());
+        vsi.outer_tag = tag_type(flags.tag_type());
         vsi.sends_untagged = flags.transmit_mode() != vlan_transmit::TAGGED;
         vsi.sends_tagged = flags.transmit_mode() != vlan_transmit::UNTAGGED;
+    }
+}
+
+/// The type of tags in frames that a VSI's properties name.
+const fn tag_type(code: u8) -> Option<u16> {
+    match code {
+        outer_tag::SERVICE => Some(0x88A8),
+        outer_tag::CUSTOMER => Some(0x8100),
+        outer_tag::OLD_SERVICE => Some(0x9100),
+        _ => None,
     }
 }
 
@@ -128,6 +140,7 @@ fn describe(number: u16, properties: &VsiProperties, tables: &Rss) -> Vsi {
         sends_tagged: mode != vlan_transmit::UNTAGGED,
         port_vlan: vlan.insert_port_vlan().then_some(port_vlan),
         tag_received: tag_received(vlan.receive_mode()),
+        outer_tag: None,
         queues: QueueMap::of(properties).all(),
         classes: classes(properties),
         spreading: spreading(number, queue_options, tables),

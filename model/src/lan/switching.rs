@@ -51,6 +51,9 @@ pub(crate) struct Vsi {
     pub(crate) port_vlan: Option<u16>,
     /// The action on tags of received frames.
     pub(crate) tag_received: TagReceived,
+    /// Type of the tag that the action is for, and of outer tags that its descriptors insert, in
+    /// double VLAN mode. `None`: any tag, and a service tag.
+    pub(crate) outer_tag: Option<u16>,
     /// All its receive queues, in order.
     pub(crate) queues: Vec<u16>,
     /// Those of each traffic class.
@@ -235,6 +238,12 @@ impl Vsi {
     ) -> Option<u16> {
         let index = first + (hash.unwrap_or(0) as u16 & (count - 1));
         self.queues.get(usize::from(index)).copied()
+    }
+
+    /// True if its action on tags is for tags of a type.
+    #[inline]
+    pub(super) fn takes(&self, kind: u16) -> bool {
+        self.outer_tag.is_none_or(|own| own == kind)
     }
 }
 

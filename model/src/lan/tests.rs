@@ -374,6 +374,37 @@ fn a_service_tag_stays_in_the_frame_in_single_vlan_mode() {
 }
 
 #[test]
+fn the_outer_tag_is_of_the_type_that_the_vsi_names() {
+    const TYPES: [u16; 3] = [0x8100, 0x88A8, 0x9100];
+    for own in TYPES {
+        let mut rig = Rig::new();
+        rig.vsi.tag_received = TagReceived::Shown;
+        rig.vsi.outer_tag = Some(own);
+        rig.service_tags = true;
+        rig.configure(1);
+        rig.offer(8);
+        for (index, other) in (0..).zip(TYPES) {
+            let mut frame = tagged(&frame_to(FUNCTION_MAC, 100), 20);
+            frame[12..14].copy_from_slice(&other.to_be_bytes());
+            assert!(rig.receive(&frame));
+            let (descriptor, bytes) = rig.received(index).unwrap();
+            assert_eq!(bytes == frame, other != own, "{other:#x} of {own:#x}");
+            assert_eq!(status(&descriptor).l2tag1_present(), other == own);
+        }
+        let command = ContextCommand::ZERO
+            .with_kind(kind::CONTEXT)
+            .with_insert_l2tag2(true);
+        rig.post_context(5 << 32, command);
+        let plain = frame_to([2; 6], 100);
+        rig.post(&plain, data());
+        let tag = [&own.to_be_bytes()[..], &[0, 5]].concat();
+        let expected = [&plain[..12], &tag, &plain[12..]].concat();
+        assert_eq!(rig.sent(), [expected]);
+        assert_eq!(rig.breaches(), [""; 0]);
+    }
+}
+
+#[test]
 fn a_device_that_is_cut_off_drops_frames_and_sends_none_without_a_breach() {
     let mut rig = Rig::new();
     rig.offer(8);

@@ -36,7 +36,7 @@ const MAX_PLAIN_BYTES: u64 = MAX_FRAME_BYTES as u64 - 4;
 /// Type of the tag that `l2tag1` becomes.
 const CUSTOMER_TAG: u16 = 0x8100;
 
-/// Type of the tag that `l2tag2` becomes.
+/// Type of the tag that `l2tag2` becomes, unless the VSI names another one.
 const SERVICE_TAG: u16 = 0x88A8;
 
 /// A transmit queue that the firmware added.

@@ -204,13 +204,17 @@ fn tags_are_kept_taken_and_sent_in_both_modes_of_the_card() {
     }
 }
 
-/// The outer tag is a service tag. A VSI removes it in double VLAN mode, where the inner one stays;
-/// in single VLAN mode it is payload, and both stay.
+/// In double VLAN mode the outer tag is of the type that the VSIs of both ports name. The VSI
+/// removes it, and the inner one stays. In single VLAN mode it is a service tag, which is payload:
+/// both stay.
 #[test]
 fn two_tags_are_sent_and_received_in_both_modes_of_the_card() {
     for double_vlan in [false, true] {
         let (mut rig, frame) = in_mode(double_vlan);
-        let outer = [0x88, 0xA8, 0x20, 6];
+        let outer = match double_vlan {
+            true => [0x81, 0, 0x20, 6],
+            false => [0x88, 0xA8, 0x20, 6],
+        };
         let inner = [0x81, 0, 0, 5];
         for stripping in [VlanStripping::Off, VlanStripping::On] {
             rig.b.open.port.strip_vlan(stripping).expect("set");
