@@ -7,12 +7,12 @@
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::package::section::{self, block};
 use ringside_spec::lan::package::{
-    FieldVectorWord, PacketGroupSection, ProfileEntry, RedirectSection, VECTOR_WORDS,
+    FieldVectorWord, PacketGroupSection, ProfileEntry, RedirectSection, UNUSED_WORD, VECTOR_WORDS,
     VectorSection, VsiGroupSection,
 };
 use ringside_spec::lan::receive::packet_type;
 use std::collections::BTreeMap;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Profiles of a block.
 const PROFILES: u16 = 128;
@@ -81,18 +81,23 @@ impl Block {
         self.vsis.contains_key(&vsi)
     }
 
+    /// The group of a packet type.
+    fn group_of(&self, packet_type: u16) -> u8 {
+        let default = || DEFAULT_GROUPS.iter().find(|(kind, _)| *kind == packet_type);
+        match self.groups.get(&packet_type) {
+            Some(group) => *group,
+            None if self.groups.is_empty() => default().map_or(0, |(_, group)| *group),
+            None => 0,
+        }
+    }
+
     /// Profile of packets of a type in a VSI, and its words.
     pub(crate) fn profile(
         &self,
         packet_type: u16,
         vsi: u16,
     ) -> Option<(u8, &[Word; VECTOR_WORDS])> {
-        let default = || DEFAULT_GROUPS.iter().find(|(kind, _)| *kind == packet_type);
-        let group = match self.groups.get(&packet_type) {
-            Some(group) => *group,
-            None if self.groups.is_empty() => default().map_or(0, |(_, group)| *group),
-            None => 0,
-        };
+        let group = self.group_of(packet_type);
         let [low, high] = self.vsis.get(&vsi).copied().unwrap_or(0).to_le_bytes();
         // No flag is set: a row never depends on a flag that the model's parser sets.
         let value = [0, 0, group, low, high];
@@ -136,6 +141,68 @@ impl Block {
         Some(())
     }
 
+    /// Writes the entries that a section of a table names into it.
+    fn fill(&self, table: u32, bytes: &mut [u8]) -> Option<()> {
+        if table == block::PROFILE_TCAM {
+            return self.fill_rows(bytes);
+        }
+        // The heads of the other sections are alike.
+        let (head, rest) = PacketGroupSection::read_from_prefix(bytes).ok()?;
+        let entry_bytes = match table {
+            block::VSI_GROUPS => 2,
+            block::FIELD_VECTORS => VECTOR_WORDS * FieldVectorWord::SIZE,
+            _ => 1,
+        };
+        let length = entry_bytes * usize::from(head.count.get());
+        let start = bytes.len() - rest.len();
+        let entries = bytes.get_mut(start..)?.get_mut(..length)?;
+        for (at, entry) in (head.first.get()..).zip(entries.chunks_exact_mut(entry_bytes)) {
+            match table {
+                block::PACKET_GROUPS => entry.fill(self.group_of(at)),
+                block::VSI_GROUPS => {
+                    let group = self.vsis.get(&at).copied().unwrap_or(0);
+                    entry.copy_from_slice(&group.to_le_bytes());
+                }
+                block::REDIRECT => {
+                    let own = u8::try_from(at).ok()?;
+                    entry.fill(*self.redirect.get(&own).unwrap_or(&own));
+                }
+                _ => {
+                    let unused = [UNUSED_WORD; VECTOR_WORDS];
+                    let words = self.vectors.get(&at).unwrap_or(&unused);
+                    for (place, word) in entry.chunks_exact_mut(FieldVectorWord::SIZE).zip(words) {
+                        let word = FieldVectorWord {
+                            protocol: word.0,
+                            offset: word.1.into(),
+                            reserved: 0,
+                        };
+                        word.write_to(place).ok()?;
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// The same for rows, each of which has its number. A row that is free matches nothing.
+    fn fill_rows(&self, bytes: &mut [u8]) -> Option<()> {
+        let (count, rest) = bytes.split_first_chunk_mut::<2>()?;
+        let length = ProfileEntry::SIZE * usize::from(u16::from_le_bytes(*count));
+        let entries = rest.get_mut(..length)?;
+        for place in entries.chunks_exact_mut(ProfileEntry::SIZE) {
+            let asked = ProfileEntry::read_from_bytes(place).ok()?;
+            let row = self.rows.get(&asked.row.get());
+            let entry = ProfileEntry {
+                row: asked.row,
+                key: row.map_or([0; 5], |row| row.key),
+                inverse: row.map_or([0; 5], |row| row.inverse),
+                profile: row.map_or(0, |row| row.profile),
+            };
+            entry.write_to(place).ok()?;
+        }
+        Some(())
+    }
+
     fn apply_rows(&mut self, bytes: &[u8]) -> Option<()> {
         let (count, mut rest) = bytes.split_first_chunk::<2>()?;
         for _ in 0..u16::from_le_bytes(*count) {
@@ -174,6 +241,25 @@ impl Block {
 }
 
 impl Profiles {
+    /// Writes the entries that a section names into it. False: the model has no table of that kind.
+    ///
+    /// Errors: the section is shorter than its header says.
+    pub(crate) fn fill(&self, kind: u32, bytes: &mut [u8]) -> Result<bool, ReturnCode> {
+        let tables = block::PACKET_GROUPS..=block::FIELD_VECTORS;
+        let blocks = [
+            (section::FLOW_DIRECTOR, &self.flow_director),
+            (section::HASH, &self.hash),
+        ];
+        for (first, block) in blocks {
+            let table = kind.wrapping_sub(first);
+            if tables.contains(&table) {
+                block.fill(table, bytes).ok_or(ReturnCode::BadBuffer)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Takes over a section of a package or of an update, if it is one of these tables.
     ///
     /// Errors: it is shorter than its header says, or names an entry that does not exist.

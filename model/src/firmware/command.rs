@@ -51,6 +51,7 @@ pub(super) const fn needs_data(opcode: Opcode) -> bool {
             | Opcode::MoveTransmitQueues
             | Opcode::AddRdmaQueueSets
             | Opcode::DownloadPackage
+            | Opcode::UploadSection
             | Opcode::UpdatePackage
             | Opcode::NeighbourDeviceRequest
             | Opcode::RunScript

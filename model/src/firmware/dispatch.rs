@@ -62,7 +62,7 @@ impl Firmware {
                 self.changed = true;
                 self.package.update(command, locked, context)
             }
-            Opcode::UploadSection => command.done(),
+            Opcode::UploadSection => self.package.upload(command, context),
             Opcode::GetPackageInfo => self.package.info(command, context.faults),
             Opcode::FirmwareLogQuery => self.logging.query(command),
             Opcode::FirmwareLogConfig => self.logging.configure(command),

@@ -234,6 +234,29 @@ impl Package {
         Ok(Some(metadata))
     }
 
+    /// Reads sections back: the driver's buffer names them, and the entries of each.
+    ///
+    /// Drivers ask for one of the parser's memory, to learn if the package can do double VLAN mode.
+    /// That of the model stays as it was asked for, without a bit: it cannot. Source: ice
+    /// `ice_vlan_mode.c`, `ice_pkg_get_supported_vlan_mode`.
+    pub(super) fn upload(&self, command: &mut Command, context: &mut Context<'_>) -> Outcome {
+        for entry in check_buffer(command)? {
+            let kind = entry.kind.get();
+            let start = usize::from(entry.offset.get());
+            let end = start + usize::from(entry.size_bytes.get());
+            let bytes = command.buffer.get_mut(start..end);
+            let found = self
+                .profiles
+                .fill(kind, bytes.ok_or(ReturnCode::BadBuffer)?)?;
+            if !found && kind != section::METADATA_INIT {
+                let remark = "package section that the model does not hold";
+                context.ledger.remark(remark, || format!("section {kind}"));
+                return Err(ReturnCode::NotImplemented);
+            }
+        }
+        command.done()
+    }
+
     /// A change of tables while the package is active. `locked`: the driver holds the change lock.
     pub(super) fn update(
         &mut self,

@@ -8,7 +8,8 @@ use ringside_spec::lan::admin::package::{
     DownloadPackage, LAST_BUFFER, PackageInfo, PackageInfoList,
 };
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
-use ringside_spec::lan::package::{BUFFER_BYTES, MetadataSection, section};
+use ringside_spec::lan::package::section::{self, block};
+use ringside_spec::lan::package::{BUFFER_BYTES, MetadataSection};
 use zerocopy::IntoBytes;
 
 fn package_list(client: &mut Client) -> Vec<PackageInfo> {
@@ -66,6 +67,79 @@ fn an_update_is_as_long_as_its_data() {
         .ok();
     let expected = ["package update longer or shorter than its data"];
     assert_eq!(client.breach_names(), expected);
+}
+
+/// A buffer of one section, as long as its data.
+fn section_buffer(kind: u32, content: &[u8]) -> Vec<u8> {
+    let length = content.len() as u16;
+    let mut buffer = vec![1, 0];
+    buffer.extend((12 + length).to_le_bytes());
+    buffer.extend(kind.to_le_bytes());
+    buffer.extend([12, 0]);
+    buffer.extend(length.to_le_bytes());
+    buffer.extend(content);
+    buffer
+}
+
+#[test]
+fn tables_are_read_back_as_they_were_written() {
+    let mut client = Client::ready();
+    client
+        .direct(Opcode::RequestResource, &lock(resource::CHANGE_LOCK))
+        .ok();
+    // Two entries from the third one on. Heads have four bytes; rows have two, and their number.
+    let words = (0..2 * 24u8).flat_map(|word| [word, 2 * word, 0, 0]);
+    let vectors: Vec<u8> = [2, 0, 3, 0].into_iter().chain(words).collect();
+    let head = [2, 0, 3, 0];
+    let row = |number: u8, key: u8| [&[number, 0], &[key; 10][..], &[key]].concat();
+    let rows = [vec![2, 0], row(3, 7), row(9, 8)].concat();
+    for first in [section::FLOW_DIRECTOR, section::HASH] {
+        for (table, content) in [
+            (block::PACKET_GROUPS, [&head[..], &[7, 8]].concat()),
+            (block::VSI_GROUPS, [&head[..], &[7, 0x20, 8, 0x20]].concat()),
+            (block::PROFILE_TCAM, rows.clone()),
+            (block::REDIRECT, [&head[..], &[7, 8]].concat()),
+            (block::FIELD_VECTORS, vectors.clone()),
+        ] {
+            let written = section_buffer(first + table, &content);
+            client.give(Opcode::UpdatePackage, &none(), &written).ok();
+            let mut asked = written.clone();
+            if table == block::PROFILE_TCAM {
+                asked[16..27].fill(0);
+                asked[29..40].fill(0);
+            } else {
+                asked[16..].fill(0);
+            }
+            let answer = client.give(Opcode::UploadSection, &none(), &asked).ok();
+            assert_eq!(answer.bytes, written, "{}", first + table);
+        }
+    }
+    let cut = section_buffer(section::HASH + block::REDIRECT, &[3, 0, 3, 0, 0, 0]);
+    let answer = client.give(Opcode::UploadSection, &none(), &cut);
+    assert_eq!(answer.descriptor.return_code(), ReturnCode::BadBuffer);
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn sections_that_the_model_does_not_hold_are_not_read_back() {
+    let mut client = Client::ready();
+    // As drivers ask for the mode: one entry, which has no bit here.
+    let mut content = [0; 28];
+    content[0] = 1;
+    content[2] = 1;
+    let mode = section_buffer(section::METADATA_INIT, &content);
+    let answer = client.give(Opcode::UploadSection, &none(), &mode).ok();
+    assert_eq!(answer.bytes, mode);
+    let remarks = |client: &Client| client.world.with(|world| world.remarks(0));
+    assert_eq!(remarks(&client), []);
+    let other = section_buffer(section::SWITCH, &[0; 8]);
+    let answer = client.give(Opcode::UploadSection, &none(), &other);
+    assert_eq!(answer.descriptor.return_code(), ReturnCode::NotImplemented);
+    let [remark] = &remarks(&client)[..] else {
+        panic!("one remark");
+    };
+    assert_eq!(remark.kind, "package section that the model does not hold");
+    assert_eq!(client.breach_names(), [""; 0]);
 }
 
 fn package_buffer(first_section: u32) -> Vec<u8> {
