@@ -408,8 +408,14 @@ impl Scheduler {
 
     /// True if a node gets a profile that a driver has made: that of no limit is the firmware's.
     fn has_rate_limit(&self, element: &Element) -> bool {
-        let profile = element.excess.profile.get();
-        self.rate_profiles.keys().any(|(_, made)| *made == profile)
+        let shared = element.shared_limit.get();
+        let named = [
+            element.committed.profile.get(),
+            element.excess.profile.get(),
+            shared,
+        ];
+        let mut made = self.rate_profiles.keys();
+        made.any(|(_, made)| named.contains(made))
     }
 
     pub(super) fn query_elements(&self, command: &mut Command) -> Outcome {

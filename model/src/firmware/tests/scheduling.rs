@@ -250,6 +250,17 @@ fn classes_of_the_dscp_have_nodes() {
 
 #[test]
 fn a_rate_limit_is_kept_and_remarked() {
+    let limits: [fn(&mut Element, u16); 3] = [
+        |element, profile| element.committed.profile = profile.into(),
+        |element, profile| element.excess.profile = profile.into(),
+        |element, profile| element.shared_limit = profile.into(),
+    ];
+    for limit in limits {
+        remark_of_a_rate_limit(limit);
+    }
+}
+
+fn remark_of_a_rate_limit(limit: fn(&mut Element, u16)) {
     let mut client = Client::ready();
     let root = default_tree(&mut client)[0].node;
     let mut node = default_tree(&mut client)[1];
@@ -277,7 +288,7 @@ fn a_rate_limit_is_kept_and_remarked() {
         .give(Opcode::AddRateLimitProfiles, &one, wanted.as_bytes())
         .ok()
         .item(0);
-    node.element.excess.profile = made.profile;
+    limit(&mut node.element, made.profile.get());
     let [remark] = &configured(&mut client, &node)[..] else {
         panic!("one remark");
     };
