@@ -114,8 +114,8 @@ impl LanEngine {
         let own = own.unwrap_or_default().iter();
         let mut enabled = own.filter(|queue| self.receive.queues.contains(**queue));
         let Some(first) = enabled.next() else { return };
-        // A class has a power of two queues: the last of them may be another VSI's. Hundreds of
-        // VSIs may have thousands of queues each.
+        // A queue that another VSI names too counts as its own. Hundreds of VSIs may have thousands
+        // of queues each.
         let mut of_others = vec![false; usize::from(u16::MAX) + 1];
         let others = self.tables.vsis.iter().filter(|vsi| vsi.number != number);
         for queue in others.flat_map(|vsi| &vsi.queues) {
