@@ -205,7 +205,8 @@ pub(crate) struct Bench {
     /// Show each stage of bring-up
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
-    /// Write latency distributions in HdrHistogram's percentile format
+    /// Write latency distributions in HdrHistogram's percentile format. Several tests have a file
+    /// each, beside FILE: lat.hgrm becomes lat-rdma_write-latency-8-b.hgrm
     #[arg(long, value_name = "FILE")]
     pub(crate) hgrm: Option<PathBuf>,
     /// Capture every frame on the wire; slows the run, so do not quote its figures

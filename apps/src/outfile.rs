@@ -57,6 +57,34 @@ impl OutFile {
     }
 }
 
+/// A file that a command writes once it has all that it needs: until then a file that exists keeps
+/// its content.
+#[derive(Debug)]
+pub(crate) enum Prepared {
+    /// a FIFO with its reader, or a device: they have no content to lose
+    Open(OutFile),
+    Later(PathBuf),
+}
+
+impl Prepared {
+    /// Checks that a file can be written, and waits for the reader of a FIFO until `is_over`.
+    pub(crate) fn new(path: &Path, is_over: impl FnMut() -> bool) -> io::Result<Self> {
+        if is_pipe_or_device(std::fs::metadata(path)) {
+            return OutFile::create_unless(path, is_over).map(Self::Open);
+        }
+        check_writable(path)?;
+        Ok(Self::Later(path.to_owned()))
+    }
+
+    /// Creates the file, or truncates it. Does not wait.
+    pub(crate) fn begin(self) -> io::Result<OutFile> {
+        match self {
+            Self::Open(file) => Ok(file),
+            Self::Later(path) => File::create(path).map(OutFile),
+        }
+    }
+}
+
 impl Write for OutFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
@@ -103,12 +131,13 @@ pub(crate) fn check_distinct<'p>(
 ) -> Result<(), Failure> {
     let mut earlier: Vec<(&str, PathBuf, Option<Inode>)> = Vec::new();
     for (flag, path) in paths {
-        if path.starts_with("/dev") {
+        let file = std::fs::metadata(path).ok();
+        let kind = file.as_ref().map(Metadata::file_type);
+        if kind.is_some_and(|kind| kind.is_char_device()) {
             continue;
         }
         let whole = std::path::absolute(path)
             .map_err(|error| Failure::usage(anyhow!("{flag} {}: {error}", path.display())))?;
-        let file = std::fs::metadata(path).ok();
         let file = file.map(|found| (found.dev(), found.ino()));
         let same = earlier
             .iter()
@@ -164,6 +193,18 @@ mod tests {
     }
 
     #[test]
+    fn an_old_file_keeps_its_content_until_its_successor_begins() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("old");
+        std::fs::write(&path, "old").unwrap();
+        let prepared = Prepared::new(&path, || false).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+        prepared.begin().unwrap().write_all(b"n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "n");
+        Prepared::new(&folder.path().join("missing/file"), || false).unwrap_err();
+    }
+
+    #[test]
     fn one_file_by_two_names_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("a"), folder.path().join("b"));
@@ -174,5 +215,8 @@ mod tests {
         assert!(refused.is_usage());
         let null = Path::new("/dev/null");
         check_distinct([("--x", null), ("--y", null)]).unwrap();
+        // Files below /dev are files.
+        let shared = Path::new("/dev/shm/ringside-test-of-one-file-by-two-names");
+        check_distinct([("--x", shared), ("--y", shared)]).unwrap_err();
     }
 }

@@ -329,6 +329,103 @@ fn a_file_that_cannot_be_made_is_refused_before_the_run() {
 }
 
 #[test]
+fn a_command_that_does_not_begin_leaves_old_files_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (old, other, socket, none) = (path("old"), path("other"), path("socket"), path("none"));
+    std::fs::write(&old, "old").unwrap();
+    std::fs::write(&other, "old").unwrap();
+    // More than the device has.
+    let config = path("config");
+    std::fs::write(&config, "[rdma]\nqueue_pairs = 262141\n").unwrap();
+    let serve = format!("model serve --socket {socket}");
+    for (line, code) in [
+        (format!("capture --device vfio-user:{none} -w {old}"), 3),
+        (format!("capture --attach {none} -w {old}"), 3),
+        (format!("bench write lat --config {config} --pcap {old}"), 3),
+        // the path of a file is none of a socket
+        (format!("{serve} --record {old} --control {other}"), 1),
+        (format!("{serve} --pcap {old} --control {other}"), 1),
+        (format!("{serve} --record {old} --dgram {other},{none}"), 1),
+        (format!("{serve} --record {old} --pcap {none}/x"), 1),
+    ] {
+        let output = run(&line, Stdio::null(), Stdio::piped());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{line}: {said}");
+        for path in [&old, &other] {
+            let kept = std::fs::read_to_string(path).unwrap();
+            assert_eq!(kept, "old", "{line}: {said}");
+        }
+    }
+}
+
+#[test]
+fn every_file_of_a_distribution_is_checked_before_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let last = folder.path().join("lat-rdma_read-latency-8388608-b.hgrm");
+    std::fs::create_dir(&last).unwrap();
+    let hgrm = folder.path().join("lat.hgrm");
+    let hgrm = hgrm.display();
+    for (flags, named) in [
+        (
+            format!("{hgrm}"),
+            "latency-8388608-b.hgrm cannot be written",
+        ),
+        (
+            format!(
+                "{hgrm} --pcap {}",
+                folder
+                    .path()
+                    .join("lat-rdma_read-latency-2-b.hgrm")
+                    .display()
+            ),
+            "--hgrm and --pcap name the same path",
+        ),
+        ("/dev/null".to_owned(), "is no ordinary file"),
+    ] {
+        let line = format!("bench read lat -a -n 5 --hgrm {flags}");
+        let output = run(&line, Stdio::piped(), Stdio::piped());
+        let (shown, said) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert!(said.contains(named), "{line}: {said}");
+        assert_eq!(shown, "", "{line}");
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+}
+
+#[test]
+fn a_report_is_written_even_if_a_distribution_cannot_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.json");
+    let line = format!(
+        "bench write lat -n 5 --hgrm /dev/full --out_json_file {}",
+        path.display()
+    );
+    let output = run(&line, Stdio::null(), Stdio::piped());
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_reader(File::open(&path).unwrap()).unwrap();
+    assert_eq!(report["tables"][0]["rows"]["latency"][0]["iterations"], 5);
+}
+
+#[test]
+fn a_capture_that_is_not_whole_is_named_after_a_signal_too() {
+    let line = "bench write bw -s 4096 -D 60 --pcap /dev/full";
+    let mut command = command(line);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    wait_for(&mut reader, " #bytes ");
+    signal(&child, "INT");
+    let mut rest = String::new();
+    reader.read_to_string(&mut rest).unwrap();
+    let output = ended(child, line);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{rest}{said}");
+    let named = said.contains("the capture in /dev/full is not whole");
+    assert!(named && said.contains("interrupted"), "{said}");
+}
+
+#[test]
 fn one_path_for_two_files_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let same = folder.path().join("same");

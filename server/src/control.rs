@@ -2,7 +2,7 @@
 
 use crate::attachment::{Attachment, Readiness};
 use crate::place::Place;
-use crate::ports::{SocketFile, SocketPathError};
+use crate::ports::{Capture, SocketFile, SocketPathError};
 use crate::report::{Report, Sources};
 use ringside_bus::Instant;
 use ringside_model::faults::FAULTS;
@@ -12,6 +12,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Connections at once. A further one replaces the one that has been silent longest.
@@ -67,6 +68,11 @@ impl Control {
             next_look: Instant(0),
             is_short: false,
         })
+    }
+
+    /// Answers from a capture too, which began after the socket was made.
+    pub fn set_capture(&mut self, capture: Arc<Capture>) {
+        self.sources.capture = Some(capture);
     }
 
     /// Disconnects the client that was silent longest if no other one has a place.

@@ -1,7 +1,8 @@
 //! `--pcap`: every frame on the wire, in a file that Wireshark opens.
 
 use crate::failure::Failure;
-use crate::outfile::{OutFile, not_written};
+use crate::outfile::{OutFile, Prepared, not_written};
+use crate::patience::seen;
 use anyhow::anyhow;
 use ringside_model::Threaded;
 use ringside_model::packet::pcap::PcapWriter;
@@ -23,9 +24,15 @@ struct State {
 }
 
 impl Capture {
-    /// Attaches to the model's switch and writes to `path`.
-    pub(crate) fn start(model: &Threaded, path: &Path) -> Result<Self, Failure> {
-        let writer = OutFile::create(path)
+    /// Checks the file; waits for the reader of a FIFO.
+    pub(crate) fn prepare(path: &Path) -> Result<Prepared, Failure> {
+        Prepared::new(path, seen).map_err(|error| not_written("a capture", path, error))
+    }
+
+    /// Attaches to the model's switch and writes to a file, whose name is for messages.
+    pub(crate) fn start(model: &Threaded, file: Prepared, path: &Path) -> Result<Self, Failure> {
+        let writer = file
+            .begin()
             .and_then(|file| PcapWriter::new(BufWriter::with_capacity(1 << 20, file)))
             .map_err(|error| not_written("a capture", path, error))?;
         let state = Arc::new(Mutex::new(State {

@@ -3,11 +3,12 @@
 use super::accesses::{self, Counters};
 use super::bed::Bed;
 use super::capture::Capture;
+use super::distributions::title;
 use super::pair::Pair;
 use super::plan::{Plan, plans};
 use super::progress::Progress;
 use super::report::{self, Rows, Table};
-use super::run::{Run, judge, sized};
+use super::run::{Run, both, judge, sized};
 use super::{bandwidth, latency, verify};
 use crate::cli::{Bench, Measure};
 use crate::failure::Failure;
@@ -40,16 +41,41 @@ pub(super) fn run(
     if let Some(core) = cores.driver {
         pin_to(core).map_err(Failure::usage)?;
     }
-    let capture = options
-        .pcap
-        .as_deref()
-        .map(|path| Capture::start(bed.model_to_capture()?, path))
+    let capture = options.pcap.as_deref();
+    let capture = capture
+        .map(|path| bed.model_to_capture().and_then(|_| Capture::prepare(path)))
         .transpose()?;
     let began = Instant::now();
     let client = run.bring_up(&bed.functions[0])?;
     let server = run.bring_up(&bed.functions[1])?;
-    let ready = time_to_ready(&run, &client, &server, &plans, began)?;
+    let capture = capture
+        .map(|file| Capture::start(bed.model_to_capture()?, file, capture_path(options)))
+        .transpose()?;
     run.report.driven = bed.driven(capture.is_some());
+    let ended = drive(&mut run, &bed, [client, server], &plans, began);
+    let Some(capture) = capture else {
+        return ended;
+    };
+    // After a failure and a signal too: it names a file that is not whole.
+    let captured = bed.model_to_capture().and_then(|model| {
+        let frames = capture.finish(model)?;
+        let path = capture_path(options).display();
+        writeln!(run.out, "{frames} frames captured in {path}")?;
+        Ok(())
+    });
+    both(ended, captured)
+}
+
+/// Measures with two devices, shuts them down, and writes the report.
+fn drive(
+    run: &mut Run<'_>,
+    bed: &Bed,
+    devices: [Device; 2],
+    plans: &[Plan],
+    began: Instant,
+) -> Result<(), Failure> {
+    let [client, server] = devices;
+    let ready = time_to_ready(run, &client, &server, plans, began)?;
     run.report.placement = Some(bed.placement);
     run.report.devices = [&client, &server]
         .map(|device| device.function().address().to_string())
@@ -61,18 +87,17 @@ pub(super) fn run(
         "Two functions to RTS in {ready}.\n{}",
         run.report.driven
     )?;
-    let measured = tables(&mut run, &client, &server, &plans);
+    let measured = tables(run, &client, &server, plans);
     let downs = run.take_down([client, server])?;
     let breaches = bed.breaches();
     let counted = breaches.as_ref().ok().and_then(Option::as_ref);
     run.report.interface_breaches = counted.map(|found| found.len() as u64);
     run.finish(measured)?;
-    if let Some(capture) = capture {
-        let frames = capture.finish(bed.model_to_capture()?)?;
-        let path = options.pcap.as_deref().unwrap_or(Path::new(""));
-        writeln!(run.out, "{frames} frames captured in {}", path.display())?;
-    }
     judge(&breaches?.unwrap_or_default(), &downs)
+}
+
+fn capture_path(options: &Bench) -> &Path {
+    options.pcap.as_deref().unwrap_or(Path::new(""))
 }
 
 /// Connects a first pair, to measure the time until traffic can flow.
@@ -125,11 +150,7 @@ fn tables(
 }
 
 fn row(run: &mut Run<'_>, pair: &mut Pair<'_>, plan: &Plan, size: u64) -> Result<(), Failure> {
-    let title = format!(
-        "{} {} {size} B",
-        plan.operation.title(),
-        plan.measure.title()
-    );
+    let title = title(plan.operation, plan.measure, size);
     let mut progress = Progress::start(title.clone());
     let verified = verify::verify(pair, plan, size)?;
     if let Some(counters) = &run.counters {

@@ -5,6 +5,7 @@ mod bandwidth;
 mod bed;
 mod capture;
 pub(crate) mod chaos;
+mod distributions;
 mod in_process;
 mod latency;
 mod meeting;

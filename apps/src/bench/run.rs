@@ -1,6 +1,7 @@
 //! The common part of every bench: its output, the bring-up of functions, the report at the end.
 
 use super::accesses::Counters;
+use super::distributions::{self, Distribution};
 use super::report::{self, Report, StageTime};
 use crate::bring_up::print_stage;
 use crate::cli::Bench;
@@ -10,7 +11,6 @@ use crate::outfile::{OutFile, check_distinct, check_writable, not_written};
 use crate::output::{microseconds, span, stdout};
 use crate::release;
 use anyhow::anyhow;
-use hdrhistogram::Histogram;
 use ringside_bus::Function;
 use ringside_config::Config;
 use ringside_pmd::trace::{StageOutcome, StageReport};
@@ -20,9 +20,6 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// The name of a test, and its latencies.
-pub(crate) type Distribution = (String, Histogram<u64>);
 
 /// A bench under way.
 pub(crate) struct Run<'a> {
@@ -147,35 +144,11 @@ impl<'a> Run<'a> {
     }
 
     fn write_files(&mut self) -> Result<(), Failure> {
-        if let Some(path) = &self.options.hgrm {
-            self.write_distributions(path)?;
-        }
-        write_json(self.options, &self.report, &mut self.out)
-    }
-
-    /// One file for one table; with several, the name of the test goes before the extension.
-    fn write_distributions(&mut self, path: &Path) -> Result<(), Failure> {
-        let distributions = &self.distributions;
-        if distributions.is_empty() {
-            writeln!(
-                self.out,
-                "warning: --hgrm has nothing to write: no latency was measured"
-            )?;
-        }
-        for (title, times) in distributions {
-            let path = if distributions.len() == 1 {
-                path.to_owned()
-            } else {
-                let name = title.to_lowercase().replace(' ', "-");
-                let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-                path.with_file_name(format!("{stem}-{name}.hgrm"))
-            };
-            let written = OutFile::create(&path)
-                .and_then(|mut file| report::write_percentiles(&mut file, times));
-            written.map_err(|error| not_written("a distribution", &path, error))?;
-            writeln!(self.out, "distribution of {title} in {}", path.display())?;
-        }
-        Ok(())
+        let (options, out) = (self.options, &mut self.out);
+        let hgrm = options.hgrm.as_deref();
+        let hgrm = hgrm.map(|path| distributions::write(options, path, &self.distributions, out));
+        let json = write_json(options, &self.report, out);
+        both(hgrm.transpose().map(drop), json)
     }
 }
 
@@ -214,14 +187,14 @@ pub(crate) fn can_be_written(options: &Bench) -> Result<(), Failure> {
         Some(_) => "--out_json_file",
         None => "--out_json",
     };
-    let files = [("--pcap", pcap), ("--hgrm", hgrm), (flag, json)];
-    let files = || {
-        files
-            .iter()
-            .filter_map(|(flag, path)| Some((*flag, (*path)?)))
-    };
-    check_distinct(files())?;
-    for (_, path) in files() {
+    let hgrm = hgrm.map(|path| distributions::files(options, path));
+    let hgrm = hgrm.transpose()?.unwrap_or_default();
+    let hgrm = hgrm.iter().map(|(_, path)| ("--hgrm", &**path));
+    let others = [("--pcap", pcap), (flag, json)].into_iter();
+    let others = others.filter_map(|(flag, path)| Some((flag, path?)));
+    let files: Vec<_> = hgrm.chain(others).collect();
+    check_distinct(files.iter().copied())?;
+    for (_, path) in files {
         check_writable(path).map_err(|error| {
             Failure::usage(anyhow!(
                 "{} cannot be written: {error}; name a file in a folder that exists and that you \
@@ -231,6 +204,17 @@ pub(crate) fn can_be_written(options: &Bench) -> Result<(), Failure> {
         })?;
     }
     Ok(())
+}
+
+/// Joins the results of two steps that are both done, even if one fails. A closed output is no news
+/// beside another failure.
+pub(crate) fn both(one: Result<(), Failure>, other: Result<(), Failure>) -> Result<(), Failure> {
+    match (one, other) {
+        (Err(one), Err(other)) if other.is_output() => Err(one),
+        (Err(one), Err(other)) if one.is_output() => Err(other),
+        (Err(one), Err(other)) => Err(one.and(&other.text())),
+        (one, other) => one.and(other),
+    }
 }
 
 /// Tables go to standard output unless JSON does.

@@ -9,8 +9,9 @@ use crate::failure::Failure;
 use crate::interrupt::{self, MAX_SECONDS};
 use crate::mirror::{Copied, Direction, GREETING};
 use crate::open::open;
-use crate::outfile::{OutFile, no_reader};
+use crate::outfile::{OutFile, Prepared, no_reader};
 use crate::output::stdout;
+use crate::patience::seen;
 use crate::supervised::Brought;
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
@@ -239,24 +240,43 @@ impl Write for NamedFile {
     }
 }
 
-/// The file, or standard output.
-fn output(path: &Path) -> Result<Box<dyn Write>, Failure> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::BufWriter::with_capacity(1 << 16, stdout())));
+/// The file, or standard output, before the capture begins.
+enum Output {
+    Standard,
+    File { file: Prepared, path: PathBuf },
+}
+
+impl Output {
+    /// Checks the file; waits for the reader of a FIFO.
+    fn prepare(path: &Path) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Ok(Self::Standard);
+        }
+        let file = Prepared::new(path, seen).map_err(|error| not_made(path, &error))?;
+        let path = path.to_owned();
+        Ok(Self::File { file, path })
     }
-    let file = OutFile::create(path).map_err(|error| {
-        no_reader(path, &error).unwrap_or_else(|| {
-            Failure::usage(anyhow!(
-                "--write {}: {error}; name a file that can be made",
-                path.display()
-            ))
-        })
-    })?;
-    let path = path.to_owned();
-    Ok(Box::new(io::BufWriter::with_capacity(
-        1 << 16,
-        NamedFile { file, path },
-    )))
+
+    /// Creates the file, or truncates it.
+    fn begin(self) -> Result<Box<dyn Write>, Failure> {
+        let out: Box<dyn Write> = match self {
+            Self::Standard => Box::new(stdout()),
+            Self::File { file, path } => {
+                let file = file.begin().map_err(|error| not_made(&path, &error))?;
+                Box::new(NamedFile { file, path })
+            }
+        };
+        Ok(Box::new(io::BufWriter::with_capacity(1 << 16, out)))
+    }
+}
+
+fn not_made(path: &Path, error: &io::Error) -> Failure {
+    no_reader(path, error).unwrap_or_else(|| {
+        Failure::usage(anyhow!(
+            "--write {}: {error}; name a file that can be made",
+            path.display()
+        ))
+    })
 }
 
 fn tell(options: &Options, told: &Told) -> Result<(), Failure> {
@@ -304,7 +324,8 @@ fn attach(
     let (mut from, names) = greeting(stream, &limits, &shown.to_string())?;
     let interfaces: Vec<Interface> = names.iter().map(|name| name.as_str().into()).collect();
     check_size(&limits, &interfaces)?;
-    let mut sink = Sink::new(output(&options.write)?, &interfaces, filter, limits)?;
+    let out = Output::prepare(&options.write)?;
+    let mut sink = Sink::new(out.begin()?, &interfaces, filter, limits)?;
     let mut lost = 0;
     let broken = |error| Failure::operation(anyhow!("--attach {shown}: {error}"));
     let end = copies(options.direction, &mut from, &mut sink, &mut lost, broken);
@@ -445,17 +466,19 @@ fn own_port(
     let address = options.device.as_ref().unwrap_or(&config.device.address);
     let interfaces = own::interfaces(&address.to_string(), options.device_time);
     check_size(&limits, &interfaces)?;
-    let out = output(&options.write)?;
+    let out = Output::prepare(&options.write)?;
     let opened = open(address, config)?;
     let wanted = own::wanted(options.device_time);
     let (mut brought, queues) = Brought::bring_up(opened.function, address, wanted, &[], config)?;
     let mut own = Own::new(queues, options.device_time);
-    let captured = Sink::new(out, &interfaces, filter, limits)
-        .map_err(Failure::from)
-        .and_then(|mut sink| {
-            let end = own.capture(&mut brought, &mut sink);
-            Captured::finish(sink, own.lost(), own.unstamped(), end)
-        });
+    let sink = out.begin().and_then(|out| {
+        let sink = Sink::new(out, &interfaces, filter, limits)?;
+        Ok(sink)
+    });
+    let captured = sink.and_then(|mut sink| {
+        let end = own.capture(&mut brought, &mut sink);
+        Captured::finish(sink, own.lost(), own.unstamped(), end)
+    });
     // Its queues stop while the device is in service.
     drop(own);
     let down = brought.shut_down();

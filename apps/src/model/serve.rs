@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::file_size;
 use crate::interrupt;
 use crate::open_files;
-use crate::outfile::{OutFile, check_distinct, check_writable, no_reader, not_written};
+use crate::outfile::{OutFile, Prepared, check_distinct, check_writable, no_reader, not_written};
 use crate::output::stdout;
 use crate::users::{self, Watch};
 use anyhow::anyhow;
@@ -13,7 +13,7 @@ use ringside_bus::pinning::pin_to;
 use ringside_model::record::Recorder;
 use ringside_model::{Fault, FunctionSettings, TimerAccess, World};
 use ringside_server::control::Control;
-use ringside_server::ports::{Capture, DatagramWire, Ports, TapWire, UdpWire};
+use ringside_server::ports::{Capture, DatagramWire, Ports, TapWire, UdpWire, WireReport};
 use ringside_server::report::{Report, Sources, breaches_text};
 use ringside_server::vfio_user::{Server, ServerSettings};
 use ringside_server::{FaultAt, Place};
@@ -60,13 +60,9 @@ fn serve(options: &Serve) -> Result<(), Failure> {
     inject_faults(options, server.world())?;
     let mut users = options.users.clone().map(Watch::new);
     let mut is_over = || interrupt::seen() || users.as_mut().is_some_and(Watch::is_over);
-    let recorder = options.record.as_deref();
-    let recorder = recorder.map(|path| record_to(path, &mut is_over));
-    let recorder = recorder.transpose()?;
-    if let Some(recorder) = &recorder {
-        server.world().record(recorder);
-    }
-    let sources = attach(options, &mut server, &mut is_over)?;
+    let wires = attach_wires(options, &mut server)?;
+    let files = Files::prepare(options, &mut is_over)?;
+    let (sources, recorder) = attach(options, &mut server, wires, files)?;
     for (index, path) in options.sockets.iter().enumerate() {
         output.say(&format!("function {index} on {}\n", path.display()));
     }
@@ -188,27 +184,55 @@ fn inject_faults(options: &Serve, world: &mut World) -> Result<(), Failure> {
     Ok(())
 }
 
-fn record_to(path: &Path, is_over: impl FnMut() -> bool) -> Result<Recorder, Failure> {
-    let file = OutFile::create_unless(path, is_over);
-    let file = file.map_err(|error| not_written("a recording", path, error))?;
-    Ok(Recorder::to_writer(Box::new(file)))
+/// The files that the server writes while it runs.
+struct Files<'a> {
+    record: Option<(&'a Path, Prepared)>,
+    capture: Option<(&'a Path, Prepared)>,
 }
 
-fn capture_to(path: &Path, is_over: impl FnMut() -> bool) -> Result<Capture, Failure> {
-    let file = OutFile::create_unless(path, is_over);
-    if let Some(failure) = file.as_ref().err().and_then(|error| no_reader(path, error)) {
-        return Err(failure);
+impl<'a> Files<'a> {
+    /// Checks the files; waits for the readers of FIFOs.
+    fn prepare(options: &'a Serve, is_over: &mut dyn FnMut() -> bool) -> Result<Self, Failure> {
+        let record = options.record.as_deref().map(|path| {
+            let file = Prepared::new(path, &mut *is_over);
+            let file = file.map_err(|error| not_written("a recording", path, error))?;
+            Ok::<_, Failure>((path, file))
+        });
+        let record = record.transpose()?;
+        let capture = options.pcap.as_deref().map(|path| {
+            let file = Prepared::new(path, &mut *is_over);
+            Ok::<_, Failure>((path, file.map_err(|error| not_captured(path, error))?))
+        });
+        Ok(Self {
+            record,
+            capture: capture.transpose()?,
+        })
     }
-    let file = file.map(|file| Box::new(file) as Box<dyn Write + Send>);
-    Capture::begin(path, file).map_err(Failure::operation)
+
+    /// Creates the files, or truncates them.
+    fn begin(self) -> Result<(Option<Recorder>, Option<Capture>), Failure> {
+        let record = self.record.map(|(path, file)| {
+            let file = file.begin();
+            let file = file.map_err(|error| not_written("a recording", path, error))?;
+            Ok::<_, Failure>(Recorder::to_writer(Box::new(file)))
+        });
+        let capture = self.capture.map(|(path, file)| {
+            let file = file.begin().map(|file| Box::new(file) as _);
+            Capture::begin(path, file).map_err(Failure::operation)
+        });
+        Ok((record.transpose()?, capture.transpose()?))
+    }
 }
 
-/// Attaches wires, capture and control socket.
-fn attach(
-    options: &Serve,
-    server: &mut Server,
-    is_over: &mut dyn FnMut() -> bool,
-) -> Result<Sources, Failure> {
+/// The failure of the file of a capture.
+fn not_captured(path: &Path, error: std::io::Error) -> Failure {
+    no_reader(path, &error).unwrap_or_else(|| match Capture::begin(path, Err(error)) {
+        Err(error) => Failure::operation(error),
+        Ok(_) => Failure::operation(anyhow!("{}: no capture", path.display())),
+    })
+}
+
+fn attach_wires(options: &Serve, server: &mut Server) -> Result<WireReport, Failure> {
     let mut ports = Ports::default();
     for ends in &options.datagram_wires {
         let wire = DatagramWire::bind(&ends.local, &ends.far).map_err(Failure::operation)?;
@@ -232,24 +256,43 @@ fn attach(
     if !wires.wires().is_empty() {
         server.attach(Box::new(ports));
     }
-    let capture = options.pcap.as_deref();
-    let capture = capture.map(|path| capture_to(path, is_over)).transpose()?;
-    if let Some(capture) = &capture {
-        server.world().switch().set_tap(Some(capture.tap()));
-    }
+    Ok(wires)
+}
+
+/// Attaches control socket, recording and capture. The files are made last: an old one keeps its
+/// content if the server does not start.
+fn attach(
+    options: &Serve,
+    server: &mut Server,
+    wires: WireReport,
+    files: Files<'_>,
+) -> Result<(Sources, Option<Recorder>), Failure> {
     let functions = 0..options.sockets.len();
     let before = functions.filter_map(|index| server.world().snapshot(index));
-    let sources = Sources {
+    let mut sources = Sources {
         sockets: options.sockets.clone(),
         before: before.collect(),
         wires,
-        capture: capture.map(Arc::new),
+        capture: None,
     };
-    if let Some(path) = &options.control {
-        let control = Control::bind(path, sources.clone()).map_err(Failure::operation)?;
+    let control = options.control.as_deref();
+    let control = control.map(|path| Control::bind(path, sources.clone()));
+    let mut control = control.transpose().map_err(Failure::operation)?;
+    let (recorder, capture) = files.begin()?;
+    if let Some(recorder) = &recorder {
+        server.world().record(recorder);
+    }
+    if let Some(capture) = capture.map(Arc::new) {
+        server.world().switch().set_tap(Some(capture.tap()));
+        if let Some(control) = &mut control {
+            control.set_capture(Arc::clone(&capture));
+        }
+        sources.capture = Some(capture);
+    }
+    if let Some(control) = control {
         server.attach(Box::new(control));
     }
-    Ok(sources)
+    Ok((sources, recorder))
 }
 
 /// The output of a server. A closed output does not end the server.

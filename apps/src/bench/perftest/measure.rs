@@ -4,6 +4,7 @@ use super::mismatch::{Arrived, check_repeated, check_report, mismatch, other_len
 use super::talk::{self, Common, Step};
 use super::wanted::Wanted;
 use crate::bench::bandwidth::Run as Flows;
+use crate::bench::distributions::title;
 use crate::bench::meeting::agreement;
 use crate::bench::meeting::bandwidth::drive;
 use crate::bench::meeting::end::{End, Link, Role, Watch};
@@ -69,12 +70,7 @@ impl Test<'_, '_> {
     }
 
     fn title(&self, size: u64) -> String {
-        let wanted = self.wanted;
-        format!(
-            "{} {} {size} B",
-            wanted.operation.title(),
-            wanted.measure.title()
-        )
+        title(self.wanted.operation, self.wanted.measure, size)
     }
 
     /// The test of one size, in the form of the meeting's parts.
