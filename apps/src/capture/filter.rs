@@ -54,6 +54,11 @@ fn be16(frame: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.try_into().ok()?))
 }
 
+fn ipv4(frame: &[u8], at: usize) -> Option<IpAddr> {
+    let octets: [u8; 4] = frame.get(at..at + 4)?.try_into().ok()?;
+    Some(octets.into())
+}
+
 impl Fields {
     /// Fields of a frame, as far as it goes; `length` is that of the packet.
     fn of(frame: &[u8], length: usize) -> Self {
@@ -84,6 +89,11 @@ impl Fields {
         let payload = match ether_type {
             0x0800 => self.read_ipv4(frame, header)?,
             0x86DD => self.read_ipv6(frame, header)?,
+            // ARP and its reverse: sender and target
+            0x0806 | 0x8035 => {
+                self.addresses = Some((ipv4(frame, header + 14)?, ipv4(frame, header + 24)?));
+                return None;
+            }
             _ => return None,
         };
         if matches!(self.protocol, Some(6 | 17 | 132)) {
@@ -94,12 +104,8 @@ impl Fields {
 
     /// Returns where the payload begins; `None` for a fragment that is not the first.
     fn read_ipv4(&mut self, frame: &[u8], at: usize) -> Option<usize> {
-        let address = |at: usize| -> Option<IpAddr> {
-            let octets: [u8; 4] = frame.get(at..at + 4)?.try_into().ok()?;
-            Some(octets.into())
-        };
         self.protocol = Some(*frame.get(at + 9)?);
-        self.addresses = Some((address(at + 12)?, address(at + 16)?));
+        self.addresses = Some((ipv4(frame, at + 12)?, ipv4(frame, at + 16)?));
         let later = be16(frame, at + 6)? & 0x1FFF != 0;
         (!later).then_some(at + 4 * usize::from(frame.get(at)? & 0xF))
     }
@@ -199,20 +205,19 @@ impl<'a> Words<'a> {
             .map_err(|_| format!("'{text}' is no value of '{of}'"))
     }
 
-    fn any(&mut self, depth: usize) -> Result<Filter, String> {
-        let mut left = self.all(depth)?;
-        while self.take("or") || self.take("||") {
-            left = Filter::Or(Box::new(left), Box::new(self.all(depth)?));
-        }
-        Ok(left)
-    }
-
+    /// Conditions, joined from the left: `and` and `or` have the same precedence. Source:
+    /// pcap-filter(7).
     fn all(&mut self, depth: usize) -> Result<Filter, String> {
         let mut left = self.one(depth)?;
-        while self.take("and") || self.take("&&") {
-            left = Filter::And(Box::new(left), Box::new(self.one(depth)?));
+        loop {
+            let join = match self.peek() {
+                Some("and" | "&&") => Filter::And,
+                Some("or" | "||") => Filter::Or,
+                _ => return Ok(left),
+            };
+            self.at += 1;
+            left = join(Box::new(left), Box::new(self.one(depth)?));
         }
-        Ok(left)
     }
 
     fn one(&mut self, depth: usize) -> Result<Filter, String> {
@@ -231,7 +236,7 @@ impl<'a> Words<'a> {
         match word {
             "not" | "!" => Ok(Filter::Not(Box::new(self.one(depth - 1)?))),
             "(" => {
-                let inner = self.any(depth - 1)?;
+                let inner = self.all(depth - 1)?;
                 match self.take(")") {
                     true => Ok(inner),
                     false => Err("a parenthesis is not closed".to_owned()),
@@ -290,10 +295,7 @@ impl<'a> Words<'a> {
             Some("dst") => End::Destination,
             Some("proto") => {
                 let text: String = self.value("ether proto")?;
-                let digits = text.strip_prefix("0x").unwrap_or(&text);
-                let number = u16::from_str_radix(digits, 16);
-                let wrong = |_| format!("'{text}' is no type: four hexadecimal digits");
-                return Ok(Filter::EtherType(number.map_err(wrong)?));
+                return Ok(Filter::EtherType(ether_type(&text)?));
             }
             _ => return Err("after 'ether' comes host, src, dst or proto".to_owned()),
         };
@@ -306,6 +308,19 @@ impl<'a> Words<'a> {
         let mac = mac.ok_or_else(|| format!("'{text}' is no MAC address: 02:00:00:00:00:01"))?;
         Ok(Filter::Mac(end, mac))
     }
+}
+
+/// A decimal number, or a hexadecimal one. One that begins with 0 is octal to tcpdump: refused, as
+/// it was hardly meant so.
+fn ether_type(text: &str) -> Result<u16, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16).ok(),
+        None if text.len() > 1 && text.starts_with('0') => None,
+        None => text.parse().ok(),
+    };
+    number.ok_or_else(|| {
+        format!("'{text}' is no type: a decimal number, such as 2048, or 0x and hexadecimal digits")
+    })
 }
 
 impl FromStr for Filter {
@@ -324,7 +339,7 @@ impl FromStr for Filter {
         if words.words.is_empty() {
             return Ok(Self::All);
         }
-        let filter = words.any(MAX_DEPTH)?;
+        let filter = words.all(MAX_DEPTH)?;
         match words.next() {
             None => Ok(filter),
             Some(word) => Err(format!("'{word}' where 'and', 'or' or the end should be")),
@@ -375,7 +390,14 @@ mod tests {
             ("ether proto 0x0800", true),
             ("greater 43", false),
             ("less 42", true),
+            ("ether proto 2048", true),
+            ("ether proto 800", false),
             ("tcp or udp and port 54", false),
+            // joined from the left
+            ("udp or ip and port 54", false),
+            ("udp or (ip and port 54)", true),
+            ("tcp and port 53 or udp", true),
+            ("not tcp or ip and port 54", false),
             ("(tcp or udp) and port 53", true),
             ("not (tcp or arp) and udp", true),
         ] {
@@ -384,6 +406,26 @@ mod tests {
         let tagged = udp(Some(5 << 13 | 100));
         assert!(wants("vlan 100 and udp and port 53", &tagged));
         assert!(wants("vlan", &tagged) && !wants("vlan 101", &tagged));
+    }
+
+    #[test]
+    fn a_host_is_found_in_address_resolution_too() {
+        let mut frame = vec![0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 2, 0, 0, 0, 0, 1];
+        frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1]);
+        frame.extend([0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
+        for kind in [[8, 6], [0x80, 0x35]] {
+            frame[12..14].copy_from_slice(&kind);
+            for (filter, wanted) in [
+                ("host 10.0.0.1", true),
+                ("host 10.0.0.2", true),
+                ("src 10.0.0.1 and dst 10.0.0.2", true),
+                ("dst 10.0.0.1", false),
+                ("host 10.0.0.3", false),
+                ("port 53 or ip", false),
+            ] {
+                assert_eq!(wants(filter, &frame), wanted, "{filter}");
+            }
+        }
     }
 
     #[test]
@@ -421,6 +463,9 @@ mod tests {
             ("vlan 4095", "4095"),
             ("ether host", "needs a value"),
             ("ether 1", "host, src, dst or proto"),
+            ("ether proto 0800", "'0800' is no type"),
+            ("ether proto 86dd", "0x and hexadecimal"),
+            ("ether proto 65536", "65536"),
             (&deep, "more than 32"),
             (&ors, "more than 1024"),
             (&ands, "more than 1024"),

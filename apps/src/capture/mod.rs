@@ -55,6 +55,9 @@ given up, and the exit code is 1.
 A filter is written in tcpdump's words:
   arp ip ip6 tcp udp sctp icmp icmp6, vlan [ID], [src|dst] host ADDRESS, [src|dst] port NUMBER,
   ether host|src|dst MAC, ether proto TYPE, greater BYTES, less BYTES; and, or, not, parentheses
+\"and\" and \"or\" bind equally, from left to right: \"udp or ip and port 80\" is \"(udp or ip) and port 80\". \
+TYPE is decimal, or hexadecimal after 0x. A host is also one of ARP. Unlike in tcpdump, all words look behind \
+VLAN tags.
 
 Examples:
   ringside forward --device model:0 --device model:1 --mode txonly,rxonly --mirror /run/ports.sock
