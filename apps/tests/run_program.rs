@@ -75,18 +75,7 @@ fn a_hangup_comes_to_the_program_as_a_hangup_and_an_end_as_an_end() {
                   while :; do sleep 0.05; done";
     for (signal, said, code) in [("-HUP", "hangup\n", 3), ("-TERM", "end\n", 4)] {
         let run = folder.run(&["--device", "model:0"], script);
-        // Signals that `nohup` had the tests ignore.
-        let run = Command::new("env")
-            .arg("--default-signal")
-            .arg(run.get_program())
-            .args(run.get_args())
-            .envs(
-                run.get_envs()
-                    .filter_map(|(name, value)| Some((name, value?))),
-            )
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("ringside");
+        let run = with_usual_signals(&run);
         until("the program has begun", || {
             folder.path().join("told").exists()
         });
@@ -98,6 +87,44 @@ fn a_hangup_comes_to_the_program_as_a_hangup_and_an_end_as_an_end() {
         assert_eq!(text(&output.stdout), said, "{output:?}");
         assert_eq!(output.status.code(), Some(code));
         std::fs::remove_file(folder.path().join("told")).expect("the file");
+    }
+}
+
+/// Starts `run` with no signal ignored: `nohup` had the tests ignore some.
+fn with_usual_signals(run: &Command) -> Child {
+    let environment = run.get_envs();
+    Command::new("env")
+        .arg("--default-signal")
+        .arg(run.get_program())
+        .args(run.get_args())
+        .envs(environment.filter_map(|(name, value)| Some((name, value?))))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("ringside")
+}
+
+#[test]
+fn a_signal_of_a_process_ends_the_program_and_the_command_with_it() {
+    for (name, number) in [("INT", 2), ("QUIT", 3), ("USR1", 10), ("USR2", 12)] {
+        let folder = Folder::new();
+        // No core of the program is left.
+        let script = "ulimit -c 0; echo $$ >\"$1/new\"; mv \"$1/new\" \"$1/told\"; exec sleep 600";
+        let run = with_usual_signals(&folder.run(&["--device", "model:0"], script));
+        let told = folder.path().join("told");
+        until("the program has begun", || told.exists());
+        let program = std::fs::read_to_string(&told).expect("the process's number");
+        let mut kill = Command::new("kill");
+        kill.args(["-s", name, &run.id().to_string()]);
+        assert!(kill.status().expect("kill").success());
+        let output = end(run);
+        assert_eq!(
+            output.status.code(),
+            Some(128 + number),
+            "{name}: {output:?}"
+        );
+        let program = Path::new("/proc").join(program.trim());
+        assert!(!program.exists(), "{name}: the program is left");
     }
 }
 

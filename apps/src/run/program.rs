@@ -114,7 +114,7 @@ fn for_the_sanitizer(given: Option<OsString>) -> OsString {
 
 /// Runs a program to its end. The model must outlive it, and so must this command.
 pub(super) fn to_its_end(command: &mut Command) -> std::io::Result<ExitStatus> {
-    let signals = PassedOn::catch()?;
+    let mut signals = PassedOn::catch()?;
     let mut child = command.spawn()?;
     loop {
         if let Some(status) = child.try_wait()? {

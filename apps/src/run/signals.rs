@@ -4,45 +4,54 @@
 //! `nohup` and shells without job control count on that.
 
 use rustix::process::Signal;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 use std::os::raw::c_int;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Each signal that is caught, and the form in which it is passed on. Ctrl-C goes to the program
-/// too, which decides.
-const CAUGHT: [(c_int, Option<Signal>); 3] = [
-    (SIGINT, None),
-    (SIGTERM, Some(Signal::TERM)),
-    (SIGHUP, Some(Signal::HUP)),
+/// The senders whose signals are passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    /// a process: the terminal sends these to the program too
+    Process,
+    All,
+}
+
+/// Each signal that is caught.
+const CAUGHT: [(c_int, Signal, From); 7] = [
+    (SIGINT, Signal::INT, From::Process),
+    (SIGQUIT, Signal::QUIT, From::Process),
+    (SIGWINCH, Signal::WINCH, From::Process),
+    (SIGTERM, Signal::TERM, From::All),
+    (SIGHUP, Signal::HUP, From::All),
+    (SIGUSR1, Signal::USR1, From::All),
+    (SIGUSR2, Signal::USR2, From::All),
 ];
 
-/// The signals that are passed on to a program, each with a flag that is set once it has come.
-pub(super) struct PassedOn(Vec<(Signal, Arc<AtomicBool>)>);
+/// The signals that are passed on to a program.
+pub(super) struct PassedOn(SignalsInfo<WithRawSiginfo>);
 
 impl PassedOn {
     /// Begins to catch the signals that are not ignored.
     pub(super) fn catch() -> std::io::Result<Self> {
         let ignored = ignored_in(&std::fs::read_to_string("/proc/self/status").unwrap_or_default());
-        let mut passed_on = Vec::new();
-        for (number, passed_as) in CAUGHT {
-            if ignored >> (number - 1) & 1 == 1 {
-                continue;
-            }
-            let has_come = Arc::new(AtomicBool::new(false));
-            signal_hook::flag::register(number, Arc::clone(&has_come))?;
-            passed_on.extend(passed_as.map(|signal| (signal, has_come)));
-        }
-        Ok(Self(passed_on))
+        let caught = CAUGHT.iter().map(|(number, ..)| *number);
+        let caught = caught.filter(|number| ignored >> (number - 1) & 1 == 0);
+        SignalsInfo::new(caught).map(Self)
     }
 
     /// Returns the signals that have come since the last call.
-    pub(super) fn take(&self) -> impl Iterator<Item = Signal> {
-        let came = self.0.iter();
-        came.filter_map(|(signal, has_come)| {
-            has_come.swap(false, Ordering::Relaxed).then_some(*signal)
-        })
+    pub(super) fn take(&mut self) -> impl Iterator<Item = Signal> {
+        let came = self.0.pending();
+        came.filter_map(|told| passed_as(told.si_signo, told.si_code))
     }
+}
+
+/// The signal to send to the program. A code above 0 is that of the kernel. Source: sigaction(2).
+fn passed_as(number: c_int, code: c_int) -> Option<Signal> {
+    let caught = CAUGHT.into_iter().find(|(caught, ..)| *caught == number);
+    let (_, signal, from) = caught?;
+    (from == From::All || code <= 0).then_some(signal)
 }
 
 /// The mask of ignored signals in `/proc/PID/status`; bit 0 is signal 1.
@@ -50,4 +59,20 @@ fn ignored_in(status: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
         .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_terminals_signals_come_to_the_program_once() {
+        let (of_the_kernel, of_a_process, of_a_thread) = (0x80, 0, -6);
+        for (number, signal) in [(SIGINT, Signal::INT), (SIGQUIT, Signal::QUIT)] {
+            assert_eq!(passed_as(number, of_the_kernel), None);
+            assert_eq!(passed_as(number, of_a_process), Some(signal));
+            assert_eq!(passed_as(number, of_a_thread), Some(signal));
+        }
+        assert_eq!(passed_as(SIGHUP, of_the_kernel), Some(Signal::HUP));
+    }
 }
