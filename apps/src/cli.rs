@@ -264,7 +264,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "MAC", requires = "perftest")]
     pub(crate) peer_mac: Option<Mac>,
     /// Measure the time of recovery from resets, stalls, errors and lost links under traffic
-    #[arg(long, conflicts_with_all = ["listen", "connect", "pcap", "hgrm", "count_writes", "operation", "measure", "size", "all", "iterations", "queue_pairs", "send_depth", "receive_depth", "inline", "mtu", "timeout"])]
+    #[arg(long, conflicts_with_all = ["listen", "connect", "pcap", "hgrm", "count_writes", "operation", "measure", "size", "all", "iterations", "queue_pairs", "send_depth", "receive_depth", "inline", "mtu", "timeout", "verbose"])]
     pub(crate) chaos: bool,
     /// Times that each kind is raised [default: 3; or as often as fits -D]
     #[arg(long, value_name = "COUNT", requires = "chaos", conflicts_with = "duration", value_parser = clap::value_parser!(u32).range(1..=100_000))]

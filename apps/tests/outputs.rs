@@ -284,6 +284,85 @@ fn a_second_signal_ends_the_process_at_once() {
     );
 }
 
+/// A model with two functions in a process of its own; ended with the test.
+struct Served {
+    folder: tempfile::TempDir,
+    child: Child,
+}
+
+impl Served {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = command("model serve --doorbell-page");
+        for name in ["a", "b"] {
+            child.arg("--socket").arg(folder.path().join(name));
+        }
+        child.arg("--control").arg(folder.path().join("control"));
+        child.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = child.spawn().unwrap();
+        wait_for(
+            &mut BufReader::new(child.stdout.take().unwrap()),
+            "function 1 ",
+        );
+        Self { folder, child }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn rounds_before_a_failure_or_a_signal_are_in_the_report() {
+    for ends in ["the server", "a signal"] {
+        let mut served = Served::start();
+        let (a, b, control, json) = (
+            served.path("a"),
+            served.path("b"),
+            served.path("control"),
+            served.path("report.json"),
+        );
+        let line = format!(
+            "bench --chaos --chaos-kinds function-reset --chaos-rounds 100000 --device vfio-user:{a} \
+             --peer vfio-user:{b} --chaos-control {control} --out_json_file {json}"
+        );
+        let mut command = command(&line);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        let mut reader = BufReader::new(child.stdout.take().unwrap());
+        wait_for(&mut reader, "   2 ");
+        if ends == "the server" {
+            served.child.kill().unwrap();
+        } else {
+            signal(&child, "INT");
+        }
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).unwrap();
+        let output = ended(child, &line);
+        let said = text(&output.stderr);
+        let code = if ends == "a signal" { 130 } else { 1 };
+        assert_eq!(output.status.code(), Some(code), "{ends}: {rest}{said}");
+        assert!(rest.contains(" requests completed and "), "{ends}: {rest}");
+        let report: serde_json::Value =
+            serde_json::from_reader(File::open(&json).unwrap()).unwrap();
+        assert!(report["events"].as_u64().unwrap() >= 2, "{ends}: {report}");
+        let why = report["ended_early"].as_str().unwrap();
+        let told = if ends == "a signal" {
+            "interrupted"
+        } else {
+            "round "
+        };
+        assert!(why.contains(told), "{ends}: {why}");
+    }
+}
+
 #[test]
 fn the_first_figure_comes_within_twelve_lines_and_no_warning_twice() {
     let output = run("bench write lat -n 5", Stdio::piped(), Stdio::null());

@@ -27,6 +27,16 @@ impl<'b> Raiser<'b> {
             (Some(_), Some(_)) => Err(Failure::usage(anyhow!(
                 "--chaos-control is for a model in another process; the model of this one is reached directly"
             ))),
+            (Some((_, functions)), None)
+                if options
+                    .chaos_function
+                    .is_some_and(|one| one != usize::from(functions[0])) =>
+            {
+                Err(Failure::usage(anyhow!(
+                    "--chaos-function {function} is for a model in another process; that of this one has its faults in the function of --device, model:{}",
+                    functions[0]
+                )))
+            }
             (Some(_), None) if options.chaos_prompt => Ok(Self::Prompt(function)),
             (Some((model, functions)), None) => Ok(Self::Model(model, functions[0].into())),
             (None, Some(path)) => Ok(Self::Control(path.clone(), function)),

@@ -11,7 +11,7 @@ mod round;
 mod traffic;
 
 use super::bed::Bed;
-use super::run::{judge, output, write_json};
+use super::run::{both, judge, output, write_json};
 use crate::cli::Bench;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -60,24 +60,36 @@ pub(crate) fn run(
     let [client, server] = &bed.functions;
     let mut client = bring_up(client, &config)?;
     let server = bring_up(server, &config)?;
-    let rows = events(options, &raiser, &mut client, &server, &mut out);
-    let downs = [client.shutdown(), server.shutdown()];
-    let rows = rows?;
-    let breaches = bed.breaches()?;
-    let report = ChaosReport::new(
-        driven,
-        bed.placement,
-        &config,
-        &rows,
-        breaches.as_ref().map(Vec::len),
+    let mut rows = Vec::new();
+    let ended = events(
+        options,
+        &raiser,
+        (&mut client, &server),
+        &mut rows,
+        &mut out,
     );
-    report.print(&mut out)?;
-    write_json(options, &report, &mut out)?;
-    judge(&breaches.unwrap_or_default(), &downs)?;
-    match interrupt::seen() {
-        true => Err(Failure::interrupted()),
-        false => Ok(()),
+    let downs = [client.shutdown(), server.shutdown()];
+    let ended = match ended {
+        Ok(()) if interrupt::seen() => Err(Failure::interrupted()),
+        ended => ended,
+    };
+    if rows.is_empty() && ended.is_err() {
+        return ended;
     }
+    let breaches = bed.breaches();
+    let counted = breaches.as_ref().ok().and_then(Option::as_ref);
+    let placement = bed.placement;
+    let mut report = ChaosReport::new(driven, placement, &config, &rows, counted.map(Vec::len));
+    report.ended_early = ended.as_ref().err().map(Failure::text);
+    // After a failure too: the rounds until then were measured.
+    let printed = report.print(&mut out).map_err(Failure::from);
+    let told = both(printed, write_json(options, &report, &mut out));
+    let judged = breaches.and_then(|found| judge(&found.unwrap_or_default(), &downs));
+    let judged = match interrupt::seen() {
+        true => both(judged, ended),
+        false => both(ended, judged),
+    };
+    both(judged, told)
 }
 
 fn bring_up(function: &Arc<dyn Function>, config: &Config) -> Result<Device, Failure> {
@@ -87,14 +99,15 @@ fn bring_up(function: &Arc<dyn Function>, config: &Config) -> Result<Device, Fai
     Ok(device)
 }
 
-/// Every event, in an order that follows from the seed.
+/// Every event, in an order that follows from the seed. After a failure `rows` has those until
+/// then.
 fn events(
     options: &Bench,
     raiser: &Raiser<'_>,
-    client: &mut Device,
-    server: &Device,
+    (client, server): (&mut Device, &Device),
+    rows: &mut Vec<Row>,
     out: &mut dyn Write,
-) -> Result<Vec<Row>, Failure> {
+) -> Result<(), Failure> {
     let kinds = options.chaos_kinds();
     let limit = options.duration.map(Duration::from_secs);
     let rounds = match limit {
@@ -103,29 +116,28 @@ fn events(
     };
     let began = Instant::now();
     let mut choice = Choice::new(options.chaos_seed.unwrap_or(1));
-    let mut rows = Vec::new();
     for number in 1..=rounds {
         for kind in choice.shuffled(&kinds) {
             if interrupt::seen() {
-                return Ok(rows);
+                return Ok(());
             }
             if number > 1 && limit.is_some_and(|limit| began.elapsed() > limit) {
-                return Ok(rows);
+                return Ok(());
             }
             let lead = Duration::from_micros(choice.below(10_000));
             let round = Round { kind, lead, raiser };
             let row = round
                 .run(client, server, out)
                 .map_err(|error| error.and(&format!("round {number}, {}", kind.name())))?;
+            rows.push(row);
             writeln!(out, "{number:>4} {row}")?;
             out.flush()?;
-            rows.push(row);
         }
         if limit.is_some_and(|limit| began.elapsed() > limit) {
             break;
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// Choices that follow from a seed. Source: S. Vigna, xorshift64*.

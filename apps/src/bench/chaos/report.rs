@@ -109,6 +109,9 @@ pub(super) struct ChaosReport {
     requests_flushed: u64,
     verified_messages: u64,
     interface_breaches: Option<u64>,
+    /// the failure or the signal that ended the run before its last round
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ended_early: Option<String>,
 }
 
 impl ChaosReport {
@@ -139,6 +142,7 @@ impl ChaosReport {
             requests_flushed: rows.iter().map(|row| row.flushed).sum(),
             verified_messages: rows.iter().map(|row| row.verified).sum(),
             interface_breaches: breaches.map(|count| count as u64),
+            ended_early: None,
         }
     }
 
