@@ -19,12 +19,14 @@ use layout::Layout;
 pub(crate) use options::Run;
 use options::{FaultText, PORTS};
 use program::{Places, libraries, program, to_its_end};
+use ringside_bus::DeviceAddress;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::SIGXFSZ;
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
@@ -33,6 +35,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+/// Bytes of the path of a unix socket. Source: unix(7).
+const SOCKET_PATH_BYTES: usize = 107;
 /// Longest wait for the model to come up.
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// The wait for the model after which the command says what it waits for.
@@ -78,18 +82,42 @@ fn on_device(
     config: Option<&Path>,
     folder: &Path,
     libraries: &Path,
-    device: &str,
+    device: &DeviceAddress,
 ) -> Result<ExitStatus, Failure> {
-    let shared = DeviceFiles::share(folder, device)?;
+    let device = anywhere(device)?;
+    let shared = DeviceFiles::share(folder, &device)?;
     let places = Places {
         folder,
         libraries,
         files: shared.path(),
         loopback: None,
     };
-    let ended = to_its_end(&mut program(options, config, device, &places)?);
+    let ended = to_its_end(&mut program(options, config, text_of(&device), &places)?);
     shared.leave();
     ended.map_err(|error| not_started(options, error))
+}
+
+/// The address of a device in a form that stays right if the program changes its folder.
+fn anywhere(device: &DeviceAddress) -> Result<DeviceAddress, Failure> {
+    let DeviceAddress::VfioUser(path) = device else {
+        return Ok(device.clone());
+    };
+    let whole = std::path::absolute(path).context("finding the folder of the device's socket")?;
+    // A longer path is none of a socket: the given one may be short enough.
+    let whole = Some(whole).filter(|whole| whole.as_os_str().len() <= SOCKET_PATH_BYTES);
+    Ok(DeviceAddress::VfioUser(whole.unwrap_or(path.clone())))
+}
+
+/// The address as programs read it.
+fn text_of(device: &DeviceAddress) -> OsString {
+    match device {
+        DeviceAddress::VfioUser(path) => {
+            let mut text = OsString::from("vfio-user:");
+            text.push(path);
+            text
+        }
+        other => other.to_string().into(),
+    }
 }
 
 /// Runs the program on a port of the model. Returns its end and the model's, if this command has
@@ -119,9 +147,8 @@ fn on_model(
         files: &files,
         loopback: options.loopback.value(port.number, &ports),
     };
-    let mut device = OsString::from("vfio-user:");
-    device.push(&socket);
-    let ended = program(options, config, &device, &places).and_then(|mut command| {
+    let device = text_of(&DeviceAddress::VfioUser(socket.clone()));
+    let ended = program(options, config, device, &places).and_then(|mut command| {
         port.inherit()?;
         to_its_end(&mut command).map_err(|error| not_started(options, error))
     });
@@ -133,8 +160,17 @@ fn on_model(
 /// The failure of a program that does not start, with its name.
 fn not_started(options: &Run, error: std::io::Error) -> Failure {
     let name = options.program.first().map(OsString::as_os_str);
-    let name = name.unwrap_or_default().display();
-    Failure::usage(anyhow::Error::new(error).context(format!("starting {name}")))
+    let name = name.unwrap_or_default();
+    let missing = Some(name).filter(|_| error.kind() == ErrorKind::NotFound);
+    let shown = name.display();
+    let text = match missing.and_then(elf::missing_interpreter) {
+        Some(interpreter) => format!(
+            "starting {shown}: the file is there, its interpreter {} is not",
+            interpreter.display()
+        ),
+        None => format!("starting {shown}"),
+    };
+    Failure::usage(anyhow::Error::new(error).context(text))
 }
 
 /// Begins faults of the model. They last as long as the model does.

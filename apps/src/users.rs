@@ -8,9 +8,11 @@
 use crate::failure::Failure;
 use crate::farewell;
 use anyhow::{Context, anyhow};
+use ringside_bus::DeviceAddress;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -94,8 +96,16 @@ pub(crate) struct DeviceFiles {
 impl DeviceFiles {
     /// Shares the files of `device`, and lets programs that are started from now on hold them.
     /// Those that a killed command has left are removed.
-    pub(crate) fn share(folder: &Path, device: &str) -> Result<Self, Failure> {
-        let name = format!("device-{}", device.replace(['/', ':'], "_"));
+    pub(crate) fn share(folder: &Path, device: &DeviceAddress) -> Result<Self, Failure> {
+        let name = match device {
+            // Any two paths have different names.
+            DeviceAddress::VfioUser(path) => {
+                let mut hasher = DefaultHasher::new();
+                path.as_os_str().hash(&mut hasher);
+                format!("device-vfio-user-{:016x}", hasher.finish())
+            }
+            other => format!("device-{}", other.to_string().replace(':', "_")),
+        };
         let lock_path = folder.join(format!("{name}.lock"));
         let path = folder.join(format!("{name}.files"));
         remove_if_unused(&lock_path, &path);

@@ -226,6 +226,115 @@ fn files_of_a_device_go_with_its_last_program() {
 }
 
 #[test]
+fn a_relative_device_is_found_from_any_folder_and_has_files_of_its_own() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path().join("x")).expect("a folder");
+    let script = "cd / && echo \"$RINGSIDE_DEVICE\" && ls \"$1/ringside\"";
+    let mut locks = Vec::new();
+    for socket in ["x/a.sock", "x_a.sock"] {
+        let device = format!("vfio-user:{socket}");
+        let mut run = folder.run(&["--device", &device], script);
+        let shown = succeeded(&run.current_dir(folder.path()).output().expect("ringside"));
+        let (told, files) = shown.split_once('\n').expect("two lines");
+        let whole = folder.path().join(socket);
+        assert_eq!(told, format!("vfio-user:{}", whole.display()));
+        locks.push(files.lines().filter(|name| name.ends_with(".lock")).count());
+    }
+    assert_eq!(locks, [1, 2], "both devices have one lock");
+}
+
+/// A program of a test: an executable file.
+fn executable(path: &Path, content: &[u8], mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, content).expect("a program");
+    let mode = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path, mode).expect("a mode");
+}
+
+/// `ringside run` of a program of a test.
+fn of_program(folder: &Folder, program: &Path, arguments: &[&str]) -> Output {
+    let mut run = Command::new(env!("CARGO_BIN_EXE_ringside"));
+    run.args(["run", "--device", "model:0", "--libraries"]);
+    run.arg(folder.path())
+        .arg("--")
+        .arg(program)
+        .args(arguments);
+    run.env("XDG_RUNTIME_DIR", folder.path());
+    run.stdin(Stdio::null()).output().expect("ringside")
+}
+
+#[test]
+fn a_script_without_a_first_line_is_run_by_the_shell() {
+    let folder = Folder::new();
+    let script = folder.path().join("script");
+    executable(&script, b"echo \"$1 of $RINGSIDE_DEVICE\"\n", 0o755);
+    let shown = succeeded(&of_program(&folder, &script, &["first"]));
+    assert_eq!(shown, "first of model:0\n");
+}
+
+#[test]
+fn a_missing_interpreter_is_named() {
+    let folder = Folder::new();
+    let script = folder.path().join("script");
+    executable(&script, b"#!/none/interpreter -x\n", 0o755);
+    let output = of_program(&folder, &script, &[]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("its interpreter /none/interpreter is not"),
+        "{said}"
+    );
+    let output = of_program(&folder, Path::new("/none/program"), &[]);
+    let said = text(&output.stderr);
+    assert!(!said.contains("interpreter"), "{said}");
+}
+
+/// A file of 64 bits without a segment of the dynamic linker: it returns 0 at once.
+fn static_program() -> Vec<u8> {
+    // mov $60, %eax; xor %edi, %edi; syscall
+    let code = [0xB8, 60, 0, 0, 0, 0x31, 0xFF, 0x0F, 0x05];
+    let (base, place) = (0x40_0000_u64, 120_u64);
+    let length = place + code.len() as u64;
+    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+    file.resize(16, 0);
+    for half in [2_u16, 62] {
+        file.extend(half.to_le_bytes());
+    }
+    file.extend(1_u32.to_le_bytes());
+    for word in [base + place, 64, 0] {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend(0_u32.to_le_bytes());
+    for half in [64_u16, 56, 1, 64, 0, 0] {
+        file.extend(half.to_le_bytes());
+    }
+    for half in [1_u32, 5] {
+        file.extend(half.to_le_bytes());
+    }
+    for word in [0, base, base, length, length, 4096] {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend(code);
+    file
+}
+
+#[test]
+fn a_program_that_loads_no_library_is_told() {
+    let folder = Folder::new();
+    let program = folder.path().join("program");
+    if cfg!(target_arch = "x86_64") {
+        executable(&program, &static_program(), 0o755);
+        let output = of_program(&folder, &program, &[]);
+        succeeded(&output);
+        let said = text(&output.stderr);
+        assert!(said.contains("program is linked statically"), "{said}");
+    }
+    let output = of_program(&folder, Path::new("true"), &[]);
+    succeeded(&output);
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
 fn a_number_of_processes_that_is_none_is_no_model() {
     for number in ["-5", "-1", "0"] {
         let folder = Folder::new();

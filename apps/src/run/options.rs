@@ -39,8 +39,8 @@ The exit code is the program's.";
 #[command(after_help = RUN_HELP)]
 pub(crate) struct Run {
     /// Device to run on, such as 0000:3b:00.0 or vfio-user:PATH; without it, a model
-    #[arg(long, value_name = "ADDRESS", value_parser = device_text)]
-    pub(crate) device: Option<String>,
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) device: Option<DeviceAddress>,
     /// Run on a model, as without --device
     #[arg(long, conflicts_with = "device")]
     pub(crate) model: bool,
@@ -112,11 +112,4 @@ impl FromStr for FaultText {
         })?;
         Ok(Self(text.to_owned()))
     }
-}
-
-/// The address of a device as it is given, which programs read too.
-fn device_text(text: &str) -> Result<String, String> {
-    let address = text.parse::<DeviceAddress>();
-    let checked = address.map_err(|error| error.to_string());
-    checked.map(|_| text.to_owned())
 }

@@ -18,6 +18,9 @@ use std::time::Duration;
 /// The time between two checks for the end of the program.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// The error of a file that the kernel cannot execute. C: `ENOEXEC`.
+const NO_FORMAT: i32 = rustix::io::Errno::NOEXEC.raw_os_error();
+
 /// The libraries that a program finds before rdma-core's.
 const VERBS: &str = "libibverbs.so.1";
 const MANAGER: &str = "librdmacm.so.1";
@@ -112,10 +115,36 @@ fn for_the_sanitizer(given: Option<OsString>) -> OsString {
     options
 }
 
+/// A program that the kernel does not know the format of, such as a script without a first line
+/// `#!`: the shell runs it, as by execvp(3).
+fn by_shell(command: &Command) -> std::io::Result<Command> {
+    let file = elf::find(command.get_program());
+    let file = file.ok_or(ErrorKind::NotFound)?;
+    let mut shell = Command::new("/bin/sh");
+    shell.arg(file).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    Ok(shell)
+}
+
 /// Runs a program to its end. The model must outlive it, and so must this command.
 pub(super) fn to_its_end(command: &mut Command) -> std::io::Result<ExitStatus> {
+    let name = command.get_program();
+    if let Some(reason) = elf::ignores_libraries(name) {
+        eprintln!(
+            "ringside: {} {reason}: it does not find ringside's libraries, and has no RDMA device by them",
+            name.display()
+        );
+    }
     let mut signals = PassedOn::catch()?;
-    let mut child = command.spawn()?;
+    let mut child = match command.spawn() {
+        Err(error) if error.raw_os_error() == Some(NO_FORMAT) => by_shell(command)?.spawn()?,
+        spawned => spawned?,
+    };
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
