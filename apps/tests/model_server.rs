@@ -4,7 +4,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::Write;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -208,6 +208,23 @@ fn a_running_server_takes_faults_and_says_what_is_wrong_with_others() {
     let (code, _, said) = tell(&control, "status");
     assert_eq!(code, Some(1));
     assert!(said.contains("no server listens there"), "{said}");
+}
+
+#[test]
+fn a_server_that_ends_the_connection_is_not_said_to_be_late() {
+    let folder = Folder::new();
+    let path = folder.text("control");
+    let listener = UnixListener::bind(&path).unwrap();
+    let server = std::thread::spawn(move || drop(listener.accept().unwrap()));
+    let output = Command::new(RINGSIDE)
+        .args(["model", "tell", &path, "report"])
+        .output();
+    let output = output.unwrap();
+    server.join().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the server ended the connection"), "{said}");
+    assert!(!said.contains("no answer within"), "{said}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::output::stdout;
 use anyhow::{Context, anyhow};
 use ringside_server::control::MAX_ANSWER_BYTES;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -34,16 +34,26 @@ pub(crate) fn exchange(
     line.push('\n');
     let mut stream = UnixStream::connect(socket)
         .with_context(|| format!("{path}: no server listens there; give it --control {path}"))?;
-    let talk = |stream: &mut UnixStream| -> std::io::Result<String> {
+    let talk = |stream: &mut UnixStream| -> std::io::Result<Vec<u8>> {
         stream.set_read_timeout(Some(ANSWER_WITHIN))?;
         stream.set_write_timeout(Some(ANSWER_WITHIN))?;
         stream.write_all(line.as_bytes())?;
-        let mut answer = String::new();
-        BufReader::new(stream.take(MAX_ANSWER_BYTES as u64)).read_line(&mut answer)?;
-        Ok(answer)
+        let mut answer = Vec::new();
+        BufReader::new(stream.take(MAX_ANSWER_BYTES as u64)).read_until(b'\n', &mut answer)?;
+        match answer.is_empty() {
+            true => Err(ErrorKind::UnexpectedEof.into()),
+            false => Ok(answer),
+        }
     };
-    let answer =
-        talk(&mut stream).with_context(|| format!("{path}: no answer within {ANSWER_WITHIN:?}"))?;
+    let answer = talk(&mut stream).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            anyhow!("{path}: no answer within {ANSWER_WITHIN:?}")
+        }
+        _ => {
+            anyhow!("{path}: the server ended the connection ({error}); see whether it still runs")
+        }
+    })?;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
     let parsed: Value = serde_json::from_str(&answer)
         .with_context(|| format!("{path}: the answer is no JSON; is it a ringside server?"))?;
     let outcome = match parsed.get("ok").and_then(Value::as_bool) {
