@@ -37,6 +37,7 @@ mod trouble;
 mod users;
 mod vsi;
 
+use anyhow::anyhow;
 use clap::Parser;
 use cli::{Cli, Command};
 use failure::Failure;
@@ -76,8 +77,25 @@ fn show(text: &clap::Error) -> ExitCode {
     }
 }
 
+/// The name of a command that reads no configuration.
+fn unconfigured(command: &Command) -> Option<&'static str> {
+    match command {
+        Command::Sim(_) => Some("sim"),
+        Command::Bind(_) => Some("bind"),
+        Command::Unbind(_) => Some("unbind"),
+        Command::Config(_) => Some("config"),
+        Command::Model(options) if !options.is_configured() => Some("model tell"),
+        _ => None,
+    }
+}
+
 fn run(cli: &Cli) -> Result<(), Failure> {
     interrupt::refuse_long_files()?;
+    if let (Some(_), Some(name)) = (&cli.config, unconfigured(&cli.command)) {
+        return Err(Failure::usage(anyhow!(
+            "--config has no effect on `ringside {name}`: leave it away"
+        )));
+    }
     let config = open::load_config(cli.config.as_deref())?;
     match &cli.command {
         Command::Bench(options) => bench::run(options, &config),
@@ -88,7 +106,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Unbind(options) => bind::unbind(options),
         Command::Doctor(options) => doctor::run(options, &config),
         Command::Config(options) => config::run(options),
-        Command::Model(options) => model::run(options),
+        Command::Model(options) => model::run(options, &config),
         Command::Run(options) => run::run(options, cli.config.as_deref()),
         Command::Sim(options) => sim::run_command(options),
         Command::Forward(options) => forward::run(options, &config),

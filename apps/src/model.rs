@@ -8,10 +8,18 @@ pub(crate) use options::{Model, OutsideWire};
 
 use crate::failure::Failure;
 use options::ModelCommand;
+use ringside_config::Config;
 
-pub(crate) fn run(options: &Model) -> Result<(), Failure> {
+impl Model {
+    /// True if the configuration has a meaning for the command.
+    pub(crate) const fn is_configured(&self) -> bool {
+        matches!(self.command, ModelCommand::Serve(_))
+    }
+}
+
+pub(crate) fn run(options: &Model, config: &Config) -> Result<(), Failure> {
     match &options.command {
-        ModelCommand::Serve(options) => serve::run(options),
+        ModelCommand::Serve(options) => serve::run(options, config),
         ModelCommand::Tell(options) => tell::run(options),
     }
 }

@@ -45,6 +45,14 @@ impl Wanted {
         };
         let keep = options.keep.as_deref().map(numbers).transpose();
         let keep = keep.map_err(|error| Failure::usage(anyhow!("--keep: {error}")))?;
+        let highest = keep.as_ref().and_then(|keep| keep.iter().max());
+        if let Some(beyond) = highest.filter(|step| **step >= options.steps) {
+            return Err(Failure::usage(anyhow!(
+                "--keep: there is no step {beyond}: a run with --steps {} has the steps 0 to {}",
+                options.steps,
+                options.steps.saturating_sub(1)
+            )));
+        }
         if options.trace && options.runs != 1 {
             return Err(Failure::usage(anyhow!(
                 "--trace shows one run: add --runs 1 and the --seed"

@@ -99,9 +99,9 @@ pub(crate) struct Options {
     /// Time stamps of the device's clock, taken at the arrival, in place of the time of day
     #[arg(long, conflicts_with = "attach")]
     device_time: bool,
-    /// Packets that a running program received, sent, or both
-    #[arg(long, value_enum, default_value = "both")]
-    direction: Wanted,
+    /// Packets that a running program received, sent, or both [default: both]
+    #[arg(long, value_enum, requires = "attach")]
+    direction: Option<Wanted>,
     /// Tell the totals as JSON
     #[arg(long)]
     json: bool,
@@ -331,7 +331,13 @@ fn attach(
     let mut sink = Sink::new(out.begin()?, &interfaces, filter, limits)?;
     let mut lost = 0;
     let broken = |error| Failure::operation(anyhow!("--attach {shown}: {error}"));
-    let end = copies(options.direction, &mut from, &mut sink, &mut lost, broken);
+    let end = copies(
+        options.direction.unwrap_or(Wanted::Both),
+        &mut from,
+        &mut sink,
+        &mut lost,
+        broken,
+    );
     Captured::finish(sink, lost, None, end)
 }
 

@@ -154,12 +154,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     duration: Option<u64>,
     /// Seconds between reports; 0: only at the end
-    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, conflicts_with = "interactive", value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     stats_period: u64,
     /// Cores of the threads
     #[arg(long, value_name = "CORE,...", value_delimiter = ',')]
     cores: Vec<usize>,
-    /// Take commands from standard input; "help" lists them
+    /// Take commands from standard input; "help" lists them. With --json each answer is an object
+    /// of a line: kind help, error, rule, rules, xstats, info or config, or a report. If standard
+    /// input is no terminal and a line was refused, the exit code is 1
     #[arg(short, long)]
     interactive: bool,
     /// Reports as JSON, one object a line
@@ -253,7 +255,27 @@ fn check(options: &Options, addresses: &[DeviceAddress]) -> Result<Layout, Failu
     }
     let devices: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let layout = Layout::new(&devices, options.queues(), &options.vsi);
-    layout.map_err(|text| Failure::usage(anyhow!(text)))
+    let layout = layout.map_err(|text| Failure::usage(anyhow!(text)))?;
+    check_cores(&options.cores, layout.threads())?;
+    Ok(layout)
+}
+
+/// Refuses cores that no thread can run on, and those that no thread is there for.
+fn check_cores(cores: &[usize], threads: usize) -> Result<(), Failure> {
+    if cores.len() > threads {
+        return Err(Failure::usage(anyhow!(
+            "--cores: {} cores are named, but forwarding has one thread for each queue of a port: {threads}",
+            cores.len()
+        )));
+    }
+    for &core in cores {
+        // In a thread of its own: this one is not to be pinned.
+        let pinned = std::thread::spawn(move || ringside_bus::pinning::pin_to(core)).join();
+        if let Ok(Err(error)) = pinned {
+            return Err(Failure::usage(anyhow!("--cores: {error}")));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a device for two ports: two drivers would reset it in turn.

@@ -63,7 +63,7 @@ pub(crate) struct Serve {
     /// the same results
     #[arg(long)]
     pub(crate) frames_as_bytes: bool,
-    /// Core of the model's thread
+    /// Core of the model's thread [default: the configuration's model.thread_core]
     #[arg(long, value_name = "CORE")]
     pub(crate) core: Option<usize>,
     /// Microseconds without work before the server sleeps between looks

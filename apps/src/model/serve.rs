@@ -10,6 +10,7 @@ use crate::output::stdout;
 use crate::users::{self, Watch};
 use anyhow::anyhow;
 use ringside_bus::pinning::pin_to;
+use ringside_config::{Config, Core};
 use ringside_model::record::Recorder;
 use ringside_model::{Fault, FunctionSettings, TimerAccess, World};
 use ringside_server::control::Control;
@@ -23,8 +24,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub(super) fn run(options: &Serve) -> Result<(), Failure> {
-    let served = serve(options);
+pub(super) fn run(options: &Serve, config: &Config) -> Result<(), Failure> {
+    let served = serve(options, config);
     // The server is no child of the command that ends it, which cannot see its exit code.
     if let (Err(failure), Some(folder)) = (&served, &options.users) {
         users::note_failure(folder, failure.code(), &failure.text());
@@ -39,7 +40,7 @@ fn prepare_process(options: &Serve) -> Result<(), Failure> {
     file_size::raise(largest_file(options))
 }
 
-fn serve(options: &Serve) -> Result<(), Failure> {
+fn serve(options: &Serve, config: &Config) -> Result<(), Failure> {
     let report_path = match &options.report {
         _ if options.json => Some(Path::new("-")),
         given => given.as_deref(),
@@ -53,7 +54,11 @@ fn serve(options: &Serve) -> Result<(), Failure> {
         to_error: report_path == Some(Path::new("-")),
     };
     let stop = interrupt::catch_for_server()?;
-    if let Some(core) = options.core {
+    let configured = match config.model.thread_core {
+        Core::Pinned(core) => Some(core as usize),
+        Core::Any => None,
+    };
+    if let Some(core) = options.core.or(configured) {
         pin_to(core).map_err(Failure::usage)?;
     }
     let mut server = bind(options)?;

@@ -84,6 +84,7 @@ fn files_of_bench() {
             "bench write lat -n 5 --hgrm {folder}/same --out_json_file {folder}/same",
             "bench write lat -n 5 --pcap {folder}/same --hgrm {folder}/same",
             "bench write lat -n 5 --hgrm /proc/no.hgrm",
+            "bench write lat -n 5 -a --hgrm /dev/null",
         ],
     );
 }
@@ -131,6 +132,8 @@ fn chaos() {
             "bench --chaos --chaos-control {folder}/control",
             "bench --chaos --chaos-control {folder}/control --chaos-prompt",
             "bench --chaos --device vfio-user:{folder}/none --peer vfio-user:{folder}/none",
+            "bench --chaos --chaos-function 63",
+            "bench --chaos -v",
             "bench --chaos-rounds 3",
             "bench write lat --chaos-rounds 3",
         ],
@@ -227,6 +230,16 @@ fn other_commands() {
             "doctor 0000:ff:1f.7",
             "run --first 8 --fault 8:link-down -- true",
             "run --device bogus -- true",
+            "capture --direction out -w {folder}/x",
+            "forward --interactive --stats-period 3",
+            "forward --cores 9999",
+            "forward --cores 0,0 --queues 1",
+            "sim --runs 1 --keep 149-150",
+            "sim --config {folder}/x",
+            "bind 0000:ff:1f.7 --config {folder}/x",
+            "unbind 0000:ff:1f.7 --config {folder}/x",
+            "model tell {folder}/x report --config {folder}/x",
+            "config schema --config {folder}/x",
         ],
     );
 }
@@ -235,6 +248,7 @@ fn other_commands() {
 fn serving_the_model() {
     let folder = tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "text").unwrap();
+    std::fs::write(folder.path().join("core"), "[model]\nthread_core = 1000\n").unwrap();
     let long = "x".repeat(120);
     assert_transcript(
         "model",
@@ -248,6 +262,7 @@ fn serving_the_model() {
             "model serve --socket {folder}/a --socket {folder}/a",
             &format!("model serve --socket {{folder}}/{long}"),
             "model serve --socket {folder}/a --core 9999",
+            "model serve --socket {folder}/a --config {folder}/core",
             "model serve --socket {folder}/a --spin-us long",
             "model serve --socket {folder}/a --dgram {folder}/b",
             "model serve --socket {folder}/a --fault 0:confetti",
