@@ -162,7 +162,7 @@ fn commands_are_obeyed_and_wrong_ones_are_named() {
     }
     session.ask("stop\nshow port xstats 0", "rx_unicast");
     let (rest, output) = session.quit("quit");
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert_totals(&rest);
 }
 
@@ -319,13 +319,30 @@ fn an_interactive_session_ends_after_its_duration() {
 #[test]
 fn an_interactive_session_with_json_has_no_prompts_between_its_reports() {
     let mut session = Session::start("forward --interactive --json");
-    session.ask("dance", "no command 'dance'");
-    let (rest, output) = session.quit("show port stats all\nquit");
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!(rest.len(), 2, "{rest:#?}");
-    for line in rest {
-        serde_json::from_str::<Value>(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
-    }
+    let refused = session.ask("dance", "no command 'dance'");
+    let lines = "help\nrule add 0 tcp4 dst-port 80 action 0\nrule list 0\nshow port xstats all\n\
+                 show port info 0\nshow config fwd\nshow port stats all\nquit";
+    let (mut rest, output) = session.quit(lines);
+    // A line was refused, and a script cannot read that.
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("1 of the lines of standard input"), "{said}");
+    rest.insert(0, refused);
+    let objects = rest.iter().map(|line| {
+        let object = serde_json::from_str::<Value>(line);
+        object.unwrap_or_else(|error| panic!("{line}: {error}"))
+    });
+    let objects: Vec<Value> = objects.collect();
+    let kinds: Vec<&str> = objects
+        .iter()
+        .map(|one| one["kind"].as_str().unwrap())
+        .collect();
+    let wanted = ["error", "help", "rule", "rules", "xstats", "info", "config"];
+    assert_eq!(kinds, [&wanted[..], &["total", "total"]].concat());
+    assert_eq!(objects[3]["rules"][0]["number"], objects[2]["number"]);
+    assert!(objects[4]["ports"][0]["counters"]["rx_dropped"].is_u64());
+    assert_eq!(objects[5]["ports"][0]["link_up"], true);
+    assert_eq!(objects[6]["ports"][0]["threads_of_queues"][0], 0);
 }
 
 #[test]
@@ -335,7 +352,7 @@ fn a_line_that_is_no_text_is_an_unknown_command() {
     input.write_all(b"\xFF\xFE\nhelp\nquit\n").unwrap();
     let output = end(child);
     let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("no command '\u{FFFD}"), "{said}");
     assert!(said.contains("set fwd MODE"), "{said}");
 }

@@ -7,10 +7,12 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::stdout;
 use crate::rule::Rule;
+use anyhow::anyhow;
 use clap::ValueEnum;
 use ringside_pmd::lan::port::RuleNumber;
 use ringside_pmd::lan::{PortError, Vsi};
-use std::io::{self, BufRead, Write};
+use serde_json::{Value, json};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -76,14 +78,34 @@ impl From<PortError> for Wrong {
 
 type Done<T = ()> = Result<T, Wrong>;
 
-/// Obeys lines until one of them, their end, a signal or the time ends it.
+/// Obeys lines until one of them, their end, a signal or the time ends it. Errors: a line of a
+/// script was refused; the output is closed.
 ///
-/// With `json` there are no prompts: each report is a line of its own.
+/// With `json` there are no prompts: each answer is an object, on a line of its own.
 pub(super) fn run(
     shared: &Shared,
     running: &mut Running<'_>,
     end: Option<Instant>,
     json: bool,
+) -> Result<(), Failure> {
+    let mut refused = 0_u64;
+    obey(shared, running, end, json, &mut refused)?;
+    match refused {
+        0 => Ok(()),
+        _ if io::stdin().is_terminal() => Ok(()),
+        count => Err(Failure::operation(anyhow!(
+            "{count} of the lines of standard input were refused"
+        ))),
+    }
+}
+
+/// Counts the lines that are refused.
+fn obey(
+    shared: &Shared,
+    running: &mut Running<'_>,
+    end: Option<Instant>,
+    json: bool,
+    refused: &mut u64,
 ) -> Result<(), Failure> {
     let lines = lines();
     prompt(json)?;
@@ -91,10 +113,14 @@ pub(super) fn run(
         running.supervise()?;
         match lines.recv_timeout(Duration::from_millis(100)) {
             Ok(line) => {
-                match command(&line, shared, running) {
+                match command(&line, shared, running, json) {
                     Ok(Next::Quit) => return Ok(()),
                     Ok(Next::Go) => {}
-                    Err(Wrong::Line(text)) => writeln!(stdout(), "{text}")?,
+                    Err(Wrong::Line(text)) => {
+                        *refused += 1;
+                        let object = json!({"kind": "error", "text": text});
+                        tell(json, &format!("{text}\n"), &object)?;
+                    }
                     Err(Wrong::Output(error)) => return Err(error.into()),
                 }
                 prompt(json)?;
@@ -132,11 +158,22 @@ fn prompt(json: bool) -> io::Result<()> {
     stdout().flush()
 }
 
-fn command(line: &str, shared: &Shared, running: &mut Running<'_>) -> Done<Next> {
+/// Shows an answer: lines of text, or an object on a line of its own.
+fn tell(json: bool, text: &str, object: &Value) -> io::Result<()> {
+    match json {
+        true => writeln!(stdout(), "{object}"),
+        false => write!(stdout(), "{text}"),
+    }
+}
+
+fn command(line: &str, shared: &Shared, running: &mut Running<'_>, json: bool) -> Done<Next> {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
         [] => {}
-        ["help"] => writeln!(stdout(), "{HELP}")?,
+        ["help"] => {
+            let object = json!({"kind": "help", "text": HELP});
+            tell(json, &format!("{HELP}\n"), &object)?;
+        }
         ["quit"] => return Ok(Next::Quit),
         ["start"] => shared.start(0),
         ["start", "tx_first"] => shared.start(1),
@@ -155,18 +192,14 @@ fn command(line: &str, shared: &Shared, running: &mut Running<'_>) -> Done<Next>
         ["port", action, port] => run_port(action, port, shared, running)?,
         ["vlan" | "rx_vlan", action, vlan, port] => set_vlan(action, vlan, find(running, port)?)?,
         ["mac_addr", action, port, mac] => set_address(action, find(running, port)?, mac)?,
-        ["rule", action, port, words @ ..] => rule(action, find(running, port)?, words)?,
+        ["rule", action, port, words @ ..] => rule(action, find(running, port)?, words, json)?,
         ["show", "port" | "fwd", "stats", name] => {
             find_all(running, name)?;
             running.report.totals_of(name)?;
         }
-        ["show", "port", "xstats", port] => show_counters(&find_all(running, port)?)?,
-        ["show", "port", "info", port] => {
-            for (name, port) in find_all(running, port)? {
-                show_info(&name, port)?;
-            }
-        }
-        ["show", "config", "fwd"] => show_config(shared)?,
+        ["show", "port", "xstats", port] => show_counters(&find_all(running, port)?, json)?,
+        ["show", "port", "info", port] => show_info(&find_all(running, port)?, json)?,
+        ["show", "config", "fwd"] => show_config(shared, json)?,
         ["clear", "port" | "fwd", "stats", name] => {
             find_all(running, name)?;
             running.report.clear(name);
@@ -279,21 +312,15 @@ fn set_address(action: &str, port: &Vsi, mac: &str) -> Done {
     Ok(())
 }
 
-fn rule(action: &str, port: &Vsi, words: &[&str]) -> Done {
+fn rule(action: &str, port: &Vsi, words: &[&str], json: bool) -> Done {
     match (action, words) {
         ("add", words) => {
             let rule: Rule = words.join(" ").parse().map_err(Wrong::Line)?;
             let number = port.add_rule(&rule.0)?;
-            writeln!(stdout(), "rule {}", number.0)?;
+            let object = json!({"kind": "rule", "number": number.0});
+            tell(json, &format!("rule {}\n", number.0), &object)?;
         }
-        ("list", []) => {
-            for (number, rule) in port.rules() {
-                let counted = port.rule_hits(number)?;
-                let counted = counted.map(|packets| format!(", {packets} packets"));
-                let counted = counted.unwrap_or_default();
-                writeln!(stdout(), "rule {}: {}{counted}", number.0, Rule(rule))?;
-            }
-        }
+        ("list", []) => list_rules(port, json)?,
         ("remove", [number]) => {
             let wrong = |_| Wrong::Line(format!("{number} is no number of a rule"));
             let number = RuleNumber(number.parse().map_err(wrong)?);
@@ -309,57 +336,96 @@ fn rule(action: &str, port: &Vsi, words: &[&str]) -> Done {
     Ok(())
 }
 
-fn show_counters(ports: &[(String, &Vsi)]) -> Done {
-    for (name, port) in ports {
-        if ports.len() > 1 {
-            writeln!(stdout(), "port {name}:")?;
-        }
-        for one in port.statistics()? {
-            writeln!(stdout(), "{}: {}", one.name, one.value)?;
-        }
+fn list_rules(port: &Vsi, json: bool) -> Done {
+    let (mut text, mut objects) = (String::new(), Vec::new());
+    for (number, rule) in port.rules() {
+        let packets = port.rule_hits(number)?;
+        let counted = packets.map(|packets| format!(", {packets} packets"));
+        let counted = counted.unwrap_or_default();
+        let (number, rule) = (number.0, Rule(rule).to_string());
+        text += &format!("rule {number}: {rule}{counted}\n");
+        objects.push(json!({"number": number, "rule": rule, "packets": packets}));
     }
-    Ok(())
+    Ok(tell(
+        json,
+        &text,
+        &json!({"kind": "rules", "rules": objects}),
+    )?)
 }
 
-fn show_info(name: &str, vsi: &Vsi) -> Done {
-    let link = vsi.port().link()?;
-    let (mac, number) = (crate::mac::Mac(vsi.mac()), vsi.number());
-    let mut out = stdout();
-    match name.contains('.') {
-        true => writeln!(out, "VSI {name}: address {mac}, number {number}")?,
-        false => writeln!(out, "port {name}: address {mac}, VSI {number}")?,
+fn show_counters(ports: &[(String, &Vsi)], json: bool) -> Done {
+    let (mut text, mut objects) = (String::new(), Vec::new());
+    for (name, port) in ports {
+        if ports.len() > 1 {
+            text += &format!("port {name}:\n");
+        }
+        let mut counters = serde_json::Map::new();
+        for one in port.statistics()? {
+            text += &format!("{}: {}\n", one.name, one.value);
+            counters.insert(one.name.to_string(), one.value.into());
+        }
+        objects.push(json!({"name": name, "counters": counters}));
     }
-    match link.megabits_per_second {
-        Some(speed) if link.up => writeln!(out, "link up, {speed} Mb/s")?,
-        _ if link.up => writeln!(out, "link up")?,
-        _ => writeln!(out, "link down")?,
+    Ok(tell(
+        json,
+        &text,
+        &json!({"kind": "xstats", "ports": objects}),
+    )?)
+}
+
+fn show_info(ports: &[(String, &Vsi)], json: bool) -> Done {
+    let (mut text, mut objects) = (String::new(), Vec::new());
+    for (name, vsi) in ports {
+        let link = vsi.port().link()?;
+        let (mac, number) = (crate::mac::Mac(vsi.mac()).to_string(), vsi.number());
+        text += &match name.contains('.') {
+            true => format!("VSI {name}: address {mac}, number {number}\n"),
+            false => format!("port {name}: address {mac}, VSI {number}\n"),
+        };
+        let speed = link.megabits_per_second.filter(|_| link.up);
+        text += &match speed {
+            Some(speed) => format!("link up, {speed} Mb/s\n"),
+            None if link.up => "link up\n".to_owned(),
+            None => "link down\n".to_owned(),
+        };
+        objects.push(json!({
+            "name": name, "address": mac, "vsi": number,
+            "link_up": link.up, "megabits_per_second": speed,
+        }));
     }
-    Ok(())
+    Ok(tell(
+        json,
+        &text,
+        &json!({"kind": "info", "ports": objects}),
+    )?)
 }
 
 /// The way of packets: for each port or VSI its mode, the one that its packets leave by, and the
 /// thread of each queue.
-fn show_config(shared: &Shared) -> Done {
+fn show_config(shared: &Shared, json: bool) -> Done {
     let layout = shared.layout();
     let (stations, threads) = (layout.stations(), layout.threads());
-    let mut out = stdout();
-    writeln!(out, "{threads} threads, {} packets a burst", shared.burst())?;
+    let mut text = format!("{threads} threads, {} packets a burst\n", shared.burst());
+    let mut objects = Vec::new();
     for (index, station) in stations.iter().enumerate() {
         let what = if station.place == 0 { "port" } else { "VSI" };
         let pair = stations.get(station.pair).map(|pair| pair.name());
         let of_queue = |queue| format!("{queue} on thread {}", layout.thread_of(queue));
         let queues: Vec<_> = (0..station.queues).map(of_queue).collect();
-        writeln!(
-            out,
-            "{what} {} ({}): {}, to {}; queue {}",
-            station.name(),
-            layout.device(index),
-            shared.mode(station.port).name(),
-            pair.unwrap_or_default(),
-            queues.join(", ")
-        )?;
+        let of = |queue| layout.thread_of(queue);
+        let (name, device) = (station.name(), layout.device(index));
+        let (mode, pair) = (shared.mode(station.port).name(), pair.unwrap_or_default());
+        let queues = queues.join(", ");
+        text += &format!("{what} {name} ({device}): {mode}, to {pair}; queue {queues}\n");
+        objects.push(json!({
+            "name": name, "device": device, "mode": mode, "to": pair,
+            "threads_of_queues": (0..station.queues).map(of).collect::<Vec<_>>(),
+        }));
     }
-    Ok(())
+    let object = json!({
+        "kind": "config", "threads": threads, "burst": shared.burst(), "ports": objects,
+    });
+    Ok(tell(json, &text, &object)?)
 }
 
 fn modes() -> String {
