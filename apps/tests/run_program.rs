@@ -109,7 +109,7 @@ fn a_signal_of_a_process_ends_the_program_and_the_command_with_it() {
     for (name, number) in [("INT", 2), ("QUIT", 3), ("USR1", 10), ("USR2", 12)] {
         let folder = Folder::new();
         // No core of the program is left.
-        let script = "ulimit -c 0; echo $$ >\"$1/new\"; mv \"$1/new\" \"$1/told\"; exec sleep 600";
+        let script = "ulimit -c 0; echo $$ >\"$1/new\"; mv \"$1/new\" \"$1/told\"; exec sleep 90";
         let run = with_usual_signals(&folder.run(&["--device", "model:0"], script));
         let told = folder.path().join("told");
         until("the program has begun", || told.exists());
