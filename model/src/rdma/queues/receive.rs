@@ -185,10 +185,10 @@ impl ActiveQueuePair<'_, '_> {
             self.unplaced(unplaced, &placement, received.as_ref());
             return true;
         }
-        if let Some(received) = received {
-            if received.invalidated.is_none() || self.invalidated(&received) {
-                self.complete_receive(&received);
-            }
+        if let Some(received) = received
+            && (received.invalidated.is_none() || self.invalidated(&received))
+        {
+            self.complete_receive(&received);
         }
         true
     }
