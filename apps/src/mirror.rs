@@ -241,8 +241,7 @@ pub(crate) struct MirrorServer {
 impl MirrorServer {
     /// Serves at `path`; `names` are those of the ports, by number.
     pub(crate) fn start(path: &Path, names: &[String]) -> Result<Self, Failure> {
-        let is_alive = |path: &Path| UnixStream::connect(path).is_ok();
-        let made = SocketFile::make(path, is_alive, |path| UnixListener::bind(path));
+        let made = SocketFile::make(path, |path| UnixListener::bind(path));
         let (listener, file) = made.map_err(|error| Failure::usage(anyhow!("--mirror {error}")))?;
         // Packets are for the user who runs this.
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;

@@ -54,8 +54,7 @@ impl Control {
     /// # Errors
     /// The path is in use, is not a socket, or cannot be created.
     pub fn bind(path: &Path, sources: Sources) -> Result<Self, SocketPathError> {
-        let is_alive = |path: &Path| UnixStream::connect(path).is_ok();
-        let (listener, file) = SocketFile::make(path, is_alive, |path| {
+        let (listener, file) = SocketFile::make(path, |path| {
             let listener = UnixListener::bind(path)?;
             listener.set_nonblocking(true)?;
             Ok(listener)

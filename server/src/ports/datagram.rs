@@ -60,11 +60,7 @@ impl DatagramWire {
                 error: error.to_string(),
             }
         })?;
-        let is_alive = |path: &Path| {
-            let probe = UnixDatagram::unbound();
-            probe.is_ok_and(|probe| probe.connect(path).is_ok())
-        };
-        let (socket, file) = SocketFile::make(local, is_alive, |path| {
+        let (socket, file) = SocketFile::make(local, |path| {
             let socket = UnixDatagram::bind(path)?;
             socket.set_nonblocking(true)?;
             Ok(socket)

@@ -308,8 +308,10 @@ fn frames_wait_in_the_wire_while_the_switch_has_no_room() {
 fn a_socket_that_another_process_has_put_in_its_place_stays() {
     let folder = Folder::new();
     let path = folder.join("socket");
-    let make = || SocketFile::make(&path, |_| false, |path| UnixDatagram::bind(path)).unwrap();
-    let (first, second) = (make(), make());
+    let make = || SocketFile::make(&path, |path| UnixDatagram::bind(path)).unwrap();
+    let first = make();
+    std::fs::remove_file(&path).unwrap();
+    let second = make();
     drop(first.1);
     assert!(path.exists());
     drop(second.1);

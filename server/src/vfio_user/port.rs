@@ -57,8 +57,7 @@ impl Port {
         path: &Path,
         settings: &ServerSettings,
     ) -> Result<Self, ServerError> {
-        let is_alive = |path: &Path| UnixStream::connect(path).is_ok();
-        let (listener, file) = SocketFile::make(path, is_alive, |path| {
+        let (listener, file) = SocketFile::make(path, |path| {
             let listener = UnixListener::bind(path)?;
             listener.set_nonblocking(true)?;
             Ok(listener)
