@@ -18,6 +18,7 @@ pub mod doorbell;
 pub mod double;
 mod errno;
 mod error;
+pub mod event;
 pub mod function;
 pub mod hand_off;
 mod mapping;

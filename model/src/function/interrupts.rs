@@ -15,8 +15,7 @@ use ringside_spec::lan::registers::interrupts::{
     self, CauseControl, InterruptControl, OtherCauses, VectorControl,
 };
 use ringside_spec::rdma::registers::AEQ_CAUSE_CONTROL;
-use rustix::fs::OFlags;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// The connection of one vector, and the number of times that it fired.
 #[derive(Default)]
@@ -56,20 +55,20 @@ impl Interrupts {
             return false;
         };
         for (vector, event) in vectors.iter_mut().zip(events) {
-            vector.event = event.filter(made_unable_to_block);
+            vector.event = event;
         }
         true
     }
 
     /// Connects the host's request to release the function, or disconnects it.
     pub(super) fn connect_release(&mut self, event: Option<OwnedFd>) {
-        self.release = event.filter(made_unable_to_block);
+        self.release = event;
     }
 
     /// Signals the host's request to release the function. False if it is not connected.
     pub(super) fn request_release(&self) -> bool {
         let event = self.release.as_ref();
-        event.is_some_and(|event| rustix::io::write(event, &1u64.to_ne_bytes()).is_ok())
+        event.is_some_and(|event| ringside_bus::event::signal(event.as_fd()).is_ok())
     }
 
     /// Vectors that are connected.
@@ -241,24 +240,9 @@ impl Vector {
         let Some(event) = &self.event else {
             return;
         };
-        if rustix::io::write(event, &1u64.to_ne_bytes()).is_err() {
-            tracing::debug!("an interrupt's event descriptor does not take it");
+        // The descriptor may be that of another process, which must not stop this one.
+        if let Err(error) = ringside_bus::event::signal(event.as_fd()) {
+            tracing::debug!(%error, "an interrupt's event descriptor does not take it");
         }
     }
-}
-
-/// Ensures that a write to another process's descriptor never blocks, for any kind of descriptor
-/// and any other writers. False, and the descriptor is not used, if that is impossible.
-fn made_unable_to_block(event: &OwnedFd) -> bool {
-    let unable = rustix::fs::fcntl_getfl(event).and_then(|flags| {
-        if flags.contains(OFlags::NONBLOCK) {
-            Ok(())
-        } else {
-            rustix::fs::fcntl_setfl(event, flags | OFlags::NONBLOCK)
-        }
-    });
-    if let Err(error) = &unable {
-        tracing::debug!(%error, "an interrupt's event descriptor stays unused: it could block");
-    }
-    unable.is_ok()
 }

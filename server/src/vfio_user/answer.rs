@@ -12,7 +12,6 @@ use ringside_bus::{Iova, Memory};
 use ringside_model::device::{Reply, Request};
 use ringside_model::world::World;
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_BYTES};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// The first capability in configuration space; a reset can be requested only after it.
@@ -246,7 +245,8 @@ impl Session {
             if let Some(Some(event)) = self.events.get(set.start as usize + at)
                 && wanted
             {
-                raise(event);
+                // One that does not take it is its client's loss.
+                let _ = ringside_bus::event::signal(event.as_fd());
             }
         }
         Ok(Answer::default())
@@ -448,16 +448,4 @@ fn duplicate(events: &[Option<OwnedFd>]) -> Result<Vec<Option<OwnedFd>>, Refusal
         let errno = error.raw_os_error().unwrap_or(0).unsigned_abs().max(1);
         Refusal::new(errno, format!("duplicating an event descriptor: {error}"))
     })
-}
-
-/// Raises the event descriptor of a vector; a full counter already signals it.
-fn raise(event: &OwnedFd) {
-    let no_wait = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let mut poll = [PollFd::new(event, PollFlags::OUT)];
-    if matches!(rustix::event::poll(&mut poll, Some(&no_wait)), Ok(count) if count > 0) {
-        let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-    }
 }

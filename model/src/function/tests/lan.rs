@@ -433,7 +433,10 @@ fn an_event_descriptor_that_is_full_makes_nobody_wait() {
     assert!(began.elapsed() < Duration::from_secs(5));
     let mut value = [0; 8];
     rustix::io::read(&event, &mut value).unwrap();
-    assert_eq!(u64::from_ne_bytes(value), u64::MAX - 1);
+    assert!(
+        u64::from_ne_bytes(value) >= u64::MAX - 1,
+        "as full as it was"
+    );
 }
 
 /// Recipe 3 selects its frames by the address of its header: DPDK installs one with the broadcast

@@ -6,8 +6,9 @@ use ringside_bus::vfio_user::message::{
     RegionInfo, SetInterrupts, SetInterruptsFlags, UnmapFlags,
 };
 use ringside_bus::{Memory, PageSize};
+use ringside_spec::lan::registers::interrupts;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
 
 const EPERM: u32 = 1;
@@ -442,6 +443,39 @@ fn a_client_raises_those_interrupts_whose_truth_value_is_set() {
             .map(|event| u8::from(rustix::io::read(event, &mut [0; 8]).is_ok()));
         assert_eq!(raised, wanted);
     }
+}
+
+#[test]
+fn a_client_that_makes_its_event_descriptor_block_stops_nothing() {
+    let rig = Rig::start(2, |_| {});
+    let mut hostile = rig.negotiated(0);
+    let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let trigger = SetInterruptsFlags::ZERO.with_action_trigger(true);
+    let mut set = SetInterrupts {
+        flags: trigger.with_data_eventfd(true),
+        index: 2,
+        start: 0,
+        count: 1,
+    };
+    hostile.ask(8, &set.encode(), &[event.as_fd()]).unwrap();
+    // The flag belongs to the open file, which the server shares.
+    rustix::fs::fcntl_setfl(&event, OFlags::empty()).unwrap();
+    rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    let control = interrupts::VectorControl::ZERO
+        .with_enable(true)
+        .with_software_trigger(true);
+    let access = RegionAccess {
+        offset: interrupts::VECTOR_CONTROL.at(0),
+        region: 0,
+        count: 4,
+        data: &control.0.to_le_bytes(),
+    };
+    let write = Command::RegionWrite.code();
+    hostile.ask(write, &access.encode(), &[]).unwrap();
+    set.flags = trigger.with_data_none(true);
+    hostile.ask(8, &set.encode(), &[]).unwrap();
+    rig.with(|_| ());
+    rig.negotiated(1);
 }
 
 #[test]
