@@ -8,7 +8,9 @@ use ringside_bus::function::DmaAccess;
 use ringside_bus::vfio_user::Capabilities;
 use ringside_bus::vfio_user::message::{DmaMap, DmaUnmap};
 use ringside_bus::{ForeignError, ForeignFile, Memory};
+use ringside_spec::lan::identity::MAX_MSIX_VECTORS;
 use rustix::fs::OFlags;
+use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -16,6 +18,16 @@ use std::sync::Arc;
 
 /// Bytes of files that all clients may have mapped: half of the server's address space.
 const ALL_FILE_BYTES: u64 = 1 << 46;
+
+/// Descriptors, and mappings, that the server needs for anything but its clients' files.
+const RESERVE: u64 = 1024;
+
+/// Descriptors of a connected vector: that of the function, and the copy that is kept for it.
+const PER_VECTOR: u64 = 2;
+
+/// The most mappings of a process where the kernel does not tell. Source: Linux `mm/mmap.c`,
+/// DEFAULT_MAX_MAP_COUNT.
+const MAX_MAPPINGS: u64 = 65_530;
 
 /// The files of memory that one client may have mapped: what the server has, divided among its
 /// functions.
@@ -34,9 +46,39 @@ impl Allowance {
         Self {
             can_shrink,
             bytes: ALL_FILE_BYTES / functions as u64,
-            mappings: ringside_bus::MAX_FOREIGN_MAPPINGS / functions,
+            mappings: all_files(functions, &Limits::of_this_process()) / functions,
         }
     }
+}
+
+/// The limits of this process.
+struct Limits {
+    descriptors: Option<u64>,
+    mappings: u64,
+}
+
+impl Limits {
+    fn of_this_process() -> Self {
+        let mappings = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+        let mappings = mappings.and_then(|text| text.trim().parse().ok());
+        Self {
+            descriptors: getrlimit(Resource::Nofile).current,
+            mappings: mappings.unwrap_or(MAX_MAPPINGS),
+        }
+    }
+}
+
+/// Files that all clients together may have mapped. Each takes a descriptor and a mapping; the
+/// server keeps what it needs of both, and half of them if there are few.
+fn all_files(functions: usize, limits: &Limits) -> usize {
+    let vectors = functions as u64 * u64::from(MAX_MSIX_VECTORS);
+    let left = |all: u64, needed: u64| all - needed.min(all.div_ceil(2));
+    let descriptors = limits.descriptors.unwrap_or(u64::MAX);
+    let files = left(descriptors, RESERVE + PER_VECTOR * vectors);
+    let files = files.min(left(limits.mappings, RESERVE));
+    usize::try_from(files)
+        .unwrap_or(usize::MAX)
+        .min(ringside_bus::MAX_FOREIGN_MAPPINGS)
 }
 
 type Identity = (u64, u64);
@@ -380,6 +422,24 @@ mod tests {
         };
         again(8192).unwrap();
         assert_eq!(again(most / 2).unwrap_err().errno, ENOMEM);
+    }
+
+    #[test]
+    fn files_of_clients_leave_descriptors_and_mappings_for_the_server() {
+        let files = |functions, descriptors, mappings| {
+            let limits = Limits {
+                descriptors,
+                mappings,
+            };
+            all_files(functions, &limits)
+        };
+        assert_eq!(files(1, None, 1 << 30), 65_536, "what the bus looks after");
+        assert_eq!(files(1, Some(1 << 20), 65_530), 65_530 - 1024);
+        assert_eq!(files(2, Some(20_000), 65_530), 20_000 - 1024 - 2 * 2 * 1024);
+        assert_eq!(files(2, Some(256), 65_530), 128);
+        assert_eq!(files(1, Some(1 << 20), 1000), 500);
+        assert_eq!(files(1, Some(0), 0), 0);
+        assert_eq!(files(1, Some(u64::MAX), u64::MAX), 65_536);
     }
 
     #[test]
