@@ -7,6 +7,7 @@
 mod exchange;
 mod mappings;
 mod regions;
+mod unsettled;
 
 use super::message::{self, InterruptInfo, RegionAccess, SetInterrupts, SetInterruptsFlags};
 use super::{Capabilities, Command};

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod idle;
+mod late;
 mod refused;
 mod service;
 
@@ -92,6 +93,19 @@ impl Rig {
         let look: Look = Box::new(move |world| sender.send(look(world)).unwrap());
         self.looks.send(look).unwrap();
         receiver.recv_timeout(Duration::from_secs(10)).unwrap()
+    }
+
+    /// Has the server do nothing until the result is sent something or dropped.
+    fn hold(&self) -> mpsc::Sender<()> {
+        let (release, released) = mpsc::channel();
+        let (holds, held) = mpsc::channel();
+        let look: Look = Box::new(move |_| {
+            holds.send(()).unwrap();
+            let _ = released.recv_timeout(Duration::from_secs(60));
+        });
+        self.looks.send(look).unwrap();
+        held.recv_timeout(Duration::from_secs(10)).unwrap();
+        release
     }
 
     /// Waits until `holds` is true of the world.

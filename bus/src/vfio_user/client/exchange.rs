@@ -1,5 +1,6 @@
 //! Requests and answers over one socket, each with a deadline.
 
+use super::unsettled::Unsettled;
 use crate::clock::wait_for;
 use crate::process::Severed;
 use crate::vfio_user::message::{self, DeviceInfo, Header, KIND_REPLY, Version};
@@ -63,6 +64,8 @@ pub(super) struct Exchange {
     next_id: u16,
     /// Set once the connection is unusable.
     dead: Option<String>,
+    /// requests for mappings that the server may perform late
+    pub(super) unsettled: Unsettled,
 }
 
 impl Exchange {
@@ -91,6 +94,7 @@ impl Exchange {
             limit: limits.connect,
             next_id: 0,
             dead: None,
+            unsettled: Unsettled::default(),
         };
         let ours = Version {
             major: message::VERSION_MAJOR,

@@ -6,7 +6,8 @@
 //! shorten its own file any more.
 
 use super::VfioUserFunction;
-use super::exchange::LostReply;
+use super::exchange::{Exchange, LostReply};
+use super::unsettled::Place;
 use crate::vfio_user::Command;
 use crate::vfio_user::message::{DmaMap, DmaUnmap, MapFlags, UnmapFlags};
 use crate::{FunctionError, Iova, Memory};
@@ -46,6 +47,9 @@ impl VfioUserFunction {
     ) -> Result<(), FunctionError> {
         let length = (range.end - range.start) as u64;
         let mut refused = None;
+        // Until it returns, no other thread's request comes between.
+        let mut exchange = self.exchange();
+        undo_late(&mut exchange)?;
         for way in self.ways(iova, memory, &range).into_iter().flatten() {
             let map = DmaMap {
                 flags: MapFlags::ZERO
@@ -56,12 +60,17 @@ impl VfioUserFunction {
                 address: way.iova.0,
                 size: way.length,
             };
-            let descriptors = [way.descriptor];
-            let mut exchange = self.exchange();
-            match exchange.try_ask(Command::DmaMap, &map.encode(), &descriptors) {
-                Ok(_) => return Ok(()),
+            let place = (map.address, map.size);
+            match exchange.try_ask(Command::DmaMap, &map.encode(), &[way.descriptor]) {
+                Ok(_) => {
+                    exchange.unsettled.answered(place);
+                    return Ok(());
+                }
                 Err(LostReply::Refused(errno, _)) => refused = Some(errno),
-                Err(LostReply::Failed(error)) => return Err(error),
+                Err(LostReply::Failed(error)) => {
+                    exchange.unsettled.begin(place);
+                    return Err(error);
+                }
             }
         }
         Err(FunctionError::Mapping {
@@ -118,20 +127,53 @@ impl VfioUserFunction {
             let reason = "the range leaves the address space; this is a bug of the caller";
             return Err(refused(reason.to_owned()));
         };
-        let unmap = DmaUnmap {
-            flags: UnmapFlags::ZERO,
-            address,
-            size,
-        };
         let mut exchange = self.exchange();
-        match exchange.try_ask(Command::DmaUnmap, &unmap.encode(), &[]) {
-            Ok(_) => Ok(()),
+        undo_late(&mut exchange)?;
+        let place = (address, size);
+        match ask_to_unmap(&mut exchange, place) {
+            Ok(()) => {
+                exchange.unsettled.answered(place);
+                Ok(())
+            }
             Err(LostReply::Refused(errno, _)) => {
+                let was_late = exchange.unsettled.answered(place);
+                // The server has performed the earlier request, whose answer came too late.
+                if was_late && errno == Errno::NOENT {
+                    return Ok(());
+                }
                 Err(refused(format!("the server refuses to unmap: {errno}")))
             }
-            Err(LostReply::Failed(error)) => Err(error),
+            Err(LostReply::Failed(error)) => {
+                exchange.unsettled.end(place);
+                Err(error)
+            }
         }
     }
+}
+
+fn ask_to_unmap(exchange: &mut Exchange, (address, size): Place) -> Result<(), LostReply> {
+    let unmap = DmaUnmap {
+        flags: UnmapFlags::ZERO,
+        address,
+        size,
+    };
+    let reply = exchange.try_ask(Command::DmaUnmap, &unmap.encode(), &[]);
+    reply.map(|_| ())
+}
+
+/// Ends a mapping that the server may have made after its caller was told that it failed: the
+/// caller uses its addresses for other memory. The device was never told of them, so that the
+/// memory itself need not stay.
+fn undo_late(exchange: &mut Exchange) -> Result<(), FunctionError> {
+    let Some(place) = exchange.unsettled.begun() else {
+        return Ok(());
+    };
+    if let Err(LostReply::Failed(error)) = ask_to_unmap(exchange, place) {
+        return Err(error);
+    }
+    // A refusal settles it as well: the server does not have the mapping.
+    exchange.unsettled.undone();
+    Ok(())
 }
 
 /// The reason why the server cannot access memory, and the remedy. `refused` is its answer to the
