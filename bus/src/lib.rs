@@ -56,7 +56,9 @@ pub use prefetch::prefetch;
 #[cfg(feature = "tokio")]
 pub use readable::Readable;
 pub use refusal::{Direction, DmaFault, Refusal, RefusedAccess};
-pub use ring::{NotARing, PostRing, ReadRing, Records, Ring, SharedWord, Table, ZeroedRing};
+pub use ring::{
+    MAX_ELEMENTS, NotARing, PostRing, ReadRing, Records, Ring, SharedWord, Table, ZeroedRing,
+};
 pub use vfio::VfioFunction;
 
 /// An I/O virtual address: the address that the device puts on the bus.

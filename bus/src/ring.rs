@@ -233,6 +233,18 @@ impl SharedWord {
     }
 }
 
+/// The most elements of a [`Table`], or of [`Records`]: more than any device has numbers.
+pub const MAX_ELEMENTS: usize = 1 << 31;
+
+/// The smallest power of two of at least `count`, and of at least one.
+fn power_of_two(count: usize) -> usize {
+    assert!(
+        count <= MAX_ELEMENTS,
+        "{count} elements are more than the {MAX_ELEMENTS} that a table may have"
+    );
+    count.max(1).next_power_of_two()
+}
+
 /// A fixed table of values; their number is a power of two.
 #[derive(Debug)]
 pub struct Table<T> {
@@ -250,9 +262,12 @@ pub struct TableView<'a, T> {
 
 impl<T> Table<T> {
     /// Makes a table of at least `count` values (and at least one), rounded up to a power of two.
+    ///
+    /// # Panics
+    /// With more than [`MAX_ELEMENTS`].
     #[must_use]
     pub fn new(count: usize, value: impl FnMut(usize) -> T) -> Self {
-        let count = count.max(1).next_power_of_two();
+        let count = power_of_two(count);
         Self {
             values: (0..count).map(value).collect(),
             mask: count - 1,
@@ -343,10 +358,13 @@ impl<const N: usize> Records<N> {
     /// `value`.
     ///
     /// They lie on huge pages if the system has them, beside the records of other owners.
+    ///
+    /// # Panics
+    /// With more than [`MAX_ELEMENTS`], or more words than memory can have.
     #[must_use]
     pub fn new(count: usize, value: u64) -> Self {
-        let count = count.max(1).next_power_of_two();
-        let owner = super::memory::HotPiece::new(count * N);
+        let count = power_of_two(count);
+        let owner = super::memory::HotPiece::new(count.saturating_mul(N));
         for word in owner.words() {
             word.store(value, Ordering::Relaxed);
         }

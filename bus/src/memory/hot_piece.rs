@@ -18,6 +18,8 @@ const LINE: usize = 64;
 /// share a few sets, and evict each other between a post and its poll. A piece as large as the
 /// cache covers all sets.
 const fn taken_bytes(words: usize) -> usize {
+    // Below it no rounding wraps, here or in a chunk.
+    assert!(words <= MAX_WORDS, "more words than memory can have");
     let lines = (words * 8).div_ceil(LINE);
     let odd = if lines < CACHE / LINE {
         lines | 1
@@ -26,6 +28,9 @@ const fn taken_bytes(words: usize) -> usize {
     };
     odd * LINE
 }
+
+/// The most words of a piece: half of all addresses.
+const MAX_WORDS: usize = isize::MAX as usize / 16;
 
 /// At least the bytes of a first-level cache.
 const CACHE: usize = 64 << 10;

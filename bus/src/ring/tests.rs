@@ -151,3 +151,23 @@ fn a_shared_word_outlives_the_view_and_is_little_endian() {
     word.store_release(5);
     assert_eq!(view.load(3), 5);
 }
+
+#[test]
+#[should_panic(expected = "more than the 2147483648 that a table may have")]
+fn a_table_of_more_values_than_a_mask_can_reach_is_refused() {
+    // The next power of two is beyond the numbers: zero, where additions wrap.
+    let _ = Table::new((usize::MAX >> 1) + 2, |_| ());
+}
+
+#[test]
+#[should_panic(expected = "more than the 2147483648 that a table may have")]
+fn records_of_more_bytes_than_there_are_addresses_are_refused() {
+    // Their words are 2^62, and their bytes zero, where multiplications wrap.
+    let _ = Records::<2>::new(1 << 61, 0);
+}
+
+#[test]
+#[should_panic(expected = "more words than memory can have")]
+fn long_records_of_more_bytes_than_there_are_addresses_are_refused() {
+    let _ = Records::<{ 1 << 30 }>::new(1 << 31, 0);
+}
