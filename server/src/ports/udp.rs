@@ -6,7 +6,7 @@
 //! is a frame that is lost.
 
 use super::{Received, Sent, Wire};
-use std::io::ErrorKind;
+use rustix::io::Errno;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::str::FromStr;
@@ -209,17 +209,7 @@ impl Wire for UdpWire {
     fn receive(&mut self, buffer: &mut [u8]) -> Received {
         match self.socket.recv(buffer) {
             Ok(length) => Received::Frame(length),
-            Err(error) => match error.kind() {
-                // The host of the peer says that no one listens: of a frame that was sent.
-                ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionRefused => {
-                    Received::Nothing
-                }
-                // The network comes and goes; the wire stays.
-                ErrorKind::HostUnreachable
-                | ErrorKind::NetworkUnreachable
-                | ErrorKind::NetworkDown => Received::Nothing,
-                _ => Received::Failed,
-            },
+            Err(error) => failed_read(&error),
         }
     }
 
@@ -227,18 +217,41 @@ impl Wire for UdpWire {
         let Err(error) = self.socket.send(frame) else {
             return Sent::Gone;
         };
-        match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::Interrupted => Sent::NoRoom,
-            ErrorKind::ConnectionRefused
-            | ErrorKind::HostUnreachable
-            | ErrorKind::NetworkUnreachable
-            | ErrorKind::NetworkDown => Sent::NoPeer,
-            _ => Sent::Refused,
-        }
+        failed_write(&error)
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// The meaning of a failed read. A socket that is connected also returns what the network said of a
+/// frame that was sent, such as a firewall's refusal: networks and firewalls come and go, and the
+/// wire stays. Only a descriptor that is no socket any more never returns a frame.
+fn failed_read(error: &std::io::Error) -> Received {
+    match Errno::from_io_error(error) {
+        Some(Errno::BADF | Errno::NOTSOCK | Errno::FAULT) => Received::Failed,
+        _ => Received::Nothing,
+    }
+}
+
+/// The meaning of a failed write: its own, or what the network said of an earlier frame.
+fn failed_write(error: &std::io::Error) -> Sent {
+    match Errno::from_io_error(error) {
+        Some(Errno::AGAIN | Errno::INTR) => Sent::NoRoom,
+        Some(
+            Errno::CONNREFUSED
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+            | Errno::NETDOWN
+            | Errno::HOSTDOWN
+            | Errno::NONET
+            // A firewall refuses, here or at the peer.
+            | Errno::ACCESS
+            | Errno::PERM
+            | Errno::NOPROTOOPT,
+        ) => Sent::NoPeer,
+        _ => Sent::Refused,
     }
 }
 

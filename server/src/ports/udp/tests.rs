@@ -146,3 +146,32 @@ fn ends_that_cannot_meet_are_refused_with_the_reason() {
     let error = UdpWire::open(&mixed).unwrap_err().to_string();
     assert!(error.contains("of this family"), "{error}");
 }
+
+#[test]
+fn no_word_of_the_network_or_of_a_firewall_ends_a_wire() {
+    let error = |errno: Errno| std::io::Error::from(errno);
+    let of_firewalls = [Errno::ACCESS, Errno::PERM, Errno::NOPROTOOPT];
+    let of_networks = [
+        Errno::CONNREFUSED,
+        Errno::HOSTUNREACH,
+        Errno::NETUNREACH,
+        Errno::NETDOWN,
+        Errno::HOSTDOWN,
+        Errno::NONET,
+    ];
+    for errno in of_firewalls.into_iter().chain(of_networks) {
+        assert_eq!(failed_read(&error(errno)), Received::Nothing, "{errno}");
+        assert_eq!(failed_write(&error(errno)), Sent::NoPeer, "{errno}");
+    }
+    for errno in [Errno::AGAIN, Errno::INTR] {
+        assert_eq!(failed_read(&error(errno)), Received::Nothing, "{errno}");
+        assert_eq!(failed_write(&error(errno)), Sent::NoRoom, "{errno}");
+    }
+    for errno in [Errno::MSGSIZE, Errno::NOBUFS, Errno::IO] {
+        assert_eq!(failed_read(&error(errno)), Received::Nothing, "{errno}");
+        assert_eq!(failed_write(&error(errno)), Sent::Refused, "{errno}");
+    }
+    for errno in [Errno::BADF, Errno::NOTSOCK, Errno::FAULT] {
+        assert_eq!(failed_read(&error(errno)), Received::Failed, "{errno}");
+    }
+}
