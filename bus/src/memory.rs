@@ -1,6 +1,7 @@
 //! Memory that a device can access: a sealed memfd, mapped shared, on huge pages if available.
 #![allow(unsafe_code)] // maps memory and hands out views of it
 
+mod available;
 mod copy;
 mod error;
 mod foreign;
@@ -31,6 +32,7 @@ use mapping::{Mapping, Origin};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -478,12 +480,7 @@ fn create_descriptor(length: usize, page_size: PageSize) -> Result<OwnedFd, Memo
 /// Refuses more ordinary pages than are available: populating them would make the kernel kill
 /// processes. Huge pages are counted by their own pool.
 fn refuse_beyond_available(length: usize) -> Result<(), MemoryError> {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<usize>().ok());
-    match kib.map(|kib| kib.saturating_mul(1024)) {
+    match available::available_bytes(Path::new("/")) {
         Some(available_bytes) if length > available_bytes => Err(MemoryError::NotEnough {
             length,
             available_bytes,

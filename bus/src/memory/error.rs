@@ -19,14 +19,16 @@ pub enum MemoryError {
         /// The operating system's message.
         error: String,
     },
-    /// The machine does not have that much free memory.
+    /// The machine, or the memory limit of this process's control group, does not have that much
+    /// free memory.
     #[error(
-        "{length} bytes of DMA memory are requested and {available_bytes} are available; request less, or free memory"
+        "{length} bytes of DMA memory are requested and {available_bytes} are available; request less, free memory, or raise the container's limit"
     )]
     NotEnough {
         /// Bytes asked for.
         length: usize,
-        /// The memory that the kernel can provide without swapping.
+        /// The memory that the kernel can provide without swapping, within the limits of the
+        /// control groups.
         available_bytes: usize,
     },
     /// The operating system refused the operation.
