@@ -9,6 +9,7 @@
 use super::error::UnmapsError;
 use super::journal::ROUND;
 use crate::process::Inherited;
+use std::io::Error;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -48,11 +49,13 @@ impl Descriptor {
     /// # Errors
     /// [`UnmapsError::Denied`]
     pub(super) fn open() -> Result<Self, UnmapsError> {
-        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
-        // SAFETY: the call takes one number and returns a descriptor or an error.
-        let opened = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
-        let number = i32::try_from(opened).ok().filter(|number| *number >= 0);
-        let number = number.ok_or_else(|| denied("userfaultfd"))?;
+        let number = opened(|flags| {
+            // SAFETY: the call takes one number and returns a descriptor or an error.
+            let opened = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+            let number = i32::try_from(opened).ok().filter(|number| *number >= 0);
+            number.ok_or_else(Error::last_os_error)
+        });
+        let number = number.map_err(|error| denied_by("userfaultfd", &error))?;
         // SAFETY: the kernel has just made this descriptor for this call.
         let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
         let mut api = [API, FEATURE_WRITE_PROTECT | FEATURE_EVENTS, 0];
@@ -152,8 +155,43 @@ fn range(report: &[u8]) -> Option<Range<u64>> {
 }
 
 fn denied(operation: &'static str) -> UnmapsError {
-    UnmapsError::Denied {
-        operation,
-        error: std::io::Error::last_os_error().to_string(),
+    denied_by(operation, &Error::last_os_error())
+}
+
+fn denied_by(operation: &'static str, error: &Error) -> UnmapsError {
+    let error = error.to_string();
+    UnmapsError::Denied { operation, error }
+}
+
+/// Calls with the flags of the descriptor. A kernel before 5.11 refuses the one that it does not
+/// know, and asks for no privilege because of it.
+fn opened(mut call: impl FnMut(libc::c_int) -> Result<RawFd, Error>) -> Result<RawFd, Error> {
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+    match call(flags | USER_MODE_ONLY) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => call(flags),
+        outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_does_not_know_a_flag_is_asked_without_it() {
+        let old = |flags: libc::c_int| match flags & USER_MODE_ONLY {
+            0 => Ok(flags),
+            _ => Err(Error::from_raw_os_error(libc::EINVAL)),
+        };
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+        assert_eq!(opened(old).unwrap(), flags);
+        assert_eq!(opened(Ok).unwrap(), flags | USER_MODE_ONLY);
+        let mut calls = 0;
+        let denied = opened(|_| {
+            calls += 1;
+            Err(Error::from_raw_os_error(libc::EPERM))
+        });
+        let denied = denied.unwrap_err().raw_os_error();
+        assert_eq!((denied, calls), (Some(libc::EPERM), 1));
     }
 }
