@@ -579,8 +579,10 @@ fn the_readme_shows_the_columns_of_the_bench() {
         " messages verified byte by byte",
     ] {
         let shown = readme.lines().find(|line| line.contains(part)).expect(part);
+        // Cores that other programs use cannot be measured: the bench says so instead.
+        let is_busy = part == "A cache line takes" && printed.contains("was not measured");
         assert!(
-            shapes.contains(&shape(shown)),
+            is_busy || shapes.contains(&shape(shown)),
             "{shown:?} is not in\n{printed}"
         );
     }
