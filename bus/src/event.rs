@@ -14,6 +14,7 @@
 #![allow(unsafe_code)] // three system calls that no crate of ours wraps
 
 use crate::errno::errno_of;
+use crate::memory::beside_standard;
 use rustix::fs::{MemfdFlags, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -100,7 +101,8 @@ fn write(event: BorrowedFd<'_>) -> Result<(), Errno> {
 
 impl Context {
     fn new() -> Result<Self, Errno> {
-        let file = rustix::fs::memfd_create("ringside-event", MemfdFlags::CLOEXEC)?;
+        let made = rustix::fs::memfd_create("ringside-event", MemfdFlags::CLOEXEC)?;
+        let file = beside_standard(made)?;
         let mut number: libc::c_ulong = 0;
         // SAFETY: the call writes one number, which outlives it.
         outcome(unsafe { libc::syscall(libc::SYS_io_setup, RESULTS, &raw mut number) })?;

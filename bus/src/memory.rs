@@ -448,8 +448,8 @@ impl std::fmt::Debug for Memory {
 }
 
 /// The file under a number that is none of the standard descriptors: a program that has closed
-/// those, and prints nevertheless, would write into the memory.
-fn beside_standard(made: OwnedFd) -> rustix::io::Result<OwnedFd> {
+/// those, and prints nevertheless, would write into it.
+pub(crate) fn beside_standard(made: OwnedFd) -> rustix::io::Result<OwnedFd> {
     const FIRST: i32 = 3;
     match made.as_raw_fd() < FIRST {
         true => rustix::io::fcntl_dupfd_cloexec(&made, FIRST),

@@ -154,7 +154,7 @@ static void rights_change(struct ibv_qp *one, struct ibv_qp *two)
     expect(10, IBV_WC_SUCCESS);
     CHECK(!ibv_modify_qp(two, &none, IBV_QP_ACCESS_FLAGS));
     post(one, IBV_WR_RDMA_READ, 11);
-    expect(11, IBV_WC_REM_ACCESS_ERR);
+    expect(11, IBV_WC_REM_INV_REQ_ERR);
     CHECK(change(one, IBV_QPS_SQD, none, 0) == EINVAL); /* it has failed */
 }
 

@@ -35,7 +35,7 @@ static struct rdma_cm_id *asking(struct rdma_event_channel *channel, int port)
 static void requests_that_ended(struct rdma_event_channel *server, struct rdma_event_channel *client)
 {
     enum { TURNS = 20 };
-    struct rdma_cm_id *listener = listening(server, 7001, 1), *asked;
+    struct rdma_cm_id *listener = listening(server, 7001, 1), *asked[TURNS + 1];
     struct rdma_conn_param parameters = { .retry_count = 7 };
     for (int turn = 0; turn < TURNS; turn++) {
         struct rdma_cm_id *caller = asking(client, 7001);
@@ -43,16 +43,15 @@ static void requests_that_ended(struct rdma_event_channel *server, struct rdma_e
         CHECK(!rdma_destroy_id(caller));
     }
     struct rdma_cm_id *last = asking(client, 7001);
+    for (int turn = 0; turn <= TURNS; turn++)
+        CHECK(is_readable(server->fd, SECONDS * 1000) && (asked[turn] = request_of(server)));
     for (int turn = 0; turn < TURNS; turn++) {
-        CHECK(is_readable(server->fd, SECONDS * 1000) && (asked = request_of(server)));
-        make_pair(asked);
-        /* The last request comes only once there is room for it. */
-        CHECK(turn < TURNS - 1 || is_readable(server->fd, SECONDS * 1000));
-        CHECK(rdma_accept(asked, &parameters) == -1 && errno == EINVAL);
-        rdma_destroy_qp(asked);
-        CHECK(!rdma_destroy_id(asked));
+        make_pair(asked[turn]);
+        CHECK(rdma_accept(asked[turn], &parameters) == -1 && errno == EINVAL);
+        rdma_destroy_qp(asked[turn]);
+        CHECK(!rdma_destroy_id(asked[turn]));
     }
-    CHECK((asked = request_of(server)) && !rdma_reject(asked, NULL, 0) && !rdma_destroy_id(asked));
+    CHECK(!rdma_reject(asked[TURNS], NULL, 0) && !rdma_destroy_id(asked[TURNS]));
     rdma_ack_cm_event(expect_of(client, RDMA_CM_EVENT_REJECTED));
     CHECK(!rdma_destroy_id(last));
 

@@ -83,8 +83,8 @@ pub(in crate::rdma) struct QueuePair {
     /// The ring is to be read: the queue pair was woken, or the last pass over the ring ended at a
     /// limit, not at its end.
     pub(in crate::rdma) more: bool,
-    /// The last frame was of a read response: a request leaves next.
-    pub(in crate::rdma) answered_read: bool,
+    /// Payload of read responses since the turn of requests.
+    pub(in crate::rdma) answered_bytes: u32,
     /// The send queue's tail in the shadow area.
     pub(in crate::rdma) told_tail: u32,
     pub(in crate::rdma) send_cq: u32,
@@ -180,7 +180,7 @@ impl QueuePair {
             told: false,
             timed: false,
             more: false,
-            answered_read: false,
+            answered_bytes: 0,
             told_tail: u32::MAX,
             stamp: (u64::MAX, u64::MAX),
             way: Way::UNKNOWN,

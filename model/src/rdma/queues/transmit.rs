@@ -2,7 +2,8 @@
 
 use super::ActiveQueuePair;
 use super::send::LOCAL_READ;
-use crate::frame::{Frame, MAX_INLINE_BYTES, MAX_PIECES, Payload, Pieces};
+use crate::frame::{Frame, MAX_INLINE_BYTES, MAX_PIECES, Payload, Pieces, RUN_BYTES};
+use crate::packet::Opcode;
 use crate::rdma::fault_codes;
 use crate::rdma::hmc::HmcFault;
 use crate::rdma::objects::work_queue::ElementWords;
@@ -14,6 +15,9 @@ use ringside_bus::{DmaFault, Iova};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, AeSource};
 use ringside_spec::verbs::{Fragment, SendElement};
+
+/// Payload of a read's response after which a request leaves: that of the longest run.
+const TURN_BYTES: u32 = RUN_BYTES;
 
 /// A payload could not be gathered.
 pub(super) enum GatherFault {
@@ -43,8 +47,9 @@ impl ActiveQueuePair<'_, '_> {
     /// Puts the next packets of this queue pair into `frame`, answers first, then requests; false
     /// if there are none. A frame holds one, or a run of up to `run_bytes` of payload.
     ///
-    /// Read responses take turns with requests: the requests of a queue pair must leave though its
-    /// peer reads without a pause.
+    /// Read responses take turns with requests, one of which leaves after each response and after
+    /// each [`TURN_BYTES`] of a long one: the requests of a queue pair must leave though its peer
+    /// reads without a pause.
     #[inline]
     pub(in crate::rdma) fn next_frame(&mut self, run_bytes: u32, frame: &mut Frame) -> bool {
         let answers = self
@@ -59,9 +64,11 @@ impl ActiveQueuePair<'_, '_> {
         if !self.resolve() {
             return false;
         }
-        let is_turn_of_requests = std::mem::take(&mut self.qp.answered_read) && answers;
-        if is_turn_of_requests && self.next_request(run_bytes, frame) {
-            return true;
+        if answers && self.qp.answered_bytes >= TURN_BYTES {
+            self.qp.answered_bytes = 0;
+            if self.next_request(run_bytes, frame) {
+                return true;
+            }
         }
         answers && self.next_answer(run_bytes, frame) || self.next_request(run_bytes, frame)
     }
@@ -148,7 +155,7 @@ impl ActiveQueuePair<'_, '_> {
                     Ok(())
                 }
                 Some(bytes) => {
-                    self.qp.answered_read = true;
+                    self.count_answered(bytes.length_bytes, packet.headers.opcode);
                     self.gather_remote(bytes, &mut frame.payload)
                 }
             };
@@ -161,6 +168,17 @@ impl ActiveQueuePair<'_, '_> {
                 }
             }
         }
+    }
+
+    /// Counts towards the turn of requests: the same with packets by themselves and in runs.
+    #[inline]
+    fn count_answered(&mut self, bytes: u32, opcode: Opcode) {
+        let ends = matches!(
+            opcode,
+            Opcode::READ_RESPONSE_LAST | Opcode::READ_RESPONSE_ONLY
+        );
+        let count = self.qp.answered_bytes.saturating_add(bytes);
+        self.qp.answered_bytes = if ends { TURN_BYTES } else { count };
     }
 
     /// The bytes of a read's response cannot be had. `None`: it was sent before and is left out,
