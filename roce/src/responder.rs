@@ -221,6 +221,13 @@ impl<G: Copy> Responder<G> {
         self.pending != Pending::None || !self.reads.is_empty()
     }
 
+    /// True if the responses of reads wait to leave.
+    #[inline]
+    #[must_use]
+    pub fn has_responses(&self) -> bool {
+        !self.reads.is_empty()
+    }
+
     /// True once a fault or [`Responder::stop`] has ended it.
     #[inline]
     #[must_use]

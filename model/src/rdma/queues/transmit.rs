@@ -47,7 +47,7 @@ impl ActiveQueuePair<'_, '_> {
     /// Puts the next packets of this queue pair into `frame`, answers first, then requests; false
     /// if there are none. A frame holds one, or a run of up to `run_bytes` of payload.
     ///
-    /// Read responses take turns with requests, one of which leaves after each response and after
+    /// Read responses take turns with requests, one of which leaves between two responses and after
     /// each [`TURN_BYTES`] of a long one: the requests of a queue pair must leave though its peer
     /// reads without a pause.
     #[inline]
@@ -170,7 +170,8 @@ impl ActiveQueuePair<'_, '_> {
         }
     }
 
-    /// Counts towards the turn of requests: the same with packets by themselves and in runs.
+    /// Counts towards the turn of requests: the same with packets by themselves and in runs. Behind
+    /// the last response requests have no turn before acknowledgements, as without packets.
     #[inline]
     fn count_answered(&mut self, bytes: u32, opcode: Opcode) {
         let ends = matches!(
@@ -178,7 +179,13 @@ impl ActiveQueuePair<'_, '_> {
             Opcode::READ_RESPONSE_LAST | Opcode::READ_RESPONSE_ONLY
         );
         let count = self.qp.answered_bytes.saturating_add(bytes);
-        self.qp.answered_bytes = if ends { TURN_BYTES } else { count };
+        let responder = self.qp.responder.as_ref();
+        let has_more = responder.is_some_and(Responder::has_responses);
+        self.qp.answered_bytes = match (ends, has_more) {
+            (true, true) => TURN_BYTES,
+            (true, false) => 0,
+            (false, _) => count,
+        };
     }
 
     /// The bytes of a read's response cannot be had. `None`: it was sent before and is left out,
