@@ -114,8 +114,11 @@ def facade_says(asked):
     """Checks what the program prints; returns a sentence."""
     found = re.search(r"^(\d+) tests verified$", asked, re.M)
     kinds = re.findall(r"^verified: (.+)$", asked, re.M)
-    statuses = re.findall(r"^status: (.+), 3 requests flushed$", asked, re.M)
-    if not found or "two huge pages" not in kinds or len(statuses) != STATUSES:
+    failed = re.findall(r"^status: (.+), ([0-3]) requests flushed$", asked, re.M)
+    statuses = [status for status, _ in failed]
+    # A queue pair that fails before all are posted takes no more: one of them is seen with all.
+    is_flushed = "3" in [count for _, count in failed]
+    if not found or "two huge pages" not in kinds or len(statuses) != STATUSES or not is_flushed:
         raise Failed(f"the program says:\n{asked[-2000:]}")
     return f"{found[1]} tests on {', '.join(kinds)}; failures: {', '.join(statuses)}"
 
