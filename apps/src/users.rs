@@ -93,17 +93,19 @@ pub(crate) struct DeviceFiles {
     lock: File,
 }
 
+/// A short name for a path, without separators. Different paths have different ones.
+pub(crate) fn name_of(path: &Path) -> String {
+    let mut hasher = DefaultHasher::new();
+    path.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
 impl DeviceFiles {
     /// Shares the files of `device`, and lets programs that are started from now on hold them.
     /// Those that a killed command has left are removed.
     pub(crate) fn share(folder: &Path, device: &DeviceAddress) -> Result<Self, Failure> {
         let name = match device {
-            // Any two paths have different names.
-            DeviceAddress::VfioUser(path) => {
-                let mut hasher = DefaultHasher::new();
-                path.as_os_str().hash(&mut hasher);
-                format!("device-vfio-user-{:016x}", hasher.finish())
-            }
+            DeviceAddress::VfioUser(path) => format!("device-vfio-user-{}", name_of(path)),
             other => format!("device-{}", other.to_string().replace(':', "_")),
         };
         let lock_path = folder.join(format!("{name}.lock"));

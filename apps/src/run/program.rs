@@ -5,11 +5,11 @@ use super::loopback;
 use super::options::Run;
 use super::signals::PassedOn;
 use crate::failure::Failure;
+use crate::users::name_of;
 use anyhow::{Context, anyhow};
 use ringside_config::LogFormat;
 use rustix::process::{Pid, kill_process};
 use std::ffi::{OsStr, OsString};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -75,9 +75,7 @@ fn for_the_linker(libraries: &Path, folder: &Path) -> Result<PathBuf, Failure> {
         return Ok(libraries.to_owned());
     }
     // Programs with different libraries have different links.
-    let mut hasher = DefaultHasher::new();
-    libraries.hash(&mut hasher);
-    let link = folder.join(format!("libraries-{:016x}", hasher.finish()));
+    let link = folder.join(format!("libraries-{}", name_of(libraries)));
     if !is_whole(&link) {
         return Err(Failure::usage(anyhow!(
             "{}: the dynamic linker splits a path at a space, a colon, a semicolon or a $, and so \

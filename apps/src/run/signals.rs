@@ -11,21 +11,21 @@ use std::os::raw::c_int;
 
 /// The senders whose signals are passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
-    /// a process: the terminal sends these to the program too
-    Process,
+enum Senders {
+    /// processes: the terminal sends these to the program too
+    Processes,
     All,
 }
 
 /// Each signal that is caught.
-const CAUGHT: [(c_int, Signal, From); 7] = [
-    (SIGINT, Signal::INT, From::Process),
-    (SIGQUIT, Signal::QUIT, From::Process),
-    (SIGWINCH, Signal::WINCH, From::Process),
-    (SIGTERM, Signal::TERM, From::All),
-    (SIGHUP, Signal::HUP, From::All),
-    (SIGUSR1, Signal::USR1, From::All),
-    (SIGUSR2, Signal::USR2, From::All),
+const CAUGHT: [(c_int, Signal, Senders); 7] = [
+    (SIGINT, Signal::INT, Senders::Processes),
+    (SIGQUIT, Signal::QUIT, Senders::Processes),
+    (SIGWINCH, Signal::WINCH, Senders::Processes),
+    (SIGTERM, Signal::TERM, Senders::All),
+    (SIGHUP, Signal::HUP, Senders::All),
+    (SIGUSR1, Signal::USR1, Senders::All),
+    (SIGUSR2, Signal::USR2, Senders::All),
 ];
 
 /// The signals that are passed on to a program.
@@ -51,7 +51,7 @@ impl PassedOn {
 fn passed_as(number: c_int, code: c_int) -> Option<Signal> {
     let caught = CAUGHT.into_iter().find(|(caught, ..)| *caught == number);
     let (_, signal, from) = caught?;
-    (from == From::All || code <= 0).then_some(signal)
+    (from == Senders::All || code <= 0).then_some(signal)
 }
 
 /// The mask of ignored signals in `/proc/PID/status`; bit 0 is signal 1.

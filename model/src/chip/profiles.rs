@@ -117,14 +117,14 @@ impl Block {
             block::PACKET_GROUPS => {
                 let (head, rest) = PacketGroupSection::read_from_prefix(bytes).ok()?;
                 let groups = rest.get(..head.count.get().into())?;
-                let numbered = (head.first.get()..).zip(groups);
+                let numbered = (head.first.get()..=u16::MAX).zip(groups);
                 self.groups.extend(numbered.map(|(at, group)| (at, *group)));
             }
             block::VSI_GROUPS => {
                 let (head, rest) = VsiGroupSection::read_from_prefix(bytes).ok()?;
                 let groups = rest.get(..2 * usize::from(head.count.get()))?;
                 let (pairs, _) = groups.as_chunks::<2>();
-                let numbered = (head.first.get()..).zip(pairs);
+                let numbered = (head.first.get()..=u16::MAX).zip(pairs);
                 self.vsis
                     .extend(numbered.map(|(vsi, group)| (vsi, u16::from_le_bytes(*group))));
             }
@@ -156,7 +156,8 @@ impl Block {
         let length = entry_bytes * usize::from(head.count.get());
         let start = bytes.len() - rest.len();
         let entries = bytes.get_mut(start..)?.get_mut(..length)?;
-        for (at, entry) in (head.first.get()..).zip(entries.chunks_exact_mut(entry_bytes)) {
+        for (at, entry) in (head.first.get()..=u16::MAX).zip(entries.chunks_exact_mut(entry_bytes))
+        {
             match table {
                 block::PACKET_GROUPS => entry.fill(self.group_of(at)),
                 block::VSI_GROUPS => {

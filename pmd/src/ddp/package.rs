@@ -176,7 +176,7 @@ fn groups_of(section: &[u8]) -> Vec<(u16, u8)> {
     let Ok((head, groups)) = PacketGroupSection::read_from_prefix(section) else {
         return Vec::new();
     };
-    let numbered = (head.first.get()..).zip(groups);
+    let numbered = (head.first.get()..=u16::MAX).zip(groups);
     numbered
         .take(head.count.get().into())
         .map(|(packet_type, group)| (packet_type, *group))

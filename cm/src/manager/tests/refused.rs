@@ -161,19 +161,20 @@ fn a_request_that_its_peer_gives_up_reaches_no_later_listener() {
     assert_eq!(parameters.queue_pair, PEER_QP + 1);
 }
 
-/// The program may take its time with the end of a connection: an idle socket is not looked at.
-#[test]
-fn a_queue_pair_whose_connection_the_peer_has_ended_is_not_stale() {
+/// The peer asks for a connection by this id, from the same queue pair each time.
+fn ask(one: &mut Manager, local_comm_id: u32) -> (Vec<Mad>, Vec<(ConnectionId, EventKind)>) {
+    let again = ConnectionRequest {
+        local_comm_id,
+        ..request()
+    };
+    give(one, START, PEER, OWN, &mad(Message::Request(again)));
+    actions(one)
+}
+
+/// A manager with a connection of the peer's id 0xB1, which the peer has just ended.
+fn ended_by_its_peer() -> (Manager, ConnectionId) {
     let mut one = manager(OWN, 1);
     one.listen(TCP, None, 4).expect("listen");
-    let ask = |one: &mut Manager, local_comm_id: u32| {
-        let again = ConnectionRequest {
-            local_comm_id,
-            ..request()
-        };
-        give(one, START, PEER, OWN, &mad(Message::Request(again)));
-        actions(one)
-    };
     let former = ask(&mut one, 0xB1).1[0].0;
     one.accept(START, former, &accept_with(OWN_QP))
         .expect("accept");
@@ -185,6 +186,13 @@ fn a_queue_pair_whose_connection_the_peer_has_ended_is_not_stale() {
         private_data: [0; 220],
     }));
     give(&mut one, START, PEER, OWN, &end);
+    (one, former)
+}
+
+/// The program may take its time with the end of a connection: an idle socket is not looked at.
+#[test]
+fn a_queue_pair_whose_connection_the_peer_has_ended_is_not_stale() {
+    let (mut one, former) = ended_by_its_peer();
     actions(&mut one);
     let (_, told) = ask(&mut one, 0xB2);
     assert!(
@@ -198,27 +206,7 @@ fn a_queue_pair_whose_connection_the_peer_has_ended_is_not_stale() {
 
 #[test]
 fn a_later_connection_with_a_queue_pair_of_before_outlives_its_timewait() {
-    let mut one = manager(OWN, 1);
-    one.listen(TCP, None, 4).expect("listen");
-    let ask = |one: &mut Manager, local_comm_id: u32| {
-        let again = ConnectionRequest {
-            local_comm_id,
-            ..request()
-        };
-        give(one, START, PEER, OWN, &mad(Message::Request(again)));
-        actions(one)
-    };
-    let former = ask(&mut one, 0xB1).1[0].0;
-    one.accept(START, former, &accept_with(OWN_QP))
-        .expect("accept");
-    one.packet_arrived(former);
-    let end = mad(Message::Disconnect(DisconnectRequest {
-        local_comm_id: 0xB1,
-        remote_comm_id: former.0,
-        remote_qpn: OWN_QP,
-        private_data: [0; 220],
-    }));
-    give(&mut one, START, PEER, OWN, &end);
+    let (mut one, former) = ended_by_its_peer();
     one.disconnect(START, former).expect("confirmed");
     actions(&mut one);
     let later = ask(&mut one, 0xB2).1[0].0;

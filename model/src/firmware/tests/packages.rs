@@ -114,6 +114,16 @@ fn tables_are_read_back_as_they_were_written() {
             assert_eq!(answer.bytes, written, "{}", first + table);
         }
     }
+    // Behind the last number there is no entry: that one stays as it was asked for.
+    let last = [2, 0, 0xFF, 0xFF, 7, 8];
+    let written = section_buffer(section::HASH + block::PACKET_GROUPS, &last);
+    client.give(Opcode::UpdatePackage, &none(), &written).ok();
+    let asked = section_buffer(
+        section::HASH + block::PACKET_GROUPS,
+        &[2, 0, 0xFF, 0xFF, 0, 9],
+    );
+    let answer = client.give(Opcode::UploadSection, &none(), &asked).ok();
+    assert_eq!(answer.bytes[16..18], [7, 9]);
     let cut = section_buffer(section::HASH + block::REDIRECT, &[3, 0, 3, 0, 0, 0]);
     let answer = client.give(Opcode::UploadSection, &none(), &cut);
     assert_eq!(answer.descriptor.return_code(), ReturnCode::BadBuffer);
