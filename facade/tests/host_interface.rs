@@ -11,7 +11,7 @@ use ringside_testkit::in_namespaces;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 mod pair;
@@ -128,17 +128,16 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Writes from one region to another, and compares bytes, until `stop`; returns the number of
-/// writes.
+/// Writes from one region to another, and compares bytes, until `stop`; adds the writes to `count`.
 fn write_until(
     (queue_pair, completions): (&mut QueuePair<Connected>, &mut CompletionQueue),
     [source, target]: [&MemoryRegion; 2],
-    stop: &AtomicBool,
-) -> u64 {
-    let mut count = 0;
+    (count, stop): (&AtomicU64, &AtomicBool),
+) {
     let mut batch = [Completion::EMPTY; 1];
     let mut arrived = [0; 4096];
     while !stop.load(Ordering::Relaxed) {
+        let count = count.fetch_add(1, Ordering::Relaxed);
         let bytes = [count as u8 | 1; 4096];
         assert!(source.write(0, &bytes));
         let slice = source.slice(0..4096).unwrap();
@@ -152,9 +151,7 @@ fn write_until(
         });
         assert!(target.read(0, &mut arrived));
         assert_eq!(arrived, bytes);
-        count += 1;
     }
-    count
 }
 
 #[test]
@@ -171,19 +168,23 @@ fn the_host_talks_beside_rdma_and_the_stack_of_one_port() {
     assert!(text.contains(&octets.join(":")), "{text}");
     let [mut near, far] = pair::connect([near, far]);
     let [source, target] = [&near, &far].map(|end| end.region(4096));
-    let stop = AtomicBool::new(false);
+    let (count, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let queues = (&mut near.queue_pair, &mut near.completions);
-        let writes = scope.spawn(|| write_until(queues, [&source, &target], &stop));
+        let writes = scope.spawn(|| write_until(queues, [&source, &target], (&count, &stop)));
         let at_end = StopAtEnd(&stop);
         let (near, far) = (&near.device, &far.device);
-        // Over the wire, inside the card's switch, and the other way.
-        host_talks_to(far, FAR);
-        host_talks_to(near, OWN);
-        talks_to_host(far);
-        talks_to_host(near);
+        // Until RDMA went on meanwhile, however few turns the scheduler gives it.
+        wait_until("ten writes beside the host's connections", || {
+            // Over the wire, inside the card's switch, and the other way.
+            host_talks_to(far, FAR);
+            host_talks_to(near, OWN);
+            talks_to_host(far);
+            talks_to_host(near);
+            writes.is_finished() || count.load(Ordering::Relaxed) > 10
+        });
         drop(at_end);
-        assert!(writes.join().unwrap() > 10, "RDMA went on meanwhile");
+        writes.join().unwrap();
         let counters = report(near).counters;
         assert!(counters.to_wire.bytes > 2 * BYTES as u64, "{counters:?}");
         assert!(counters.to_host.bytes > 2 * BYTES as u64, "{counters:?}");
