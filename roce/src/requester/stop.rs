@@ -26,6 +26,26 @@ impl Requester {
         self.stop();
     }
 
+    /// Takes packets back that [`Requester::next_run_into`] gave last, because the host could not
+    /// have their payload: they have not left. They are the next ones to send again. True if their
+    /// request is the oldest that is not complete: the host then ends the requester, and a flush
+    /// starts with it. Otherwise the requests before it complete first.
+    #[cold]
+    pub fn take_back(&mut self, token: u32, packets: u32) -> bool {
+        self.next -= u64::from(packets);
+        // Local work behind the request was skipped with it.
+        while self.cursor != self.done && self.is_behind_next(self.cursor) {
+            self.cursor = self.cursor.wrapping_sub(1);
+        }
+        self.oldest() == Some(token)
+    }
+
+    /// True if the request at an index starts behind the next packet, or has none.
+    fn is_behind_next(&self, index: u32) -> bool {
+        let slot = self.slot(index);
+        index == self.tail || slot.packets == 0 || slot.first > self.next
+    }
+
     /// Stops it because the host could not do its own part of the request whose completion
     /// [`Requester::next_completion`] gave last. That request is not complete then: a flush starts
     /// with it.

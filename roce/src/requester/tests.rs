@@ -1,5 +1,6 @@
 mod short;
 mod table;
+mod taken_back;
 
 use std::time::Duration;
 

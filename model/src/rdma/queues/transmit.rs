@@ -88,11 +88,23 @@ impl ActiveQueuePair<'_, '_> {
         match self.gather_message(&message, &mut frame.payload) {
             Ok(()) => self.address(frame),
             Err(fault) => {
-                let index = self.qp.work(message.token).index;
-                let code = self.gather_code(fault);
-                self.fail(code, AeSource::SendQueue, index);
+                self.refuse_request(message.token, packets, fault);
                 false
             }
+        }
+    }
+
+    /// The payload of a request cannot be had. The requests before it complete first: until then
+    /// its packets are tried again with each answer.
+    #[cold]
+    fn refuse_request(&mut self, token: u32, packets: u32, fault: GatherFault) {
+        let Some(requester) = &mut self.qp.requester else {
+            return;
+        };
+        if requester.take_back(token, packets) {
+            let index = self.qp.work(token).index;
+            let code = self.gather_code(fault);
+            self.fail(code, AeSource::SendQueue, index);
         }
     }
 

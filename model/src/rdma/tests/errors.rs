@@ -189,6 +189,53 @@ fn every_check_of_local_memory_has_its_event() {
 }
 
 #[test]
+fn memory_that_is_lost_before_a_request_is_sent_is_reported_at_that_request() {
+    let mut scene = Scene::new();
+    scene.rig.run_bytes = 0;
+    let other = scene.rig.data(0, 4096);
+    let other_tag = scene.rig.region(0, 3, other, 4096);
+    let (to, remote, good) = (BASE + scene.to, scene.remote, scene.source(8));
+    scene.write(to, remote, good);
+    let lost = Fragment {
+        address: BASE + other,
+        length_bytes: 8,
+        steering_tag: other_tag,
+    };
+    let index = scene.write(to, remote, lost);
+    let last = scene.write(to, remote, good);
+    scene.rig.ring(0, &scene.qps[0]);
+    // The device has taken all three requests, and the first one is on its way.
+    scene.rig.with(0, |engine, context| engine.step(context));
+    let first = scene
+        .rig
+        .with(0, |engine, context| engine.next_run(0, context));
+    let release = DeallocateStag {
+        protection_domain: DOMAIN,
+        stag_index: other_tag >> 8,
+        is_memory_region: true,
+    };
+    scene.rig.done(0, release);
+    let next = scene
+        .rig
+        .with(0, |engine, context| engine.next_run(0, context));
+    assert!(next.is_none(), "nothing leaves behind lost memory");
+    assert_eq!(scene.rig.event(0), None, "the first request is under way");
+    scene.rig.deliver(1, &first.expect("the first request"));
+    scene.rig.run();
+    let (before, _) = scene.rig.poll(0, &mut scene.cqs[0]).expect("the first one");
+    assert!(!before.error);
+    let event = scene.rig.event(0).expect("an event");
+    assert_eq!(event.source, AeSource::SendQueue);
+    assert_eq!(u32::from(event.wqe_index), index);
+    assert_eq!(scene.flush(0, 1), FlushResult::SendQueue);
+    let (flushed, _) = scene.rig.poll(0, &mut scene.cqs[0]).expect("a flush");
+    assert!(flushed.error);
+    assert_eq!(u32::from(flushed.element_index), index);
+    assert_ne!(index, last);
+    scene.rig.assert_no_breach();
+}
+
+#[test]
 fn a_read_whose_bytes_find_no_place_is_flushed_and_does_not_complete() {
     for length in [8, 2500] {
         let mut scene = Scene::new();
