@@ -27,17 +27,30 @@ impl Requester {
     }
 
     /// Takes packets back that [`Requester::next_run_into`] gave last, because the host could not
-    /// have their payload: they have not left. They are the next ones to send again. True if their
-    /// request is the oldest that is not complete: the host then ends the requester, and a flush
-    /// starts with it. Otherwise the requests before it complete first.
+    /// have their payload: they have not left. They are the next ones to send again. `mark` is the
+    /// [`Requester::mark`] before they were given. True if their request is the oldest that is not
+    /// complete: the host then ends the requester, and a flush starts with it. Otherwise the
+    /// requests before it complete first.
     #[cold]
-    pub fn take_back(&mut self, token: u32, packets: u32) -> bool {
-        self.next -= u64::from(packets);
+    pub fn take_back(&mut self, token: u32, packets: u32, mark: u64) -> bool {
+        let packets = u64::from(packets);
+        self.next -= packets;
+        let repeated = mark.saturating_sub(self.next).min(packets);
+        self.statistics.packets_sent -= packets;
+        self.statistics.packets_repeated -= repeated;
+        self.sent_end = mark;
         // Local work behind the request was skipped with it.
         while self.cursor != self.done && self.is_behind_next(self.cursor) {
             self.cursor = self.cursor.wrapping_sub(1);
         }
         self.oldest() == Some(token)
+    }
+
+    /// The end of the packets that have left, for [`Requester::take_back`].
+    #[inline]
+    #[must_use]
+    pub fn mark(&self) -> u64 {
+        self.sent_end
     }
 
     /// True if the request at an index starts behind the next packet, or has none.

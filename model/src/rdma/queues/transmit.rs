@@ -6,6 +6,7 @@ use crate::frame::{Frame, MAX_INLINE_BYTES, MAX_PIECES, Payload, Pieces, RUN_BYT
 use crate::packet::Opcode;
 use crate::rdma::fault_codes;
 use crate::rdma::hmc::HmcFault;
+use crate::rdma::objects::queue_pair::SendFault;
 use crate::rdma::objects::work_queue::ElementWords;
 use crate::rdma::regions::TagFault;
 use crate::rdma::translation::{Access, Granted};
@@ -77,33 +78,47 @@ impl ActiveQueuePair<'_, '_> {
     fn next_request(&mut self, run_bytes: u32, frame: &mut Frame) -> bool {
         let now = self.context.now;
         let headers = &mut frame.packet.transport;
-        let next = match &mut self.qp.requester {
-            Some(requester) => requester.next_run_into(now, run_bytes, headers),
-            None => None,
+        let Some(requester) = &mut self.qp.requester else {
+            return false;
         };
-        let Some((message, packets)) = next else {
+        let mark = requester.mark();
+        let Some((message, packets)) = requester.next_run_into(now, run_bytes, headers) else {
             return false;
         };
         frame.packets = packets;
+        if self.qp.fault.is_some() && self.is_refused(message.token) {
+            self.refuse_request(message.token, packets, mark);
+            return false;
+        }
         match self.gather_message(&message, &mut frame.payload) {
             Ok(()) => self.address(frame),
             Err(fault) => {
-                self.refuse_request(message.token, packets, fault);
+                let index = self.qp.work(message.token).index;
+                let code = self.gather_code(fault);
+                self.qp.fault = Some(SendFault { code, index });
+                self.refuse_request(message.token, packets, mark);
                 false
             }
         }
     }
 
-    /// The payload of a request cannot be had. The requests before it complete first: until then
-    /// its packets are tried again with each answer.
+    /// True if the payload of this request could not be had before.
     #[cold]
-    fn refuse_request(&mut self, token: u32, packets: u32, fault: GatherFault) {
+    fn is_refused(&self, token: u32) -> bool {
+        let index = self.qp.work(token).index;
+        self.qp.fault.is_some_and(|fault| fault.index == index)
+    }
+
+    /// The payload of a request cannot be had. The requests before it complete first.
+    #[cold]
+    fn refuse_request(&mut self, token: u32, packets: u32, mark: u64) {
         let Some(requester) = &mut self.qp.requester else {
             return;
         };
-        if requester.take_back(token, packets) {
-            let index = self.qp.work(token).index;
-            let code = self.gather_code(fault);
+        if !requester.take_back(token, packets, mark) {
+            return;
+        }
+        if let Some(SendFault { code, index }) = self.qp.fault.take() {
             self.fail(code, AeSource::SendQueue, index);
         }
     }

@@ -20,9 +20,15 @@ fn packets_taken_back_are_the_next_ones_again() {
         let mut timed = posted();
         let mut sent = 0;
         let mut tokens = Vec::new();
-        while let Some(packet) = timed.requester.next_run(timed.now, run_bytes) {
+        loop {
+            let before = (timed.requester.mark(), timed.requester.statistics());
+            let Some(packet) = timed.requester.next_run(timed.now, run_bytes) else {
+                break;
+            };
             let token = packet.payload.token;
-            let is_oldest = timed.requester.take_back(token, packet.packets);
+            let is_oldest = timed.requester.take_back(token, packet.packets, before.0);
+            let after = (timed.requester.mark(), timed.requester.statistics());
+            assert_eq!(after, before, "they count as not sent");
             assert_eq!(is_oldest, token == 0, "token {token}");
             let again = timed
                 .requester
@@ -43,10 +49,16 @@ fn the_oldest_request_is_told_once_those_before_it_are_complete() {
     let mut timed = posted();
     let first = timed.requester.next_packet(timed.now).expect("the first");
     assert_eq!(first.payload.token, 0);
+    let mark = timed.requester.mark();
     let second = timed.requester.next_packet(timed.now).expect("the second");
-    assert!(!timed.requester.take_back(2, second.packets));
+    assert!(!timed.requester.take_back(2, second.packets, mark));
+    let early = timed.acknowledge(1);
+    assert_eq!(
+        early,
+        ResponseOutcome::Ignored(IgnoredResponse::OutOfWindow)
+    );
     timed.acknowledge(0);
     let again = timed.requester.next_packet(timed.now).expect("again");
-    assert!(timed.requester.take_back(2, again.packets));
+    assert!(timed.requester.take_back(2, again.packets, mark));
     assert_eq!(timed.requester.oldest(), Some(2));
 }
