@@ -13,7 +13,7 @@ mod signals;
 use crate::failure::Failure;
 use crate::farewell;
 use crate::file_size;
-use crate::users::{self, DeviceFiles, Port, socket};
+use crate::users::{self, DeviceFiles, Port, Taken, socket};
 use anyhow::{Context, anyhow};
 use layout::Layout;
 pub(crate) use options::Run;
@@ -43,6 +43,8 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 const WORD_AFTER: Duration = Duration::from_secs(1);
 /// Longest wait for the end of a model, after each of two signals.
 const END_LIMIT: Duration = Duration::from_secs(10);
+/// Longest wait for a port whose former program's peers are told: more than that takes.
+const LEAVING_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs the program; `config` is the file that it reads too.
 pub(crate) fn run(options: &Run, config: Option<&Path>) -> Result<(), Failure> {
@@ -187,9 +189,32 @@ fn control(folder: &Path) -> PathBuf {
     folder.join("control.sock")
 }
 
-/// Takes a port, and starts the model if no program has one.
+/// Takes a port, and starts the model if no program has one. Waits while the model tells the peers
+/// of the port's former program that it was killed.
 fn join(folder: &Path, options: &Run) -> Result<Port, Failure> {
-    let turn = users::turn(folder)?;
+    let limit = Instant::now() + LEAVING_LIMIT;
+    loop {
+        match (try_to_join(folder, options)?, options.port) {
+            (Taken::Port(port), _) => return Ok(port),
+            (Taken::Leaving, _) if Instant::now() < limit => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            (_, Some(port)) => {
+                return Err(Failure::claim(anyhow!(
+                    "port {port} of the model has a program: choose another --port"
+                )));
+            }
+            (_, None) => {
+                return Err(Failure::claim(anyhow!(
+                    "all {PORTS} ports of the model have programs: end one"
+                )));
+            }
+        }
+    }
+}
+
+fn try_to_join(folder: &Path, options: &Run) -> Result<Taken, Failure> {
+    let _turn = users::turn(folder)?;
     let alone = users::model_alone(folder);
     let layout = if alone.is_some() {
         // The model of a run whose last program was killed; its failure was that run's.
@@ -209,17 +234,7 @@ fn join(folder: &Path, options: &Run) -> Result<Port, Failure> {
     };
     drop(alone);
     let numbers = options.port.map_or(layout.ports(), |port| port..port + 1);
-    let taken = Port::take(folder, numbers)?;
-    drop(turn);
-    match (taken, options.port) {
-        (Some(port), _) => Ok(port),
-        (None, Some(port)) => Err(Failure::claim(anyhow!(
-            "port {port} of the model has a program: choose another --port"
-        ))),
-        (None, None) => Err(Failure::claim(anyhow!(
-            "all {PORTS} ports of the model have programs: end one"
-        ))),
-    }
+    Port::take(folder, numbers)
 }
 
 fn check_port(layout: &Layout, port: Option<u16>) -> Result<(), Failure> {
@@ -235,22 +250,38 @@ fn check_port(layout: &Layout, port: Option<u16>) -> Result<(), Failure> {
 }
 
 /// Releases the port, and ends the model if no other program uses one. Fails with the failure of
-/// the model, such as a capture that is not whole.
+/// the model, such as a capture that is not whole, or where it has ended before.
 fn leave(folder: &Path, port: Port) -> Result<(), Failure> {
     let _turn = users::turn(folder)?;
-    if !port.leave(folder) {
-        return Ok(());
+    // It does not end by itself while a program has a port.
+    let has_ended = has_no_listener(&control(folder));
+    let is_last = port.leave(folder);
+    if is_last {
+        end_model(folder)?;
     }
-    end_model(folder)?;
-    let Some((code, text)) = users::take_failure(folder) else {
-        return Ok(());
-    };
     let log = folder.join("model.log");
+    let failure = is_last.then(|| users::take_failure(folder)).flatten();
+    let Some((code, text)) = failure else {
+        return match has_ended {
+            false => Ok(()),
+            true => Err(Failure::operation(anyhow!(
+                "the model ended before the program, without a message: it was killed, by the kernel if \
+                 memory was short (see {})",
+                log.display()
+            ))),
+        };
+    };
     let error = anyhow!(
         "the model ended with exit code {code}: {text} (see {})",
         log.display()
     );
     Err(Failure::with_code(code, error))
+}
+
+/// True if no process listens at a socket's path.
+fn has_no_listener(socket: &Path) -> bool {
+    let gone = [ErrorKind::NotFound, ErrorKind::ConnectionRefused];
+    UnixStream::connect(socket).is_err_and(|error| gone.contains(&error.kind()))
 }
 
 fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {

@@ -59,13 +59,32 @@ pub(crate) struct Port {
     own: File,
 }
 
+/// The outcome of taking a port.
+pub(crate) enum Taken {
+    /// It is this program's.
+    Port(Port),
+    /// No program has the first of them, and the model tells the peers of its former one.
+    Leaving,
+    /// All have programs.
+    None,
+}
+
 impl Port {
-    /// Takes the first free port of `numbers`; `None` if all have programs.
-    pub(crate) fn take(folder: &Path, numbers: Range<u16>) -> Result<Option<Self>, Failure> {
+    /// Takes the first port of `numbers` that no program has.
+    pub(crate) fn take(folder: &Path, numbers: Range<u16>) -> Result<Taken, Failure> {
         let users = locked(&folder.join("users"), FlockOperation::LockShared)?;
-        let mut numbers = numbers.into_iter();
-        let taken = numbers.find_map(|number| Some((number, alone_at(folder, number)?)));
-        Ok(taken.map(|(number, own)| Self { number, users, own }))
+        for number in numbers {
+            let mark = leaving_mark(folder, number);
+            if let Some(own) = alone_at(folder, number) {
+                // Of a model that was killed.
+                let _ = std::fs::remove_file(mark);
+                return Ok(Taken::Port(Self { number, users, own }));
+            }
+            if mark.exists() {
+                return Ok(Taken::Leaving);
+            }
+        }
+        Ok(Taken::None)
     }
 
     /// Lets programs that are started from now on hold the port.
@@ -213,23 +232,31 @@ pub(crate) fn remove_files(folder: &Path, nobody_is_left: bool) {
 }
 
 /// Tells the peers of programs that were killed together with their `ringside run`. A thread does
-/// that, as the model has to answer meanwhile; no program gets the port before.
+/// that, as the model has to answer meanwhile; a program that wants the port waits.
 fn say_farewells(folder: &Path) {
     for (port, lock) in ended(folder) {
         let (files, socket) = (files(folder, port), socket(folder, port));
         if !farewell::is_left(&files) {
             continue;
         }
+        let mark = leaving_mark(folder, port);
+        let made = std::fs::write(&mark, "");
         let thread = std::thread::Builder::new().name("farewell".to_owned());
         let started = thread.spawn(move || {
             farewell::say(&files, &socket, None);
             let _ = std::fs::remove_dir_all(&files);
+            let _ = std::fs::remove_file(mark);
             drop(lock);
         });
-        if let Err(error) = started {
+        if let Err(error) = made.and(started) {
             eprintln!("ringside: no thread to tell the peers of port {port}: {error}");
         }
     }
+}
+
+/// A file that is there while the model has the lock of a port.
+fn leaving_mark(folder: &Path, port: u16) -> PathBuf {
+    folder.join(format!("{port}.leaving"))
 }
 
 /// The socket of a port of the model.

@@ -75,7 +75,14 @@ impl Memory {
             refuse_beyond_available(length)?;
         }
         let descriptor = create_descriptor(length, page_size)?;
-        let memory = Self::map(descriptor, 0, length, page_size, numa_node)?;
+        let mut memory = Self::map(descriptor, 0, length, page_size, numa_node)?;
+        if let Some(Mapping {
+            origin: Origin::File { is_allocated, .. },
+            ..
+        }) = Arc::get_mut(&mut memory.0)
+        {
+            *is_allocated = true;
+        }
         memory.populate()?;
         Ok(memory)
     }
@@ -158,6 +165,17 @@ impl Memory {
         )
     }
 
+    /// True for memory of [`Memory::allocate`]: rings may be in it, whose words the device reads.
+    pub(crate) fn is_allocated(&self) -> bool {
+        matches!(
+            self.0.origin,
+            Origin::File {
+                is_allocated: true,
+                ..
+            }
+        )
+    }
+
     /// True for pages of this process alone, which a fork separates from a child's by
     /// copy-on-write. Conservative: memory of the application may also be shared.
     pub(crate) fn may_be_copied_on_write(&self) -> bool {
@@ -220,6 +238,7 @@ impl Memory {
                 hidden: Some(Hidden::new(base, length)),
                 vanishing: None,
                 is_dma_buf: false,
+                is_allocated: false,
             },
         })))
     }

@@ -214,9 +214,9 @@ pub struct BandwidthReport {
     pub bytes: u64,
     /// messages
     pub iterations: u64,
-    /// highest rate, in MiB/s
+    /// highest rate, in MiB/s, or in Gb/s where the sender has `--report_gbits`
     pub peak: f64,
-    /// average rate, in MiB/s
+    /// average rate, in the same unit
     pub average: f64,
     /// millions of messages a second
     pub rate: f64,

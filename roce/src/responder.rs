@@ -256,6 +256,12 @@ impl<G: Copy> Responder<G> {
         self.expected
     }
 
+    /// Changes the number of reads that the peer may have outstanding, as in [`ResponderConfig`].
+    /// Those that it has stay.
+    pub fn set_reads(&mut self, inbound_reads: u16) {
+        self.reads.set_limit(inbound_reads.into());
+    }
+
     /// Ends it: nothing is taken any more. A refusal that has not left yet still leaves, with the
     /// read responses ahead of it, since the peer would wait for it. So does an acknowledgement
     /// with nothing ahead of it: the owner may know that the message has come. No other answer

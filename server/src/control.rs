@@ -267,14 +267,23 @@ const COMMANDS: [&str; 5] = [
 
 fn clear(place: Place, fault: &str, world: &mut World) -> Result<(), String> {
     let functions = world.function_count();
+    let name = Some(fault).filter(|fault| is_name(fault));
     let fault: Option<Fault> = match fault {
         "" => None,
-        words => Some(words.parse().map_err(|error| format!("{error}"))?),
+        words => match words.parse() {
+            Ok(fault) => Some(fault),
+            Err(_) if is_name(words) => None,
+            Err(error) => return Err(format!("{error}")),
+        },
     };
     if let Some(fault) = fault {
         place.check(fault, functions)?;
     }
+    if let Some(name) = name {
+        clear_named(place, name, world)?;
+    }
     match (place, fault) {
+        (_, None) if name.is_some() => {}
         (Place::Wire, None) => world.switch().clear_faults(),
         (Place::Wire, Some(fault)) => world.switch().clear_fault(fault),
         (Place::Function(index), _) if index >= functions => {
@@ -282,6 +291,32 @@ fn clear(place: Place, fault: &str, world: &mut World) -> Result<(), String> {
         }
         (Place::Function(index), None) => world.clear_faults(index),
         (Place::Function(index), Some(fault)) => world.clear_fault(index, fault),
+    }
+    Ok(())
+}
+
+/// True for a fault's name without its numbers.
+fn is_name(words: &str) -> bool {
+    FAULTS
+        .iter()
+        .any(|(usage, _)| usage.split(' ').next() == Some(words))
+}
+
+/// Ends the faults of one name, whatever their numbers are.
+fn clear_named(place: Place, name: &str, world: &mut World) -> Result<(), String> {
+    let known = match place {
+        Place::Wire => world.switch().faults().to_vec(),
+        Place::Function(index) => world
+            .function(index)
+            .ok_or_else(|| format!("there is no function {index}"))?
+            .faults()
+            .to_vec(),
+    };
+    for fault in known.iter().filter(|fault| fault.name() == name) {
+        match place {
+            Place::Wire => world.switch().clear_fault(*fault),
+            Place::Function(index) => world.clear_fault(index, *fault),
+        }
     }
     Ok(())
 }

@@ -5,7 +5,9 @@ use ringside_bus::function::DmaAccess;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{Function, FunctionError, Iova, Memory, PageSize, TscClock};
 use ringside_server::vfio_user::{Server, ServerSettings};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +17,15 @@ const DESCRIPTORS: u64 = 256;
 
 fn client(path: &Path) -> Result<VfioUserFunction, FunctionError> {
     VfioUserFunction::connect(path, Arc::new(TscClock::new()), ClientLimits::default())
+}
+
+/// A file of the program that cannot shrink.
+fn sealed_file() -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create("test", flags).unwrap();
+    ftruncate(&file, 4096).unwrap();
+    fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+    file
 }
 
 #[test]
@@ -34,12 +45,17 @@ fn a_client_that_maps_all_that_it_may_leaves_descriptors_for_the_others() {
 
     let greedy = client(&paths[0]).unwrap();
     for number in 1..=2 * DESCRIPTORS {
-        let memory = Memory::allocate(4096, PageSize::FourKiB, None).expect("a descriptor is left");
+        let memory = Memory::from_descriptor(sealed_file(), 4096).expect("a descriptor is left");
         // Beyond its share of files the client lends its address space, by one descriptor for all.
         greedy
             .map_dma(Iova(4096 * number), &memory, 0..4096, DmaAccess::ReadWrite)
             .unwrap_or_else(|error| panic!("file {number}: {error}"));
     }
+    // Rings are in memory that the server maps, or nowhere.
+    let rings = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
+    let refused = greedy.map_dma(Iova(1 << 32), &rings, 0..4096, DmaAccess::ReadWrite);
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("limit of open files"), "{text}");
     let other = client(&paths[1]).expect("the other function");
     let memory = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
     other

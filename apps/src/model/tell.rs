@@ -22,6 +22,18 @@ pub(super) fn run(options: &Tell) -> Result<(), Failure> {
     Ok(shown?)
 }
 
+fn no_server(path: &std::path::Display<'_>, error: &std::io::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            anyhow!("{path}: no server listens there; give it --control {path}: {error}")
+        }
+        ErrorKind::PermissionDenied => {
+            anyhow!("{path}: {error}; ask for permission to write to the socket")
+        }
+        _ => anyhow!("{path}: {error}; check the path, which has at most 107 bytes"),
+    }
+}
+
 /// Sends a command to a server and judges its answer.
 pub(crate) fn exchange(
     socket: &Path,
@@ -32,8 +44,7 @@ pub(crate) fn exchange(
         return Err(Failure::usage(anyhow!("a command is one line")));
     }
     line.push('\n');
-    let mut stream = UnixStream::connect(socket)
-        .with_context(|| format!("{path}: no server listens there; give it --control {path}"))?;
+    let mut stream = UnixStream::connect(socket).map_err(|error| no_server(&path, &error))?;
     let talk = |stream: &mut UnixStream| -> std::io::Result<Vec<u8>> {
         stream.set_read_timeout(Some(ANSWER_WITHIN))?;
         stream.set_write_timeout(Some(ANSWER_WITHIN))?;

@@ -58,6 +58,12 @@ pub(super) fn libraries(options: &Run) -> Result<PathBuf, Failure> {
     if folder.join(VERBS).is_file() {
         return Ok(std::path::absolute(folder).context("finding the folder of the libraries")?);
     }
+    if folder.as_os_str().is_empty() {
+        return Err(Failure::usage(anyhow!(
+            "the place of this command is not known, which /proc tells: name the folder of \
+             libibverbs.so.1 with --libraries"
+        )));
+    }
     Err(Failure::usage(anyhow!(
         "no libibverbs.so.1 in {}: build it with capi/build, or name its folder with --libraries",
         folder.display()

@@ -57,6 +57,48 @@ fn a_server_that_waits_hears_that_its_client_was_killed_with_its_command() {
     hears_of_the_killed("both");
 }
 
+/// The model has the lock of the port while it tells the peers.
+#[test]
+fn the_port_of_a_program_that_was_killed_with_its_command_can_be_named_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("leave", folder.path()) else {
+        return;
+    };
+    let sockets = Folder::new();
+    let mut waiting = start(sockets.path(), "0", &[&program, "server", "10.0.0.1"]);
+    let died = client_of(&mut waiting, was_killed, || {
+        start(sockets.path(), "1", &[&program, "both", "10.0.0.1"])
+    });
+    assert!(was_killed(&died), "{died:?}");
+    let mark = sockets.path().join("ringside/1.leaving");
+    let limit = Instant::now() + Duration::from_secs(30);
+    while !mark.exists() && waiting.try_wait().is_ok_and(|end| end.is_none()) {
+        assert!(Instant::now() < limit, "the model tells no peer");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let next = start(sockets.path(), "1", &["true"]);
+    succeeded(&next.wait_with_output().expect("the next program"));
+    let text = succeeded(&waiting.wait_with_output().expect("the server"));
+    assert!(text.contains("the peer has left"), "{text}");
+}
+
+#[test]
+fn a_model_that_was_killed_is_told_of_although_the_program_succeeds() {
+    let folder = Folder::new();
+    let script = r#"kill -9 "$(cat "$0")"; sleep 0.2"#;
+    let pid_file = folder.pid_file();
+    let pid_file = pid_file.to_str().expect("a path");
+    let output = start(folder.path(), "0", &["sh", "-c", script, pid_file])
+        .wait_with_output()
+        .expect("the program");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("the model ended before the program"),
+        "{text}"
+    );
+}
+
 #[test]
 fn the_next_program_of_a_command_tells_the_peers_of_a_killed_one() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -29,6 +29,8 @@ pub(super) enum Origin {
         /// of another process; dropped before the memory is unmapped
         vanishing: Option<Vanishing>,
         is_dma_buf: bool,
+        /// made by this crate for a device, zeroed
+        is_allocated: bool,
     },
     /// A boxed slice that the application passed over.
     Owned,

@@ -67,4 +67,10 @@ impl Requester {
         self.settings.not_ready_retry_limit = not_ready_retry_limit;
         self.settings.retransmit_after_ns = nanoseconds(retransmit_after);
     }
+
+    /// Changes the number of reads that may be outstanding, as in [`RequesterConfig`]. Reads that
+    /// are outstanding stay so.
+    pub fn set_reads(&mut self, outstanding_reads: u8) {
+        self.settings.reads_limit = outstanding_reads.into();
+    }
 }

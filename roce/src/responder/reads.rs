@@ -80,6 +80,21 @@ impl<G: Copy> ReadQueue<G> {
         }
     }
 
+    /// Changes the number of reads that the peer may have outstanding. Those that it has stay.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        if limit <= self.limit {
+            self.limit = limit;
+            return;
+        }
+        let mut wider = Self::new(limit);
+        for place in 0..self.length {
+            if let Some(read) = self.get(place) {
+                wider.push(*read);
+            }
+        }
+        *self = wider;
+    }
+
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.length == 0

@@ -165,11 +165,7 @@ impl<G: Copy> Responder<G> {
             None if headers.opcode == Opcode::READ_REQUEST => {
                 self.read(headers, payload_bytes, host)
             }
-            None if headers.opcode == Opcode::COMPARE_SWAP
-                || headers.opcode == Opcode::FETCH_ADD =>
-            {
-                Err(ResponderFault::BadOpcode.into())
-            }
+            None if is_atomic(headers.opcode) => Err(ResponderFault::BadOpcode.into()),
             None => return self.dropped(DropReason::NotARequest),
         };
         match taken {
@@ -492,7 +488,9 @@ impl<G: Copy> Responder<G> {
         ahead: i32,
         host: &mut impl ResponderHost<Grant = G>,
     ) -> RequestOutcome<G> {
-        if place(headers.opcode).is_none() && headers.opcode != Opcode::READ_REQUEST {
+        let is_atomic = is_atomic(headers.opcode);
+        let is_served = place(headers.opcode).is_some() || headers.opcode == Opcode::READ_REQUEST;
+        if !is_served && !is_atomic {
             return self.dropped(DropReason::NotARequest);
         }
         if ahead > 0 {
@@ -505,7 +503,8 @@ impl<G: Copy> Responder<G> {
             }
             return RequestOutcome::Gap;
         }
-        if ahead.unsigned_abs() > self.behind {
+        // None was taken that could come again.
+        if is_atomic || ahead.unsigned_abs() > self.behind {
             return self.dropped(DropReason::OutOfWindow);
         }
         if headers.opcode == Opcode::READ_REQUEST {
@@ -562,6 +561,11 @@ fn take_receive(host: &mut impl ResponderHost) -> Result<(u32, u32), Refusal> {
         Receive::Empty => Err(Refusal::NotReady),
         Receive::Malformed { code } => Err(ResponderFault::BadReceiveRequest { code }.into()),
     }
+}
+
+/// True for the operations that no device of this kind carries out.
+fn is_atomic(opcode: Opcode) -> bool {
+    opcode == Opcode::COMPARE_SWAP || opcode == Opcode::FETCH_ADD
 }
 
 /// The check of a read; an empty one needs none.

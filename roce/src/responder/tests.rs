@@ -921,6 +921,49 @@ fn partition_keys_must_match_and_one_side_be_full_member() {
 }
 
 #[test]
+fn an_atomic_behind_a_gap_is_a_gap_and_one_of_the_past_is_dropped() {
+    let atomic = Extension::Atomic(AtomicRequest {
+        address: 0,
+        key: 0,
+        swap_or_add: 0,
+        compare: 0,
+    });
+    for opcode in [Opcode::FETCH_ADD, Opcode::COMPARE_SWAP] {
+        let mut rig = ResponderWithHost::new();
+        let outcome = rig.take(headers(START + 1, opcode, atomic), 0);
+        assert_eq!(outcome, RequestOutcome::Gap, "{opcode:?}");
+        let nak = (
+            START,
+            Opcode::ACKNOWLEDGE,
+            negative(NegativeCode::SEQUENCE_ERROR),
+        );
+        assert_eq!(rig.answers(), [nak]);
+        let outcome = rig.take(headers(START - 1, opcode, atomic), 0);
+        let late = RequestOutcome::Dropped(DropReason::OutOfWindow);
+        assert_eq!(outcome, late, "{opcode:?}");
+    }
+}
+
+#[test]
+fn the_number_of_reads_changes_while_reads_are_outstanding() {
+    let mut rig = ResponderWithHost::new();
+    rig.responder.set_reads(1);
+    rig.take(read(START, 8), 0);
+    rig.responder.set_reads(3);
+    for number in 1..3 {
+        let outcome = rig.take(read(START + number, 8), 0);
+        assert!(
+            matches!(outcome, RequestOutcome::Accepted { .. }),
+            "{outcome:?}"
+        );
+    }
+    let refused = rig.take(read(START + 3, 8), 0);
+    assert_eq!(refused, RequestOutcome::Fault(ResponderFault::TooManyReads));
+    let answered: Vec<_> = rig.answers().iter().map(|(psn, ..)| *psn).collect();
+    assert_eq!(answered, [START, START + 1, START + 2, START + 3]);
+}
+
+#[test]
 fn responses_and_datagrams_are_no_requests() {
     let opcodes = [
         Opcode::ACKNOWLEDGE,

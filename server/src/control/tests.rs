@@ -82,6 +82,36 @@ fn faults_begin_and_end_as_they_are_told() {
 }
 
 #[test]
+fn faults_are_cleared_by_name_whatever_their_numbers_are() {
+    let mut rig = Rig::new();
+    let mut client = rig.client();
+    rig.ask(&mut client, "fault wire drop 1000 7");
+    rig.ask(&mut client, "fault wire corrupt 1000 7");
+    assert_eq!(rig.ask(&mut client, "clear wire drop")["ok"], true);
+    let left: Vec<_> = rig
+        .world
+        .switch()
+        .faults()
+        .iter()
+        .map(Fault::name)
+        .collect();
+    assert_eq!(left, ["corrupt"]);
+    for fault in [
+        "admin-fails 0x601 5",
+        "admin-fails 0x602 5",
+        "dma-refused 3",
+    ] {
+        rig.ask(&mut client, &format!("fault 1 {fault}"));
+    }
+    for name in ["admin-fails", "dma-refused"] {
+        assert_eq!(rig.ask(&mut client, &format!("clear 1 {name}"))["ok"], true);
+        let function = rig.world.function(1).unwrap();
+        assert!(function.faults().iter().all(|fault| fault.name() != name));
+    }
+    assert_eq!(rig.ask(&mut client, "clear 2 admin-fails")["ok"], false);
+}
+
+#[test]
 fn what_is_not_understood_is_refused_with_the_reason_and_changes_nothing() {
     let mut rig = Rig::new();
     let mut client = rig.client();

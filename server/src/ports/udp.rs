@@ -7,6 +7,7 @@
 
 use super::{Received, Sent, Wire};
 use rustix::io::Errno;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::str::FromStr;
@@ -40,12 +41,14 @@ pub enum UdpError {
         address: SocketAddr,
     },
     /// The own address cannot be used.
-    #[error("{local}: {error}; another process may use the port: choose one, as in udp:PEER@:4796")]
+    #[error("{local}: {error}; {remedy}")]
     Bind {
         /// The address and port.
         local: SocketAddr,
         /// The operating system's message.
         error: String,
+        /// Advice for the user.
+        remedy: &'static str,
     },
     /// The peer cannot be reached from this host.
     #[error("{peer}: {error}; check the route to it")]
@@ -183,6 +186,7 @@ impl UdpWire {
         let socket = bound.map_err(|error| UdpError::Bind {
             local,
             error: error.to_string(),
+            remedy: remedy(error.kind()),
         })?;
         let unreachable = |error: std::io::Error| UdpError::Unreachable {
             peer,
@@ -222,6 +226,18 @@ impl Wire for UdpWire {
 
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// Advice where the own end cannot be opened.
+fn remedy(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::AddrInUse => "another process uses the port: choose one, as in udp:PEER@:4796",
+        ErrorKind::AddrNotAvailable => {
+            "no interface of this machine has the address behind @: name one that it has, or none"
+        }
+        ErrorKind::PermissionDenied => "choose a port from 1024 on, as in udp:PEER@:4796",
+        _ => "choose another address or port, as in udp:PEER@:4796",
     }
 }
 

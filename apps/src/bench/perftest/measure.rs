@@ -2,6 +2,7 @@
 
 use super::mismatch::{Arrived, check_repeated, check_report, mismatch, other_length};
 use super::talk::{self, Common, Step};
+use super::units;
 use super::wanted::Wanted;
 use crate::bench::bandwidth::Run as Flows;
 use crate::bench::distributions::title;
@@ -11,7 +12,7 @@ use crate::bench::meeting::end::{End, Link, Role, Watch};
 use crate::bench::meeting::latency::Player;
 use crate::bench::plan::{Amount, Plan};
 use crate::bench::progress::Progress;
-use crate::bench::report::{self, BandwidthRow, LatencyRow, Rows, Table};
+use crate::bench::report::{self, LatencyRow, Rows, Table};
 use crate::bench::run::Run;
 use crate::cli::{Measure, Operation};
 use crate::failure::Failure;
@@ -230,7 +231,7 @@ impl Test<'_, '_> {
             drive(flows, end, link, &plan, &mut progress)?;
             drop(progress);
             let row = flows.row(0);
-            last = of_row(&row);
+            last = units::of_row(&row, self.run.options.report_gbits);
             report::print_bandwidth(&mut self.run.out, &row, self.run.options.report_gbits)?;
             self.run.out.flush()?;
             self.run.report.push(Rows::Bandwidth(vec![row]));
@@ -275,7 +276,7 @@ impl Test<'_, '_> {
         self.step(link)?;
         let told = talk::exchange_reports(link, &BandwidthReport::default())?;
         check_report(&told, self.wanted)?;
-        let row = as_row(&told);
+        let row = units::as_row(&told);
         report::print_bandwidth(&mut self.run.out, &row, self.run.options.report_gbits)?;
         self.run.report.push(Rows::Bandwidth(vec![row]));
         self.step(link)
@@ -359,27 +360,4 @@ fn settle(end: &mut End<'_>, link: &mut Link) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-const MEBIBYTE: f64 = 1_048_576.0;
-
-fn of_row(row: &BandwidthRow) -> BandwidthReport {
-    BandwidthReport {
-        bytes: row.bytes,
-        iterations: row.iterations,
-        peak: row.peak_bytes_per_second / MEBIBYTE,
-        average: row.average_bytes_per_second / MEBIBYTE,
-        rate: row.messages_per_second / 1e6,
-    }
-}
-
-fn as_row(report: &BandwidthReport) -> BandwidthRow {
-    BandwidthRow {
-        bytes: report.bytes,
-        iterations: report.iterations,
-        peak_bytes_per_second: report.peak * MEBIBYTE,
-        average_bytes_per_second: report.average * MEBIBYTE,
-        messages_per_second: report.rate * 1e6,
-        verified_messages: 0,
-    }
 }

@@ -8,6 +8,7 @@
 mod measure;
 mod mismatch;
 mod talk;
+mod units;
 mod wanted;
 
 use super::meeting::end::{End, Link, READS, Role};
@@ -129,7 +130,7 @@ fn connect<'d>(
                 keys,
                 local.address.address,
                 (served, options),
-                wanted,
+                (wanted, link.role),
                 &common,
             )
         })
@@ -225,13 +226,14 @@ fn endpoint(
     keys: &Keys,
     local: IpAddr,
     (served, options): (&Served, &Bench),
-    wanted: &Wanted,
+    (wanted, role): (&Wanted, Role),
     common: &Common,
 ) -> Result<Endpoint, Failure> {
     let address = keys.ip_address();
-    if wanted.operation == Operation::Read && keys.reads < READS.into() {
+    let most = wanted.reads_under_way(role);
+    if keys.reads < most.into() {
         return Err(Failure::usage(anyhow!(
-            "the peer lets {} reads be under way, this side has up to {READS}: give the peer -o {READS}",
+            "the peer lets {} reads be under way, this side has up to {most}: give the peer -o {most}",
             keys.reads
         )));
     }

@@ -1,6 +1,7 @@
 //! The tests that both sides make.
 
-use crate::bench::plan::{Amount, FlagError, MAX_MESSAGE, Plan};
+use crate::bench::meeting::end::{READS, Role};
+use crate::bench::plan::{Amount, FlagError, MAX_INLINE, MAX_MESSAGE, Plan};
 use crate::cli::{Bench, Measure, Operation};
 
 /// The tests, with perftest's defaults.
@@ -63,6 +64,15 @@ impl Wanted {
         self.measure == Measure::Lat && self.operation != Operation::Send
     }
 
+    /// Reads that this side has under way: only the client reads, and measures latency one by one.
+    pub(super) fn reads_under_way(&self, role: Role) -> u8 {
+        match (self.operation, role, self.measure) {
+            (Operation::Read, Role::Client, Measure::Bw) => READS,
+            (Operation::Read, Role::Client, Measure::Lat) => 1,
+            _ => 0,
+        }
+    }
+
     /// The plan for `size`.
     pub(super) fn plan(&self, options: &Bench, size: u64) -> Plan {
         Plan {
@@ -73,7 +83,10 @@ impl Wanted {
             queue_pairs: self.queue_pairs,
             send_depth: options.send_depth(),
             receive_depth: options.receive_depth(),
-            inline: options.inline.unwrap_or(0),
+            inline: options.inline.unwrap_or(match self.measure {
+                Measure::Lat => MAX_INLINE,
+                Measure::Bw => 0,
+            }),
         }
     }
 }

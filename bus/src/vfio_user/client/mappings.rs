@@ -95,7 +95,8 @@ impl VfioUserFunction {
             iova,
             length,
         });
-        if memory.is_positional() || memory.is_dma_buf() {
+        // A device has no words of memory that it reads by system calls, so no rings in it.
+        if memory.is_positional() || memory.is_dma_buf() || memory.is_allocated() {
             return [as_it_is, None];
         }
         let place = memory.virtual_address() + range.start as u64;
@@ -194,6 +195,11 @@ fn reason(memory: &Memory, refused: Option<Errno>) -> String {
         Some(errno) if memory.is_dma_buf() => {
             format!("the server refuses: {errno}; it maps no dma-buf: copy to memory of the device")
         }
+        Some(Errno::NOMEM) => format!(
+            "the server refuses: {}; this client's share of the files that the server may map is \
+             used up: raise the server's limit of open files, or give it fewer functions",
+            Errno::NOMEM
+        ),
         Some(errno) => format!("the server refuses: {errno}"),
     }
 }

@@ -474,7 +474,7 @@ fn take_context(
     }
     match (before, next) {
         (QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend) => qp.start_requester()?,
-        (_, QueuePairState::ReadyToSend) => qp.change_requester(),
+        (_, QueuePairState::ReadyToSend) => qp.change_requester()?,
         _ => {}
     }
     Ok(())

@@ -28,6 +28,14 @@ pub(in crate::rdma) const CONTEXT_WORDS: usize = 32;
 /// Added to a context kept in the host memory cache, so that lost memory is noticed.
 const SIGNATURE: u64 = 0x0051_5043_7E57_0000;
 
+/// The reads that the peer may have outstanding.
+fn inbound_reads(context: &RoceQueuePairContext) -> Result<u16, ContextFault> {
+    let code = context.ird_size;
+    let entries = ird_entries(code).ok_or(ContextFault::InboundReads(code))?;
+    // Two entries for each read.
+    Ok((entries / 2) as u16)
+}
+
 /// The time that a requester waits for an answer. The unit is not documented: what drivers write is
 /// taken for 67 ms (4.096 us x 2^14, perftest's default), other values in proportion.
 const fn retransmit_after(rto_min: u8) -> Duration {
@@ -268,12 +276,9 @@ impl QueuePair {
     /// The step to RTR: the responder starts with the values of the context.
     pub(in crate::rdma) fn start_responder(&mut self) -> Result<(), ContextFault> {
         let context = &self.context;
-        let code = context.ird_size;
-        let entries = ird_entries(code).ok_or(ContextFault::InboundReads(code))?;
         let config = ResponderConfig {
             partition_key: context.p_key,
-            // Two entries for each read.
-            inbound_reads: (entries / 2) as u16,
+            inbound_reads: inbound_reads(context)?,
             acknowledge_credits: 31,
             not_ready_timer: NOT_READY_TIMER,
             ..ResponderConfig::new(
@@ -307,17 +312,23 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Takes retries and timeout of the context over into a requester that runs. The PSNs in it are
-    /// not taken again.
-    pub(in crate::rdma) fn change_requester(&mut self) {
+    /// Takes retries, timeout and numbers of reads of the context over into a queue pair that runs.
+    /// The PSNs in it are not taken again.
+    pub(in crate::rdma) fn change_requester(&mut self) -> Result<(), ContextFault> {
         let context = &self.context;
+        let inbound_reads = inbound_reads(context)?;
+        if let Some(responder) = &mut self.responder {
+            responder.set_reads(inbound_reads);
+        }
         if let Some(requester) = &mut self.requester {
+            requester.set_reads(context.ord_size);
             requester.set_retries(
                 context.retransmit_threshold,
                 context.rnr_retry_threshold,
                 retransmit_after(context.rto_min),
             );
         }
+        Ok(())
     }
 
     /// The number of further elements of the send queue that may be taken.
