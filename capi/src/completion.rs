@@ -23,7 +23,7 @@ use ringside_pmd::rdma::{
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Completions that are taken from the device at a time.
@@ -52,6 +52,8 @@ pub(crate) struct CompletionObject {
     pub(crate) public: ibv_cq_ex,
     /// the queue, from `ibv_start_poll` to `ibv_end_poll`; used by its holder alone
     pub(crate) open: UnsafeCell<Option<Held<'static, Polled>>>,
+    /// the thread that has a completion open, by its number; 0 if none has
+    pub(crate) opener: AtomicUsize,
     pub(crate) polled: Guarded<Polled>,
     made: Made,
     /// the completion that is open
@@ -111,12 +113,12 @@ impl CompletionObject {
 
     /// A queue pair with a shared receive queue reports here.
     pub(crate) fn share(&self, with: *mut ibv_srq, queue_pair: u32) {
-        self.polled.hold().feeds.add(with as usize, queue_pair);
+        self.with_polled(|polled| polled.feeds.add(with as usize, queue_pair));
     }
 
     /// Removes a queue pair of a shared receive queue. True if it was the last one.
     pub(crate) fn stop_sharing(&self, with: *mut ibv_srq, queue_pair: u32) -> bool {
-        self.polled.hold().feeds.remove(with as usize, queue_pair)
+        self.with_polled(|polled| polled.feeds.remove(with as usize, queue_pair))
     }
 
     /// Adds a completion of a request that the device never saw, to be polled once all `earlier`
@@ -369,6 +371,7 @@ pub(crate) unsafe fn make(
         polled: Guarded::new(polled, is_single),
         made: Made::default(),
         open: UnsafeCell::new(None),
+        opener: AtomicUsize::new(0),
         current: Cell::new(flushed(0, 0, 0)),
         is_model: object.port.is_model,
         domain,

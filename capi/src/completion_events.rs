@@ -18,21 +18,22 @@ impl CompletionObject {
     /// device is not asked if the event is given at once: it would keep the request, and tell of
     /// the next completion a program that by then wants an event for solicited ones only.
     pub(crate) fn request_event(&self, notify: Notify) {
-        let mut polled = self.polled.hold();
-        // First: the event of the device may come at once.
-        let is_told = !self.is_armed.swap(true, Ordering::AcqRel);
-        let before = polled.announced;
-        // The library reports the requests of a failed queue pair; the device reports one alone.
-        let failed_only = notify == Notify::Solicited;
-        let is_due = self.has_unannounced(&mut polled, is_told, failed_only) || {
-            polled.queue.arm(notify);
-            // See `CompletionObject::complete`. The device need not tell of what it has written
-            // before it saw the request.
-            fence(Ordering::SeqCst);
-            polled.announced = before;
-            self.has_unannounced(&mut polled, is_told, failed_only)
-        };
-        drop(polled);
+        let is_due = self.with_polled(|polled| {
+            // First: the event of the device may come at once.
+            let is_told = !self.is_armed.swap(true, Ordering::AcqRel);
+            let before = polled.announced;
+            // The library reports the requests of a failed queue pair; the device reports one
+            // alone.
+            let failed_only = notify == Notify::Solicited;
+            self.has_unannounced(polled, is_told, failed_only) || {
+                polled.queue.arm(notify);
+                // See `CompletionObject::complete`. The device need not tell of what it has written
+                // before it saw the request.
+                fence(Ordering::SeqCst);
+                polled.announced = before;
+                self.has_unannounced(polled, is_told, failed_only)
+            }
+        });
         if is_due {
             self.notify();
         }

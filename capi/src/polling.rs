@@ -1,10 +1,11 @@
 //! The extended form of polling: one completion is open at a time, and read by its fields.
 
 use crate::abi::{ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc, wc_ex};
-use crate::completion::{CompletionObject, make};
+use crate::completion::{CompletionObject, Polled, make};
 use crate::errno;
 use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering;
 
 /// The slot behind `ibv_create_cq_ex`.
 ///
@@ -63,6 +64,26 @@ impl CompletionObject {
         self.public.wr_id.set(completion.wr_id);
         self.current.set(completion);
     }
+
+    /// Calls `change` with what polling changes. Waits until no other thread has it; a thread that
+    /// has a completion open has it already, and makes and destroys queue pairs meanwhile.
+    pub(crate) fn with_polled<R>(&self, change: impl FnOnce(&mut Polled) -> R) -> R {
+        // No other thread stores the number of this one.
+        if self.opener.load(Ordering::Relaxed) == own_thread()
+            // SAFETY: `open` is used by the thread that holds the queue, which is this one, and no
+            // call of it that uses `open` calls this.
+            && let Some(polled) = unsafe { &mut *self.open.get() }
+        {
+            return change(polled);
+        }
+        change(&mut self.polled.hold())
+    }
+}
+
+/// The number of this thread, which no other living thread has; not 0.
+fn own_thread() -> usize {
+    // SAFETY: it takes no argument, and cannot fail.
+    unsafe { libc::pthread_self() as usize }
 }
 
 /// Opens the first completion: 0, and the queue is this thread's until [`end_poll`]; or `ENOENT`.
@@ -93,6 +114,7 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, wanted: *mut ibv_poll_cq_
     // SAFETY: `open` is used by the thread that holds the queue, which is this one. What is kept is
     // dropped by `end_poll`, before the queue.
     unsafe { *object.open.get() = Some(polled.keep()) };
+    object.opener.store(own_thread(), Ordering::Relaxed);
     0
 }
 
@@ -128,7 +150,14 @@ unsafe extern "C" fn next_poll(queue: *mut ibv_cq_ex) -> c_int {
 /// As [`next_poll`].
 unsafe extern "C" fn end_poll(queue: *mut ibv_cq_ex) {
     // SAFETY: as in `next_poll`.
-    unsafe { drop((*CompletionObject::of(queue.cast()).open.get()).take()) };
+    let (object, open) = unsafe {
+        let object = CompletionObject::of(queue.cast());
+        (object, (*object.open.get()).take())
+    };
+    if open.is_some() {
+        object.opener.store(0, Ordering::Relaxed);
+    }
+    drop(open);
 }
 
 macro_rules! read {

@@ -1,6 +1,7 @@
 /* The extended forms of posting and polling, thread domains and parent domains. With an argument, the
  * objects belong to a thread domain. Says "ok" and ends with 0 if all is as verbs promises. */
 #include "connect.h"
+#include <unistd.h>
 
 enum { BYTES = 4096, SENDS = 16 };
 
@@ -402,6 +403,52 @@ static void datagrams(struct ibv_pd *domain, struct ibv_cq_ex *cq)
     CHECK(!ibv_destroy_ah(ah) && !ibv_destroy_qp(qp));
 }
 
+static struct ibv_qp *make_fed(struct ibv_pd *domain, struct ibv_cq *cq, struct ibv_srq *srq)
+{
+    struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = 4, .max_send_sge = 1 } };
+    struct ibv_qp *qp = ibv_create_qp(domain, &init);
+    CHECK(qp);
+    return qp;
+}
+
+/* Sends a message that a receive of the shared queue takes; opens its completion. */
+static void open_message(struct ibv_qp *from, struct ibv_srq *srq, struct ibv_cq_ex *cq)
+{
+    struct ibv_sge data = { (uintptr_t)source, 8, source_mr->lkey }, into = { (uintptr_t)got, 8, got_mr->lkey };
+    struct ibv_recv_wr receive = { .wr_id = 7, .sg_list = &into, .num_sge = 1 }, *bad_receive;
+    struct ibv_send_wr send = { .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+    CHECK(!ibv_post_srq_recv(srq, &receive, &bad_receive) && !ibv_post_send(from, &send, &bad));
+    open_next(cq);
+    CHECK(cq->wr_id == 7 && cq->status == IBV_WC_SUCCESS && ibv_wc_read_opcode(cq) == IBV_WC_RECV);
+}
+
+/* A server makes and destroys queue pairs of its clients' while it has a completion open, and asks for an event. */
+static void change_while_open(struct ibv_pd *domain, struct ibv_cq_ex *cq)
+{
+    struct ibv_cq *plain = ibv_cq_ex_to_cq(cq);
+    struct ibv_srq_init_attr wanted = { .attr = { .max_wr = 8, .max_sge = 1 } };
+    struct ibv_srq *srq = ibv_create_srq(domain, &wanted), *other = ibv_create_srq(domain, &wanted);
+    union ibv_gid gid;
+    CHECK(srq && other && !ibv_query_gid(context, 1, GID_INDEX, &gid));
+    struct ibv_qp *one = make_fed(domain, plain, srq), *two = make_fed(domain, plain, srq);
+    join(one, two, &gid);
+    alarm(2 * SECONDS); /* a call that waits for itself ends the program */
+    open_message(one, srq, cq);
+    struct ibv_qp *third = make_fed(domain, plain, srq), *fourth = make_fed(domain, plain, other);
+    CHECK(ibv_next_poll(cq) == ENOENT && !ibv_req_notify_cq(plain, 0));
+    ibv_end_poll(cq);
+    join(third, fourth, &gid);
+    open_message(third, other, cq);
+    CHECK(ibv_wc_read_qp_num(cq) == fourth->qp_num);
+    CHECK(!ibv_destroy_qp(fourth) && !ibv_destroy_srq(other) && !ibv_destroy_qp(third));
+    ibv_end_poll(cq);
+    open_message(two, srq, cq);
+    CHECK(!ibv_destroy_qp(one) && !ibv_destroy_qp(two) && !ibv_destroy_srq(srq));
+    ibv_end_poll(cq);
+    alarm(0);
+}
+
 int main(int count, char **arguments)
 {
     union ibv_gid gid;
@@ -441,6 +488,7 @@ int main(int count, char **arguments)
     full(parent, cq);
     bind(parent, cq);
     datagrams(parent, cq);
+    change_while_open(parent, cq);
     CHECK(ibv_dealloc_pd(parent) == EBUSY);
     CHECK(!ibv_destroy_cq(ibv_cq_ex_to_cq(cq)));
     CHECK(!ibv_dereg_mr(source_mr) && !ibv_dereg_mr(target_mr) && !ibv_dereg_mr(got_mr));
