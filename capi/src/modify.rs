@@ -214,6 +214,15 @@ impl Inner {
                     }
                 }
             }
+            // The step may bring another queue key than INIT.
+            Pair::DatagramReady(mut pair) => {
+                let set = match next.qkey == self.attributes.qkey {
+                    true => Ok(()),
+                    false => pair.set_queue_key(next.qkey),
+                };
+                self.pair = Pair::DatagramReady(pair);
+                set.map_err(|error| errno::of(&error))?;
+            }
             other => self.pair = other,
         }
         Ok(())

@@ -72,6 +72,42 @@ static void reset(struct ibv_qp *qp)
     CHECK(qp->qp_num == number && !attr.dest_qp_num && !attr.rq_psn && !attr.sq_psn && !attr.timeout);
 }
 
+/* The step to RTS may give a datagram queue pair another key: it receives what names the new one. */
+static void key_of_the_last_step(struct ibv_pd *pd, union ibv_gid *gid)
+{
+    enum { OLD = 0x111, NEW = 0x222 };
+    struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_UD,
+        .cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 } };
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    struct ibv_ah_attr route = { .is_global = 1, .port_num = 1,
+        .grh = { .dgid = *gid, .sgid_index = GID_INDEX, .hop_limit = 64 } };
+    struct ibv_ah *handle = ibv_create_ah(pd, &route);
+    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = OLD };
+    CHECK(qp && handle);
+    CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY));
+    struct ibv_sge piece = { (uintptr_t)memory, BYTES, mr->lkey };
+    struct ibv_recv_wr receive = { .wr_id = 1, .sg_list = &piece, .num_sge = 1 }, *bad_receive;
+    CHECK(!ibv_post_recv(qp, &receive, &bad_receive));
+    attr.qp_state = IBV_QPS_RTR;
+    CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+    attr.qp_state = IBV_QPS_RTS;
+    attr.qkey = NEW;
+    CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_QKEY));
+    CHECK(!ibv_query_qp(qp, &attr, IBV_QP_QKEY, &init) && attr.qkey == NEW);
+    for (uint32_t key = OLD; key <= NEW; key += NEW - OLD) {
+        piece.length = BYTES - 40; /* the receive has a header too */
+        struct ibv_send_wr send = { .wr_id = 2, .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_IMM,
+            .imm_data = key, .send_flags = IBV_SEND_SIGNALED,
+            .wr.ud = { .ah = handle, .remote_qpn = qp->qp_num, .remote_qkey = key } }, *bad;
+        CHECK(!ibv_post_send(qp, &send, &bad));
+    }
+    for (int left = 3; left > 0; left--) { /* two sends, and the receive of the one with the new key */
+        struct ibv_wc wc = next(cq);
+        CHECK(wc.status == IBV_WC_SUCCESS && (wc.opcode != IBV_WC_RECV || wc.imm_data == NEW));
+    }
+    CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_ah(handle));
+}
+
 int main(void)
 {
     union ibv_gid gid;
@@ -82,6 +118,7 @@ int main(void)
     CHECK(!ibv_query_device(context, &limits) && limits.max_cqe >= cq->cqe);
     CHECK(!ibv_create_cq(context, limits.max_cqe + 1, NULL, NULL, 0) && errno == EINVAL);
     CHECK((mr = ibv_reg_mr(pd, memory, BYTES, IBV_ACCESS_LOCAL_WRITE)));
+    key_of_the_last_step(pd, &gid);
     struct ibv_qp *one = make(pd, NULL), *two = make(pd, NULL);
     query(one, IBV_QPS_RESET);
     to_init(one, IBV_ACCESS_REMOTE_READ);
