@@ -121,19 +121,19 @@ impl CompletionObject {
         self.with_polled(|polled| polled.feeds.remove(with as usize, queue_pair))
     }
 
-    /// Adds a completion of a request that the device never saw, to be polled once all `earlier`
-    /// ones of its queue pair are: the driver refuses requests from the moment at which it knows
-    /// that the queue pair failed, a little before it flushes what is outstanding.
+    /// Adds completions of requests that the device never saw, of one side of a queue pair, to be
+    /// polled once all `earlier` ones of it are: the driver refuses requests from the moment at
+    /// which it knows that the queue pair failed, a little before it flushes what is outstanding.
     ///
-    /// Errors: `ENOMEM` if `capacity` of the same queue pair and opcode wait to be polled. Requests
-    /// that are outstanding at the device do not count.
+    /// Errors: `ENOMEM`, and none is added, if more than `capacity` of the same queue pair and
+    /// opcode would wait to be polled. Requests that are outstanding at the device do not count.
     pub(crate) fn complete(
         &self,
-        completion: ibv_wc,
-        earlier: Option<Earlier>,
+        completions: impl Iterator<Item = ibv_wc> + Clone,
+        earlier: Option<&Earlier>,
         capacity: u32,
     ) -> Result<(), c_int> {
-        if !self.made.put(completion, earlier, capacity) {
+        if !self.made.put(completions, earlier, capacity) {
             return Err(libc::ENOMEM);
         }
         // Either this sees that the program armed the queue, or its next poll sees the completion.

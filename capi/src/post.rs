@@ -228,6 +228,8 @@ impl Inner {
     #[inline(never)]
     unsafe fn post_send(&mut self, wanted: &ibv_send_wr, signal_all: bool) -> Result<(), Refused> {
         if self.state == state::ERR {
+            // SAFETY: the caller's promise.
+            unsafe { self.check_flushed(wanted) }?;
             return Err(Refused::Flushed);
         }
         let flags = flags_of(wanted.send_flags, signal_all);
@@ -405,15 +407,15 @@ impl Inner {
     /// # Safety
     /// The request is valid, as verbs has it.
     unsafe fn post_receive(&mut self, wanted: &ibv_recv_wr) -> Result<(), Refused> {
-        if self.state == state::ERR {
-            return Err(Refused::Flushed);
-        }
         if self.state == state::RESET {
             return Err(Refused::Errno(libc::EINVAL));
         }
         let most = self.attributes.cap.max_recv_sge;
         // SAFETY: the caller's promise.
         let found = unsafe { fragments(wanted.sg_list, wanted.num_sge, most) }?;
+        if self.state == state::ERR {
+            return Err(Refused::Flushed);
+        }
         let (id, fragments) = (wanted.wr_id, found);
         Ok(match &mut self.pair {
             Pair::Initialised(pair) => pair.receive(id, fragments),
@@ -437,19 +439,21 @@ pub(crate) unsafe fn post_all<'a>(
     requests: impl Iterator<Item = &'a ibv_send_wr> + Clone,
 ) -> Result<(), c_int> {
     let mut inner = object.inner();
-    if inner.state != state::ERR {
-        let mut room = Room::of(&inner)?;
-        for wanted in requests.clone() {
-            // SAFETY: the caller's promise.
-            unsafe { room.take(wanted) }?;
-        }
-        room.check()?;
+    let mut room = Room::of(&inner)?;
+    for wanted in requests.clone() {
+        // SAFETY: the caller's promise.
+        unsafe { room.take(wanted) }?;
     }
+    if inner.state == state::ERR || inner.pair.has_failed() {
+        return object.flush(&inner, requests, object.capacities().max_send_wr);
+    }
+    room.check()?;
     for wanted in requests {
         // SAFETY: the caller's promise.
         match unsafe { inner.post_send(wanted, object.signal_all) } {
             Ok(()) => {}
-            Err(Refused::Flushed) => object.flush(&inner, wanted)?,
+            // It failed just now. The whole batch had room in the ring, so it has room here.
+            Err(Refused::Flushed) => object.flush(&inner, std::iter::once(wanted), u32::MAX)?,
             Err(Refused::Errno(error)) => {
                 tracing::error!(error, "a request of a batch was not posted");
                 return Err(error);
@@ -461,24 +465,38 @@ pub(crate) unsafe fn post_all<'a>(
 }
 
 impl QueuePairObject {
-    /// Completes a request that was posted after the queue pair had failed.
+    /// Completes requests that were posted after the queue pair had failed: all, or none and
+    /// `ENOMEM` if more than `capacity` would wait to be polled.
     #[cold]
-    fn flush(&self, inner: &Inner, wanted: &ibv_send_wr) -> Result<(), c_int> {
+    fn flush<'a>(
+        &self,
+        inner: &Inner,
+        requests: impl Iterator<Item = &'a ibv_send_wr> + Clone,
+        capacity: u32,
+    ) -> Result<(), c_int> {
         // SAFETY: a queue pair's completion queue outlives it.
         let queue = unsafe { CompletionObject::of(self.plain().send_cq) };
-        let made = flushed(wanted.wr_id, self.plain().qp_num, completed::SEND);
-        let capacity = self.capacities().max_send_wr;
-        queue.complete(made, inner.pair.outstanding(true), capacity)
+        let number = self.plain().qp_num;
+        let made = requests.map(|wanted| flushed(wanted.wr_id, number, completed::SEND));
+        let earlier = inner.pair.outstanding(true);
+        queue.complete(made, earlier.as_ref(), capacity)
     }
 
-    /// The same for a receive.
+    /// Completes a send in the same way.
+    #[cold]
+    fn flush_send(&self, inner: &Inner, wanted: &ibv_send_wr) -> Result<(), c_int> {
+        let capacity = self.capacities().max_send_wr;
+        self.flush(inner, std::iter::once(wanted), capacity)
+    }
+
+    /// Completes a receive in the same way.
     #[cold]
     fn flush_receive(&self, inner: &Inner, wanted: &ibv_recv_wr) -> Result<(), c_int> {
         // SAFETY: a queue pair's completion queue outlives it.
         let queue = unsafe { CompletionObject::of(self.plain().recv_cq) };
         let made = flushed(wanted.wr_id, self.plain().qp_num, completed::RECV);
-        let capacity = self.capacities().max_recv_wr;
-        queue.complete(made, inner.pair.outstanding(false), capacity)
+        let (capacity, earlier) = (self.capacities().max_recv_wr, inner.pair.outstanding(false));
+        queue.complete(std::iter::once(made), earlier.as_ref(), capacity)
     }
 }
 
@@ -512,7 +530,7 @@ pub(crate) unsafe extern "C" fn post_send(
         match posted {
             Ok(()) => {}
             Err(refusal) => {
-                if let Err(error) = refusal.settle(|| object.flush(&inner, wanted)) {
+                if let Err(error) = refusal.settle(|| object.flush_send(&inner, wanted)) {
                     // SAFETY: the caller's place.
                     unsafe { *refused = next };
                     result = error;

@@ -40,6 +40,8 @@ impl<'a> Room<'a> {
                 pair.send_quanta_used(),
                 pair.send_quanta_capacity(),
             ),
+            // Requests are flushed, and take no room.
+            _ if inner.state == state::ERR => (0, 0, 0),
             _ => return Err(libc::EINVAL),
         };
         Ok(Self {
@@ -124,5 +126,34 @@ impl<'a> Room<'a> {
             ((count, longest), Some(bounce)) => bounce.check(self.tail, count, longest),
             _ => Err(libc::EINVAL),
         }
+    }
+}
+
+impl Inner {
+    /// Checks a request for a queue pair in the error state, which completes it as flushed.
+    ///
+    /// Errors: `EINVAL` for one that could not be posted in any state.
+    ///
+    /// # Safety
+    /// The request is valid, as verbs has it.
+    #[cold]
+    pub(crate) unsafe fn check_flushed(&self, wanted: &ibv_send_wr) -> Result<(), c_int> {
+        let is_datagram = matches!(
+            self.pair,
+            Pair::DatagramInitialised(_) | Pair::DatagramReady(_)
+        );
+        match wanted.opcode {
+            request::SEND | request::SEND_WITH_IMM => {}
+            request::RDMA_WRITE
+            | request::RDMA_WRITE_WITH_IMM
+            | request::RDMA_READ
+            | request::SEND_WITH_INV
+            | request::LOCAL_INV
+            | request::BIND_MW
+                if !is_datagram => {}
+            _ => return Err(libc::EINVAL),
+        }
+        // SAFETY: the caller's promise.
+        unsafe { Room::of(self)?.take(wanted) }
     }
 }

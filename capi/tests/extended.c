@@ -100,6 +100,41 @@ static void refusals(struct ibv_cq *cq)
     CHECK(!ibv_create_srq_ex(context, &shared) && errno == EOPNOTSUPP);
 }
 
+/* Posts a batch of sends of so many fragments. */
+static int batch(struct ibv_qp_ex *ex, uint64_t sends, size_t fragments)
+{
+    struct ibv_sge list[8] = { { (uintptr_t)source, 8, source_mr->lkey } };
+    ibv_wr_start(ex);
+    for (uint64_t id = 0; id < sends; id++) {
+        ex->wr_id = id;
+        ex->wr_flags = IBV_SEND_SIGNALED;
+        ibv_wr_send(ex);
+        ibv_wr_set_sge_list(ex, fragments, list);
+    }
+    return ibv_wr_complete(ex);
+}
+
+/* In the error state too, a batch is taken whole or not at all, and requests are checked. */
+static void batches_of_a_failed(struct ibv_qp *qp, struct ibv_cq *cq)
+{
+    struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+    struct ibv_wc wc;
+    CHECK(batch(ex, SENDS + 1, 1) == ENOMEM && !ibv_poll_cq(cq, 1, &wc));
+    CHECK(batch(ex, 2, send_fragments + 1) == EINVAL && !ibv_poll_cq(cq, 1, &wc));
+    CHECK(!batch(ex, SENDS - 2, 1) && batch(ex, 3, 1) == ENOMEM && !batch(ex, 2, 1));
+    for (uint64_t id = 0; id < SENDS; id++) {
+        CHECK(ibv_poll_cq(cq, 1, &wc) == 1 && wc.status == IBV_WC_WR_FLUSH_ERR);
+        CHECK(wc.wr_id == (id < SENDS - 2 ? id : id - (SENDS - 2)));
+    }
+    CHECK(!ibv_poll_cq(cq, 1, &wc));
+    struct ibv_sge two[2] = { { (uintptr_t)got, 8, got_mr->lkey }, { (uintptr_t)got, 8, got_mr->lkey } };
+    struct ibv_send_wr atomic = { .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .sg_list = two, .num_sge = 1 }, *bad = NULL;
+    struct ibv_recv_wr receive = { .sg_list = two, .num_sge = 2 }, *bad_receive = NULL;
+    CHECK(ibv_post_send(qp, &atomic, &bad) == EINVAL && bad == &atomic);
+    CHECK(ibv_post_recv(qp, &receive, &bad_receive) == EINVAL && bad_receive == &receive);
+    CHECK(!ibv_poll_cq(cq, 1, &wc));
+}
+
 static void connection(struct ibv_pd *domain, struct ibv_cq_ex *cq)
 {
     uint64_t ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
@@ -276,6 +311,7 @@ static void connection(struct ibv_pd *domain, struct ibv_cq_ex *cq)
         }
         ibv_end_poll(cq);
     }
+    batches_of_a_failed(one, ibv_cq_ex_to_cq(cq));
     CHECK(!ibv_destroy_qp(one) && !ibv_destroy_qp(two));
 }
 

@@ -29,16 +29,27 @@ struct MadeList {
 }
 
 impl Made {
-    /// Adds a completion; false if `capacity` of its queue pair and opcode wait.
-    pub(super) fn put(&self, completion: ibv_wc, earlier: Option<Earlier>, capacity: u32) -> bool {
+    /// Adds completions of one side of a queue pair: all of them, or none and false if more than
+    /// `capacity` of its opcode would wait.
+    pub(super) fn put(
+        &self,
+        completions: impl Iterator<Item = ibv_wc> + Clone,
+        earlier: Option<&Earlier>,
+        capacity: u32,
+    ) -> bool {
+        let Some(first) = completions.clone().next() else {
+            return true;
+        };
+        let more = u32::try_from(completions.clone().count()).unwrap_or(u32::MAX);
         let mut list = lock(&self.list);
-        let of_side = (completion.qp_num, completion.opcode);
+        let of_side = (first.qp_num, first.opcode);
         let count = list.counts.entry(of_side).or_default();
-        if *count >= capacity {
+        if count.saturating_add(more) > capacity {
             return false;
         }
-        *count += 1;
-        list.waiting.push_back((completion, earlier));
+        *count += more;
+        let each = completions.map(|completion| (completion, earlier.cloned()));
+        list.waiting.extend(each);
         self.count.store(list.waiting.len(), Ordering::Release);
         true
     }
