@@ -92,7 +92,7 @@ static int has_listed_interfaces(const char *folder, const char *place)
 {
 	int before = errno;
 
-	if (!are_written(folder) && dlsym(RTLD_DEFAULT, "ringside_write_files") != NULL)
+	if (!are_written(folder) && ringside_function("ringside_write_files") != NULL)
 		write_files_by_helper();
 	if (!exists(place))
 		return 0;
@@ -127,7 +127,7 @@ static const char *answer(const char *path, char place[PATH_MAX])
 	if (is_in(path, "/dev/infiniband") && strcmp(path, "/dev/infiniband") != 0)
 		return "/dev/null";
 	if (strstr(path, "/hw_counters/") != NULL) {
-		refresh = (void (*)(void))dlsym(RTLD_DEFAULT, "ringside_refresh_counters");
+		refresh = ringside_function("ringside_refresh_counters");
 		if (refresh != NULL)
 			refresh();
 	}

@@ -120,6 +120,24 @@ void write_files_by_helper(void)
 	errno = before;
 }
 
+void (*ringside_function(const char *name))(void)
+{
+	void *found = dlsym(RTLD_DEFAULT, name), *library;
+	int before = errno;
+
+	if (found != NULL)
+		return (void (*)(void))found;
+	/* Plugins (Python, UCX, NCCL) bring the library with them, out of the global scope. It stays where it is when it
+	 * is closed (-z nodelete). */
+	library = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	if (library != NULL) {
+		found = dlsym(library, name);
+		dlclose(library);
+	}
+	errno = before;
+	return (void (*)(void))found;
+}
+
 __attribute__((constructor)) static void be_helper(void)
 {
 	void (*write_files)(void);

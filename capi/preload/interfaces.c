@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "helper.h"
 #include "next.h"
 
 /* Name of the interface of the device. */
@@ -277,7 +278,7 @@ static int read_about(const char *file, char *into, int size)
 			fclose(opened);
 			return found;
 		}
-		write_files = (void (*)(void))dlsym(RTLD_DEFAULT, "ringside_write_files");
+		write_files = ringside_function("ringside_write_files");
 		if (write_files == NULL)
 			return -1;
 		write_files();

@@ -1,6 +1,5 @@
 /* A program that is not linked with verbs: it loads the library by its name, and a plugin that is, uses the device and
  * unloads both, in several threads and more than once. Argument: the plugin. Says "ok" and ends with 0. */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>

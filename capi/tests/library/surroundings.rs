@@ -72,28 +72,57 @@ fn connections_of_sockets_stand_before_they_are_accepted() {
     says_ok("unaccepted", &["10.0.0.1"]);
 }
 
-#[test]
-fn programs_load_and_unload_the_library_while_they_run() {
+/// Compiles a plugin that uses verbs, and a program that is not linked with them; their paths.
+fn compiled_apart(name: &str) -> Option<[String; 2]> {
     if !Path::new("/usr/include/rdma/rsocket.h").exists() {
         is_missing("librdmacm-dev");
-        return;
+        return None;
     }
-    let [plugin, program] = ["plugin.so", "late"].map(|name| library().join(name));
+    let made = [format!("plugin-of-{name}.so"), name.to_owned()].map(|name| library().join(name));
+    let [plugin, program] = made.map(|path| path.to_str().expect("a path").to_owned());
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let compile = |source: &str, flags: &[&str], made: &Path, libraries: &[&str]| {
+    let compile = |source: &str, flags: &[&str], made: &str, libraries: &[&str]| {
         let mut command = Command::new("cc");
-        command.args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread"]);
-        command
-            .args(flags)
-            .arg(tests.join(source))
-            .arg("-o")
-            .arg(made);
-        succeeded(&command.args(libraries).output().expect("cc"));
+        command.args([
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-O1",
+            "-pthread",
+            "-D_GNU_SOURCE",
+        ]);
+        command.args(flags).arg(tests.join(source));
+        command.args(["-o", made]).args(libraries);
+        succeeded(&command.output().expect("cc"));
     };
-    compile("plugin.c", &["-shared", "-fPIC"], &plugin, &["-libverbs"]);
-    compile("late.c", &[], &program, &["-ldl"]);
-    let [program, plugin] = [&program, &plugin].map(|path| path.to_str().expect("a path"));
-    let output = run(program, &[plugin]).expect("the program");
+    let shared = ["-shared", "-fPIC"];
+    compile("plugin.c", &shared, &plugin, &["-libverbs"]);
+    compile(&format!("{name}.c"), &[], &program, &["-ldl"]);
+    Some([plugin, program])
+}
+
+#[test]
+fn programs_load_and_unload_the_library_while_they_run() {
+    if let Some([plugin, program]) = compiled_apart("late") {
+        let output = run(&program, &[&plugin]).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n");
+    }
+}
+
+#[test]
+fn counters_are_those_of_now_also_if_a_plugin_brings_verbs_with_it() {
+    let Some([plugin, program]) = compiled_apart("metered") else {
+        return;
+    };
+    let files = library().join("files-of-plugins");
+    let _ = std::fs::remove_dir_all(&files);
+    std::fs::create_dir(&files).expect("a folder");
+    let preload = library().join("ringside-files.so");
+    let variables = [
+        ("LD_PRELOAD", preload.as_os_str()),
+        ("RINGSIDE_FILES", files.as_os_str()),
+    ];
+    let output = run_with(&variables, &program, &[&plugin]).expect("the program");
     assert_eq!(succeeded(&output), "ok\n");
 }
 
