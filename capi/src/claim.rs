@@ -1,5 +1,6 @@
 //! Finding and claiming the device that `RINGSIDE_DEVICE` names.
 
+use ringside_bus::sysfs::Sysfs;
 use ringside_bus::vfio::ClaimError;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{DeviceAddress, Function, FunctionError, TscClock, VfioFunction};
@@ -117,6 +118,10 @@ pub(crate) fn named(name: &str) -> Result<(DeviceAddress, Config), Failure> {
 /// A program that only looks for devices keeps no descriptor: it may close all it knows of, as
 /// daemons do, and open the device afterwards.
 pub(crate) fn look_for(name: &str) -> Result<(), Failure> {
+    look_in(&Sysfs::default(), name)
+}
+
+fn look_in(sysfs: &Sysfs, name: &str) -> Result<(), Failure> {
     let (address, config) = named(name)?;
     let missing = |text: String| Err(Failure::of(libc::ENODEV, text));
     match &address {
@@ -126,6 +131,11 @@ pub(crate) fn look_for(name: &str) -> Result<(), Failure> {
         )),
         DeviceAddress::Model(index) if u32::from(*index) >= config.model.functions => {
             missing(format!("the model has no function {index}"))
+        }
+        // Not more: the opening says whether it can be claimed.
+        DeviceAddress::Pci { .. } if !sysfs.function_path(&address.to_string()).exists() => {
+            let address = address.to_string();
+            missing(ClaimError::NoSuchFunction { address }.to_string())
         }
         _ => Ok(()),
     }

@@ -131,6 +131,10 @@ pub extern "C" fn ringside_write_files() {
 /// `count` is null or a place for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    if !count.is_null() {
+        // SAFETY: the caller promises `count`. Programs look at it alone, also after a failure.
+        unsafe { *count = 0 };
+    }
     let devices = match count_devices() {
         Ok(devices) => devices,
         Err(error) => return errno::null(error),

@@ -96,3 +96,18 @@ fn a_socket_without_permission_is_told_from_one_without_a_server() {
         assert_eq!(of_server(&error), errno, "{refused}");
     }
 }
+
+#[test]
+fn a_pci_function_is_listed_if_the_kernel_has_one_at_the_address() {
+    let root = std::env::temp_dir().join(format!("ringside-claim-{}", std::process::id()));
+    let (here, gone) = ("0000:3b:00.0", "0000:3b:00.1");
+    let sysfs = Sysfs::at(&root);
+    std::fs::create_dir_all(sysfs.function_path(here)).unwrap();
+    let found = [here, gone].map(|name| look_in(&sysfs, name));
+    std::fs::remove_dir_all(&root).unwrap();
+    let [Ok(()), Err(failure)] = found else {
+        panic!("{:?}", found.map(|one| one.map_err(|failure| failure.text)));
+    };
+    assert_eq!(failure.errno, libc::ENODEV);
+    assert!(failure.text.contains(gone), "{}", failure.text);
+}

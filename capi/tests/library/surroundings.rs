@@ -162,3 +162,21 @@ fn a_program_of_one_thread_for_each_object_needs_no_locks() {
 fn what_programs_without_standard_descriptors_print_goes_nowhere() {
     says_ok("silent", &[]);
 }
+
+/// Programs look at the number alone, and at the first entry if it is not 0.
+#[test]
+fn a_device_that_is_not_there_is_not_listed() {
+    let Some(program) = compiled("unlisted") else {
+        return;
+    };
+    for (device, errno) in [
+        ("vfio-user:/no/such.sock", "ENODEV"),
+        ("model:99", "ENODEV"),
+        ("ffff:ff:1f.7", "ENODEV"),
+        ("e810", "EINVAL"),
+    ] {
+        let variables = [("RINGSIDE_DEVICE", OsStr::new(device))];
+        let output = run_with(&variables, &program, &[errno]).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n", "{device}");
+    }
+}
