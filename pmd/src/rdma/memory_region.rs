@@ -338,7 +338,7 @@ impl MemoryRegion {
         if buffers.is_empty() {
             return Ok(buffers);
         }
-        let mut state = self.domain.engine().state();
+        let mut state = engine.state();
         match state.destroy::<RegionRecord>(self.number, By::Owner) {
             Destroyed::Gone(_) => Ok(buffers),
             Destroyed::Refused(error) => {
@@ -352,6 +352,9 @@ impl MemoryRegion {
             Destroyed::Unconfirmed(error) => {
                 let bytes = buffers.iter().map(DmaBuffer::length).sum();
                 state.set_memory_apart(RegionRecord::NAME, self.number, buffers, &error);
+                // The caller may use the memory again: a device that no longer answers commands
+                // must not access it from now on.
+                engine.look_after(&mut state, true);
                 Err((error, bytes))
             }
         }

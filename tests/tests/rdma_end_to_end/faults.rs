@@ -2,6 +2,7 @@
 
 use ringside_model::{Fault, Stepped, WorldSettings};
 use ringside_pmd::rdma::{Access, DeregisterError, Flags, RdmaError, Status};
+use ringside_pmd::recovery::FailureCause;
 use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::rdma::commands::Opcode;
 use ringside_testkit::{Pair, bring_up, config};
@@ -153,9 +154,11 @@ fn memory_that_the_device_does_not_release_is_kept_and_reported() {
     assert!(error.to_string().contains("8192 bytes"), "{error}");
     let kept = pair.a.device.quarantine().unwrap();
     assert_eq!((kept.len(), kept[0].bytes), (1, 8192));
-    // From now on every command is refused at once, with the reason.
+    // The caller may use the memory again, so the device is out of service at once.
+    let failure = pair.a.domain.failure();
+    assert_eq!(failure, Some(FailureCause::ControlQueueSilent));
     let error = pair.a.device.completion_queue(10).unwrap_err();
-    assert!(error.to_string().contains("was not sent"), "{error}");
+    assert!(error.to_string().contains("device failed"), "{error}");
     // The shutdown still leaves the device as found: the reset frees everything that commands
     // cannot.
     let Pair { world, a, b } = pair;
