@@ -85,6 +85,10 @@ pub struct ReceiveQueue {
     fill: u16,
     posted: u16,
     buffer_bytes: u16,
+    /// buffers that the longest frame fills
+    buffers_per_frame: u16,
+    /// buffers that it starts with, at most
+    share: u16,
     headroom: u16,
     buffers: Posted,
     state: QueueState,
@@ -142,6 +146,8 @@ impl ReceiveQueue {
             fill: 0,
             posted: 0,
             buffer_bytes: sizes.buffer_bytes,
+            buffers_per_frame: settings.frame_bytes_max.div_ceil(sizes.buffer_bytes).max(1),
+            share: u16::MAX,
             headroom: sizes.headroom_bytes,
             buffers,
             state: QueueState::Stopped,
@@ -156,18 +162,20 @@ impl ReceiveQueue {
         })
     }
 
+    /// Starts the queue with at most `most` buffers, for a pool that is smaller than all rings; so
+    /// do later calls of [`ReceiveQueue::start`].
+    ///
+    /// Control path. Errors: as [`ReceiveQueue::start`].
+    pub fn start_with(&mut self, most: u16) -> Result<(), StopError> {
+        self.share = most;
+        self.start()
+    }
+
     /// Posts buffers and starts the queue.
     ///
     /// Control path. Errors: [`StopError`]; the queue is stopped, or lost if the device did not
     /// answer.
     pub fn start(&mut self) -> Result<(), StopError> {
-        self.start_with(u16::MAX)
-    }
-
-    /// Starts the queue with at most `most` buffers, for a pool that is smaller than all rings.
-    ///
-    /// Control path. Errors: as [`ReceiveQueue::start`].
-    pub fn start_with(&mut self, most: u16) -> Result<(), StopError> {
         if !self.service.in_service() {
             return Err(StopError::OutOfService);
         }
@@ -184,7 +192,7 @@ impl ReceiveQueue {
         // it, and the device would use descriptors that have no address.
         self.tail.ring(0);
         self.state = QueueState::Running;
-        self.fill(most);
+        self.fill(self.share);
         let enabled = self.control.enable();
         if enabled.is_err() {
             // Stopped if the device refused or lets go of the ring, else lost: `stop` notes which.
@@ -311,6 +319,8 @@ impl ReceiveQueue {
     }
 
     /// Appends packets that have arrived to `burst`, as many as it has room for; returns how many.
+    /// Frames that the device reports damaged are among them: Linux drops those with
+    /// [`Flags::receive_error`](crate::Flags::receive_error).
     ///
     /// Data path: no lock, no allocation. A queue that is not running delivers nothing.
     #[inline]

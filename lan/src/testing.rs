@@ -1,7 +1,7 @@
 //! A device for tests: it writes given data into the rings, valid or not.
 
 use crate::{
-    Burst, Packet, PacketPath, PacketPool, PoolSettings, QueueControl, ReceiveQueue,
+    ArmError, Burst, Packet, PacketPath, PacketPool, PoolSettings, QueueControl, ReceiveQueue,
     ReceiveSettings, Service, StopError, TransmitQueue, TransmitSettings,
 };
 use ringside_bus::dma_pool::{Placement, PoolSettings as DmaSettings};
@@ -37,6 +37,12 @@ impl QueueControl for Control {
     }
     fn inserts_outer_tag_alone(&self) -> bool {
         false
+    }
+    fn arm(&self) -> Result<(), ArmError> {
+        Ok(())
+    }
+    fn disarm(&self) -> Result<(), ArmError> {
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@
 //! arming is seen by that look; any later one raises the interrupt. Nothing of it is on the data
 //! path.
 
-use super::ReceiveQueue;
+use super::{REFILL, ReceiveQueue};
 use crate::control::{ArmError, QueueState};
 use ringside_spec::lan::receive::TAIL_MULTIPLE;
 
@@ -14,8 +14,8 @@ use ringside_spec::lan::receive::TAIL_MULTIPLE;
 pub enum Arming {
     /// The next packet makes the interrupt's descriptor readable: the caller may sleep.
     Armed,
-    /// Packets have arrived, or the ring has no buffers: receive instead. None of the interrupt's
-    /// queues is armed.
+    /// Packets have arrived, or the ring has too few buffers for the longest frame: receive
+    /// instead. None of the interrupt's queues is armed.
     PollAgain,
 }
 
@@ -39,10 +39,8 @@ impl ReceiveQueue {
             QueueState::Lost => return Err(ArmError::OutOfService),
         }
         self.control.arm()?;
-        // Without a buffer no packet can arrive: the pool's other users may have returned some.
-        if !self.can_arrive() {
-            self.refill(1);
-        }
+        // The pool's other users may have returned buffers since the last packet.
+        self.refill(REFILL);
         if self.can_arrive() && !self.has_packets() {
             return Ok(Arming::Armed);
         }
@@ -66,9 +64,10 @@ impl ReceiveQueue {
         }
     }
 
-    /// True if the device has a buffer: it reads the tail in steps, so the last few may not count.
+    /// True if the device has buffers for a frame of any length: it reads the tail in steps, so the
+    /// last few may not count. It drops a frame that does not fit, and raises no interrupt for it.
     const fn can_arrive(&self) -> bool {
-        self.posted > self.fill % TAIL_MULTIPLE
+        self.posted >= self.fill % TAIL_MULTIPLE + self.buffers_per_frame
     }
 
     /// True if the device is done with the next descriptor: [`ReceiveQueue::receive`] finds work.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::PoolSettings;
 use crate::testing::{QueueParts, Wrote, received};
 use ringside_bus::Words;
 use ringside_spec::lan::receive::WriteBack3;
@@ -252,7 +253,7 @@ fn random_descriptors_lose_no_buffer() {
 #[test]
 fn a_dry_pool_is_counted_and_the_queue_goes_on_when_buffers_come_back() {
     let mut rig = Rig::new();
-    let mut hoard: Vec<Packet> = std::iter::from_fn(|| rig.queue.pool().packet()).collect();
+    let mut held = hoard(rig.queue.pool());
     for _ in 0..56 {
         rig.write(Wrote::bytes(64, true));
     }
@@ -263,12 +264,91 @@ fn a_dry_pool_is_counted_and_the_queue_goes_on_when_buffers_come_back() {
         rig.receive().is_empty(),
         "old descriptors are not taken twice"
     );
-    hoard.clear();
+    held.clear();
     drop(packets);
     assert!(rig.receive().is_empty());
     assert_eq!(rig.queue.posted(), 56);
     rig.write(Wrote::bytes(64, true));
     assert_eq!(rig.receive().len(), 1);
+}
+
+/// All buffers that the pool has.
+fn hoard(pool: &PacketPool) -> Vec<Packet> {
+    std::iter::from_fn(|| pool.packet()).collect()
+}
+
+#[test]
+fn arming_posts_buffers_that_have_come_back_although_the_ring_still_has_some() {
+    let mut rig = Rig::new();
+    let held = hoard(rig.queue.pool());
+    for _ in 0..54 {
+        rig.write(Wrote::bytes(64, true));
+    }
+    assert_eq!((rig.receive().len(), rig.queue.posted()), (54, 2));
+    drop(held);
+    assert_eq!(rig.queue.arm(), Ok(Arming::Armed));
+    assert_eq!(rig.queue.posted(), 56);
+}
+
+/// A frame of 9728 bytes fills five buffers of 2048 bytes. Of 45 descriptors the device reads 40.
+#[test]
+fn a_ring_without_room_for_the_longest_frame_is_not_slept_on() {
+    for (buffers, buffer_bytes, needed) in
+        [(56, 2048, 5), (45, 2048, 5), (56, 4096, 3), (56, 9728, 1)]
+    {
+        let bench = QueueParts::new();
+        let settings = PoolSettings {
+            buffers,
+            buffer_bytes,
+            ..PoolSettings::default()
+        };
+        let pool = PacketPool::new(&bench.dma, settings).unwrap();
+        let (mut queue, ring) = bench.receiver(DESCRIPTORS, pool, None);
+        assert_eq!(u32::from(queue.posted()), buffers);
+        let usable = bench.rung() as usize;
+        let mut packets = Vec::new();
+        for at in 0..usable {
+            let expected = match usable - at >= needed {
+                true => Arming::Armed,
+                false => Arming::PollAgain,
+            };
+            assert_eq!(
+                queue.arm(),
+                Ok(expected),
+                "{at} of {usable}, {buffer_bytes} bytes"
+            );
+            Wrote::bytes(64, true).to(&ring, at);
+            packets.extend(received(&mut queue));
+        }
+        assert_eq!(packets.len(), usable);
+        assert_eq!(queue.arm(), Ok(Arming::PollAgain));
+    }
+}
+
+#[test]
+fn queues_that_share_a_small_pool_have_their_shares_after_stops_and_starts() {
+    let bench = QueueParts::new();
+    let pool = bench.pool(200);
+    let mut queues = Vec::new();
+    for _ in 0..4 {
+        let (mut queue, _) = bench.receiver(DESCRIPTORS, pool.clone(), None);
+        queue.stop().unwrap();
+        queue.start_with(50).unwrap();
+        queues.push(queue);
+    }
+    let posted = |queues: &[ReceiveQueue]| queues.iter().map(ReceiveQueue::posted).collect();
+    let all: Vec<u16> = posted(&queues);
+    assert_eq!(all, [50; 4]);
+    for queue in &mut queues {
+        queue.stop().unwrap();
+    }
+    for queue in &mut queues {
+        queue.start().unwrap();
+    }
+    let all: Vec<u16> = posted(&queues);
+    assert_eq!(all, [50; 4]);
+    queues[0].restart().unwrap();
+    assert_eq!(queues[0].posted(), 50);
 }
 
 #[test]
@@ -345,11 +425,11 @@ fn a_queue_that_starts_without_buffers_takes_the_old_tail_back() {
     let mut rig = Rig::new();
     assert_eq!(rig.bench.rung(), 56);
     rig.queue.stop().unwrap();
-    let hoard: Vec<Packet> = std::iter::from_fn(|| rig.queue.pool().packet()).collect();
+    let held = hoard(rig.queue.pool());
     assert_eq!(rig.queue.pool().usage().in_use, 256);
     rig.queue.start().unwrap();
     assert_eq!((rig.queue.posted(), rig.bench.rung()), (0, 0));
-    drop(hoard);
+    drop(held);
     assert!(rig.receive().is_empty());
     assert_eq!((rig.queue.posted(), rig.bench.rung()), (56, 56));
 }
