@@ -20,7 +20,7 @@ pub use generic::{FirmwareVersion, GlobalLock};
 pub use link::LinkState;
 pub use package::InstalledPackage;
 pub(crate) use profiles::Section;
-pub(crate) use resources::plain;
+pub(crate) use resources::{COUNTERS_PER_BLOCK, plain};
 pub use scheduler::SchedulerLimits;
 pub use switch::{SwitchPort, VlanMode};
 

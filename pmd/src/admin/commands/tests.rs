@@ -2,6 +2,7 @@ use super::bridging::{Bridging, decode_records as decode_bridging};
 use super::capabilities::decode_records;
 use super::generic::decode_mac;
 use super::package::decode_packages;
+use super::resources::decode_number;
 use super::scheduler::{decode_limits, decode_topology};
 use super::switch::{decode_elements, find_port};
 use super::*;
@@ -13,7 +14,9 @@ use ringside_spec::lan::admin::generic::{MacAddress, MacReadFlags, ReadMac};
 use ringside_spec::lan::admin::link::{LINK_STATUS_BYTES, LinkInfo, LinkStatus, speed};
 use ringside_spec::lan::admin::package::{PackageInfo, PackageInfoList};
 use ringside_spec::lan::admin::scheduler::{GetTopology, SchedulerResources, TopologyBranch};
-use ringside_spec::lan::admin::switch::{ElementNumber, GetSwitchConfig, SwitchElement, element};
+use ringside_spec::lan::admin::switch::{
+    AllocateResource, ElementNumber, GetSwitchConfig, Resource, SwitchElement, element,
+};
 use zerocopy::IntoBytes;
 
 fn answer<P: Parameters>(parameters: &P, data: &[u8]) -> Answer {
@@ -335,4 +338,31 @@ fn classes_and_flow_control_are_read_from_lldp_records() {
     }
     let none = decode_bridging(&[0xFF; 64]);
     assert_eq!(none, Bridging::default());
+}
+
+/// Registers and tables are indexed by them.
+#[test]
+fn numbers_of_resources_beyond_the_devices_are_refused() {
+    let counts = [
+        (Resource::HashProfile, 128),
+        (Resource::FlowDirectorProfile, 128),
+        (Resource::HashTcam, 512),
+        (Resource::FlowDirectorTcam, 512),
+        (Resource::FlowDirectorCounters, 16),
+        (Resource::VsiListReplication, 1024),
+        (Resource::VsiListPrune, 1024),
+    ];
+    let decode = |resource: Resource, number: u16| {
+        let data = [&[0; 4], &number.to_le_bytes()[..]].concat();
+        decode_number(resource, &answer(&AllocateResource::zeroed(), &data))
+    };
+    for (resource, count) in counts {
+        assert_eq!(decode(resource, count - 1), Ok(count - 1));
+        for number in [count, u16::MAX] {
+            is_malformed(decode(resource, number), "beyond the device's");
+        }
+    }
+    // An amount: the number is no index.
+    let entries = Resource::FlowDirectorGuaranteed;
+    assert_eq!(decode(entries, u16::MAX), Ok(u16::MAX));
 }

@@ -4,6 +4,7 @@
 //! rule, which is the port's own, so all VSIs with rules are in one group of profiles.
 
 use super::rules::{Field, FlowRule, PacketKind, RuleNumber};
+use crate::admin::commands::COUNTERS_PER_BLOCK;
 use ringside_bus::Doorbell;
 use ringside_lan::FilterQueue;
 use ringside_spec::lan::admin::switch::Resource;
@@ -11,8 +12,6 @@ use ringside_spec::lan::registers::filters::{FLOW_DIRECTOR_MASK, FieldMask};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Counters of a block.
-pub(super) const COUNTERS_PER_BLOCK: u16 = 256;
 /// Entries of the device for rules: kind, amount, and the number that the firmware gave with them.
 pub(super) type Entries = (Resource, u16, u16);
 

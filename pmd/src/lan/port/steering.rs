@@ -2,7 +2,7 @@
 
 mod start;
 
-use super::director::{COUNTERS_PER_BLOCK, Director, Installed, KindProfile, masks_of};
+use super::director::{Director, Installed, KindProfile, masks_of};
 use super::rules::{
     FlowMatch, FlowRule, FlowTarget, InputSet, PacketKind, RuleNumber, names, packet,
 };
@@ -10,7 +10,7 @@ use super::shared::PortShared;
 use super::tables::Block;
 use super::{PortError, Vsi};
 use crate::admin::AdminQueue;
-use crate::admin::commands::plain;
+use crate::admin::commands::{COUNTERS_PER_BLOCK, plain};
 use ringside_lan::FilterError;
 use ringside_spec::lan::admin::switch::Resource;
 use ringside_spec::lan::registers::filters::{
