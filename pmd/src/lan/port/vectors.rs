@@ -45,7 +45,10 @@ pub(super) fn cause_of(vector: u16) -> CauseControl {
         .with_enable(true)
 }
 
-/// The control of a vector that fires at the next packet, after its former mode.
+/// The control of a vector that fires at the next packet, after its former mode. An event that
+/// waits for the end of its interval is not cleared: the device fires it once the vector is
+/// enabled. Source: ice `ice_txrx.c`, `ice_buildreg_itr`, which sets both bits at each end of
+/// polling; reference e810-lan, section 2.3.
 fn fires(former: Mode) -> VectorControl {
     let control = VectorControl::ZERO
         .with_enable(true)
