@@ -15,6 +15,7 @@ mod refused;
 mod rig;
 mod rings;
 mod rules;
+mod shutdown;
 mod threads;
 mod time_stamps;
 mod vsis;

@@ -21,7 +21,7 @@ use ringside_spec::lan::registers::queues::{
 };
 use ringside_spec::lan::transmit::{TransmitContext, owner};
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The time between two reads of a register.
@@ -77,6 +77,7 @@ impl ReceiveControl {
 impl QueueControl for ReceiveControl {
     /// Context and profile, by registers. Source: ice `ice_base.c`, `ice_setup_rx_ctx`.
     fn configure(&self) -> Result<(), StopError> {
+        let _turn = self.port.turn_to_start(QueueKind::Receive, self.number)?;
         let context = ReceiveContext {
             base_in_128_bytes: self.ring >> 7,
             ring_length: self.settings.descriptors,
@@ -113,6 +114,7 @@ impl QueueControl for ReceiveControl {
     }
 
     fn enable(&self) -> Result<(), StopError> {
+        let _turn = self.port.turn_to_start(QueueKind::Receive, self.number)?;
         let mut configured = self.port.configured();
         configured.running.insert((QueueKind::Receive, self.number));
         drop(configured);
@@ -143,6 +145,7 @@ impl QueueControl for TransmitControl {
 
     /// The context goes to the firmware, which begins at descriptor 0.
     fn enable(&self) -> Result<(), StopError> {
+        let _turn = self.port.turn_to_start(QueueKind::Transmit, self.number)?;
         let is_own = self.port.further.is_none();
         let context = TransmitContext {
             base_in_128_bytes: self.ring >> 7,
@@ -192,6 +195,36 @@ impl QueueControl for TransmitControl {
 
     fn inserts_outer_tag_alone(&self) -> bool {
         self.port.vlan_mode == VlanMode::Double
+    }
+}
+
+/// Turns of threads that start and stop queues of a VSI.
+impl PortShared {
+    /// Waits for the turn to start or stop a queue. Without it, a shutdown that stops the running
+    /// queues would miss one that another thread is starting, and release its memory.
+    ///
+    /// Order of locks: after that of the director, before all others.
+    pub(super) fn queue_turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The turn to stop a queue; refused in a child by fork, where it may never come.
+    fn turn_to_stop(&self, kind: QueueKind, number: u16) -> Result<MutexGuard<'_, ()>, StopError> {
+        let checked = self.pool.check_process();
+        checked.map_err(|error| not_confirmed(kind, number, error))?;
+        Ok(self.queue_turn())
+    }
+
+    /// The turn to start a queue; refused without a wait once the shutdown has begun.
+    fn turn_to_start(&self, kind: QueueKind, number: u16) -> Result<MutexGuard<'_, ()>, StopError> {
+        let open = |shared: &Self| match shared.configured().closed {
+            true => Err(StopError::OutOfService),
+            false => Ok(()),
+        };
+        open(self)?;
+        let turn = self.turn_to_stop(kind, number)?;
+        open(self)?;
+        Ok(turn)
     }
 }
 
@@ -271,6 +304,7 @@ impl PortShared {
         if !self.service.in_service() {
             return Err(StopError::OutOfService);
         }
+        let _turn = self.turn_to_stop(QueueKind::Receive, number)?;
         let key = (QueueKind::Receive, number);
         if !self.configured().running.contains(&key) {
             return Ok(());
@@ -286,6 +320,7 @@ impl PortShared {
         if !self.service.in_service() {
             return Err(StopError::OutOfService);
         }
+        let _turn = self.turn_to_stop(QueueKind::Transmit, number)?;
         let key = (QueueKind::Transmit, number);
         if !self.configured().running.contains(&key) {
             return Ok(());

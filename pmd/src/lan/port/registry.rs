@@ -237,9 +237,14 @@ impl PortRegistry {
     }
 
     /// The device is being shut down: the queues are stopped, rules and VSIs removed.
+    ///
+    /// Twice: a VSI may be added until its port is closed, which is the last one of the first
+    /// round.
     pub(crate) fn shut_down(&self) {
-        for vsi in self.open() {
-            vsi.shut_down();
+        for _ in 0..2 {
+            for vsi in self.open() {
+                vsi.shut_down();
+            }
         }
     }
 }

@@ -140,7 +140,8 @@ pub(super) struct Configured {
     /// the LED blinks
     pub(super) is_identified: bool,
     doorbells: Vec<Doorbell>,
-    closed: bool,
+    /// the shutdown has begun: nothing is started any more
+    pub(super) closed: bool,
 }
 
 /// See the module.
@@ -182,6 +183,8 @@ pub(crate) struct PortShared {
     /// the timer that packets are stamped from, if they are
     pub(super) clock: OnceLock<PortClock>,
     configured: Mutex<Configured>,
+    /// held while a queue is started or stopped, see [`PortShared::queue_turn`]
+    pub(super) turn: Mutex<()>,
     pub(super) statistics: Mutex<Counted>,
     /// profiles of the hash
     pub(super) hashing: Mutex<Hashing>,
@@ -238,6 +241,7 @@ impl PortShared {
             quiesce: parts.quiesce,
             clock: OnceLock::new(),
             configured: Mutex::new(configured),
+            turn: Mutex::default(),
             statistics: Mutex::default(),
             admin,
         });
@@ -254,6 +258,7 @@ impl PortShared {
         loopback: Loopback,
         settings: &PortSettings,
     ) -> Result<Arc<Self>, PortError> {
+        self.check_open()?;
         let taken = self.take(settings)?;
         let made = self.make_vsi(&taken, loopback, settings.transmit_queues);
         if made.is_err() {
@@ -286,6 +291,7 @@ impl PortShared {
             quiesce: self.quiesce,
             clock: OnceLock::new(),
             configured: Mutex::new(configured),
+            turn: Mutex::default(),
             statistics: Mutex::default(),
             hashing: Mutex::default(),
             director: Mutex::default(),
@@ -297,8 +303,18 @@ impl PortShared {
             }),
         });
         self.registry.added(taken, vsi, &shared);
+        // A shutdown that has begun by now may not have seen the VSI; a later one sees it.
+        self.check_open()?;
         shared.start_statistics()?;
         Ok(shared)
+    }
+
+    /// Refuses a VSI of a port that is being shut down.
+    fn check_open(&self) -> Result<(), PortError> {
+        match self.configured().closed {
+            true => Err(PortError::OutOfService),
+            false => Ok(()),
+        }
     }
 
     /// Takes queues beside those of this port; the next one of each kind stays free for its rules.
@@ -445,8 +461,9 @@ impl Registered for PortShared {
 
     fn shut_down(&self) {
         {
-            let mut configured = self.configured();
-            if std::mem::replace(&mut configured.closed, true) {
+            // A queue that is being started is among the running ones afterwards.
+            let _turn = self.queue_turn();
+            if std::mem::replace(&mut self.configured().closed, true) {
                 return;
             }
         }
