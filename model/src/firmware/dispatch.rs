@@ -137,9 +137,13 @@ impl Firmware {
             Opcode::GetRssKey => self.rss.get_key(command, &self.vsis),
             Opcode::SetRssTable => {
                 self.changed = true;
-                self.rss.set_table(command, &self.vsis, context)
+                self.rss
+                    .set_table(command, &self.vsis, &self.resources, context)
             }
-            Opcode::GetRssTable => self.rss.get_table(command, &self.vsis),
+            Opcode::GetRssTable => {
+                self.rss
+                    .get_table(command, &self.vsis, &self.resources, context)
+            }
             _ => self.execute_scheduler(opcode, command, context),
         }
     }
@@ -151,6 +155,7 @@ impl Firmware {
                 self.rules.forget_list(ListKind::Replication, number);
             }
             Resource::VsiListPrune => self.rules.forget_list(ListKind::Prune, number),
+            Resource::GlobalHash => self.rss.forget_global(number),
             Resource::FlowDirectorTcam => self.package.profiles_mut().free_filter_row(number),
             Resource::HashTcam => self.package.profiles_mut().free_hash_row(number),
             _ => return,
@@ -173,11 +178,7 @@ impl Firmware {
                 let outcome = self
                     .vsis
                     .free(command, |vsi| queues.sends_for(vsi), context)?;
-                for vsi in self.rss.list().0 {
-                    if !self.vsis.exists(vsi) {
-                        self.rss.forget(vsi);
-                    }
-                }
+                self.rss.keep(&self.vsis);
                 self.lldp_receivers.keep(&self.vsis);
                 Ok(outcome)
             }

@@ -1,23 +1,55 @@
 //! Receive side scaling: keys and lookup tables, as they were written.
 
 use super::command::{Command, Outcome};
+use super::switch::Resources;
 use super::vsi::Vsis;
 use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::rss::{
     RssKey, RssKeyCommand, RssTableCommand, RssTableFlags, RssVsi, table,
 };
+use ringside_spec::lan::admin::switch::Resource;
 use ringside_spec::lan::admin::vsi::rss;
 use std::collections::BTreeMap;
 
 /// Highest queue in the table of a VSI.
 const MAX_VSI_QUEUE: u8 = 15;
 
-/// Keys by VSI, tables by VSI and place.
+/// Keys by VSI, and the tables: as many as VSIs and global tables, and the function's one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rss {
     keys: BTreeMap<u16, RssKey>,
-    tables: BTreeMap<(u16, u16), Vec<u8>>,
+    tables: BTreeMap<Place, Table>,
+}
+
+/// The place of a table in the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// the table of this VSI
+    Vsi(u16),
+    Function,
+    /// the global table of this index
+    Global(u16),
+}
+
+/// A table as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Table {
+    /// the VSI by which it was written
+    vsi: u16,
+    queues: Vec<u8>,
+}
+
+impl Place {
+    /// The flags that name it, without a size.
+    fn flags(self) -> RssTableFlags {
+        let flags = RssTableFlags::ZERO;
+        match self {
+            Self::Vsi(_) => flags.with_kind(table::VSI),
+            Self::Function => flags.with_kind(table::FUNCTION),
+            Self::Global(index) => flags.with_kind(table::GLOBAL).with_global_index(index),
+        }
+    }
 }
 
 fn existing(vsi: u16, vsis: &Vsis) -> Result<u16, ReturnCode> {
@@ -36,10 +68,36 @@ fn table_bytes(flags: RssTableFlags) -> Result<usize, ReturnCode> {
     }
 }
 
-/// The flags without the size: which table of a VSI is meant. Reading names no size, except by its
-/// buffer. Source: DPDK ice `__ice_aq_get_set_rss_lut`.
-fn place(flags: RssTableFlags) -> u16 {
-    flags.with_size(0).0
+/// The table that is meant. The size is no part of it: reading names none, except by its buffer.
+/// A driver allocates a global table before it writes it.
+/// Source: DPDK ice `__ice_aq_get_set_rss_lut`; ice `ice_lib.c`, `ice_vsi_alloc_rss_global_lut`.
+fn place(
+    vsi: u16,
+    flags: RssTableFlags,
+    resources: &Resources,
+    context: &mut Context<'_>,
+) -> Result<Place, ReturnCode> {
+    let ledger = &mut context.ledger;
+    let index = flags.global_index();
+    match flags.kind() {
+        _ if flags.0 & RssTableFlags::RESERVED != 0 => {}
+        table::VSI => return Ok(Place::Vsi(vsi)),
+        table::FUNCTION => return Ok(Place::Function),
+        table::GLOBAL if resources.holds(Resource::GlobalHash, index) => {
+            return Ok(Place::Global(index));
+        }
+        table::GLOBAL => {
+            ledger.breach("global hash table that is not allocated", || {
+                format!("table {index}, VSI {vsi}")
+            });
+            return Err(ReturnCode::NoEntry);
+        }
+        _ => {}
+    }
+    ledger.breach("hash table with flags that have no meaning", || {
+        format!("flags {:#06x}, VSI {vsi}", flags.0)
+    });
+    Err(ReturnCode::Invalid)
 }
 
 impl Rss {
@@ -47,11 +105,14 @@ impl Rss {
         *self = Self::default();
     }
 
-    /// VSIs that have a key, and tables: VSI, place.
+    /// VSIs that have a key, and tables: VSI that wrote it, flags without the size.
     pub(super) fn list(&self) -> (Vec<u16>, Vec<(u16, u16)>) {
+        let tables = self.tables.iter();
         (
             self.keys.keys().copied().collect(),
-            self.tables.keys().copied().collect(),
+            tables
+                .map(|(place, table)| (table.vsi, place.flags().0))
+                .collect(),
         )
     }
 
@@ -64,27 +125,23 @@ impl Rss {
     /// The table that a VSI uses, by the kind that its properties name; those of the function and
     /// global ones may have come from another VSI.
     pub(super) fn table(&self, vsi: u16, kind: u8, global: u8) -> Option<Vec<u8>> {
-        let wanted = match kind {
-            rss::TABLE_VSI => table::VSI,
-            rss::TABLE_FUNCTION => table::FUNCTION,
-            _ => table::GLOBAL,
+        let place = match kind {
+            rss::TABLE_VSI => Place::Vsi(vsi),
+            rss::TABLE_FUNCTION => Place::Function,
+            _ => Place::Global(global.into()),
         };
-        let fits = |owner: u16, flags: RssTableFlags| {
-            flags.kind() == wanted
-                && (wanted != table::VSI || owner == vsi)
-                && (wanted != table::GLOBAL || flags.global_index() == u16::from(global))
-        };
-        let found = self
-            .tables
-            .iter()
-            .find(|((owner, flags), _)| fits(*owner, RssTableFlags(*flags)));
-        found.map(|(_, table)| table.clone())
+        Some(self.tables.get(&place)?.queues.clone())
     }
 
-    /// A VSI was freed.
-    pub(super) fn forget(&mut self, vsi: u16) {
-        self.keys.remove(&vsi);
-        self.tables.retain(|(owner, _), _| *owner != vsi);
+    /// VSIs were freed: keeps what those have written that are left.
+    pub(super) fn keep(&mut self, vsis: &Vsis) {
+        self.keys.retain(|vsi, _| vsis.exists(*vsi));
+        self.tables.retain(|_, table| vsis.exists(table.vsi));
+    }
+
+    /// A global table was freed.
+    pub(super) fn forget_global(&mut self, index: u16) {
+        self.tables.remove(&Place::Global(index));
     }
 
     pub(super) fn set_key(&mut self, command: &Command, vsis: &Vsis) -> Outcome {
@@ -106,11 +163,13 @@ impl Rss {
         &mut self,
         command: &Command,
         vsis: &Vsis,
+        resources: &Resources,
         context: &mut Context<'_>,
     ) -> Outcome {
         let asked: RssTableCommand = command.parameters();
         let flags = RssTableFlags(asked.flags.get());
         let vsi = existing(asked.vsi.get(), vsis)?;
+        let place = place(vsi, flags, resources, context)?;
         let wanted = table_bytes(flags)?;
         let bytes = command
             .buffer
@@ -128,16 +187,27 @@ impl Rss {
                 });
             return Err(ReturnCode::Invalid);
         }
-        self.tables.insert((vsi, place(flags)), bytes.to_vec());
+        let queues = bytes.to_vec();
+        self.tables.insert(place, Table { vsi, queues });
         command.done()
     }
 
-    pub(super) fn get_table(&self, command: &mut Command, vsis: &Vsis) -> Outcome {
+    pub(super) fn get_table(
+        &self,
+        command: &mut Command,
+        vsis: &Vsis,
+        resources: &Resources,
+        context: &mut Context<'_>,
+    ) -> Outcome {
         let asked: RssTableCommand = command.parameters();
         let flags = RssTableFlags(asked.flags.get());
         let vsi = existing(asked.vsi.get(), vsis)?;
+        let place = place(vsi, flags, resources, context)?;
         let empty = vec![0; table_bytes(flags)?];
-        let bytes = self.tables.get(&(vsi, place(flags))).unwrap_or(&empty);
+        let bytes = self
+            .tables
+            .get(&place)
+            .map_or(&empty, |table| &table.queues);
         command.put_bytes(0, bytes)?;
         command.answer_with(&asked, bytes.len())
     }

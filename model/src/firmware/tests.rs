@@ -6,6 +6,7 @@ mod foreign;
 mod link;
 mod packages;
 pub(crate) mod scheduling;
+mod spreading;
 pub(crate) mod switching;
 
 use crate::faults::Fault;
