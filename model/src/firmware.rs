@@ -41,7 +41,7 @@ use logging::FirmwareLogging;
 use neighbour::Phy;
 use package::Package;
 use queues::Queues;
-use rings::{Rings, Which};
+use rings::{Rings, Switched, Which};
 use ringside_bus::Instant;
 use ringside_spec::lan::admin::generic::NoParameters;
 use ringside_spec::lan::admin::{Descriptor, Opcode, ReturnCode};
@@ -71,6 +71,8 @@ pub(crate) struct Firmware {
     shutdown_said: bool,
     /// a fault kept the driver from an answer since the ring began
     answer_withheld: bool,
+    /// one of the driver's first commands was refused: it may give up without a goodbye
+    refused_at_start: bool,
     /// a reset came since the admin queue was switched on: it needs no goodbye
     reset_since_start: bool,
     /// the command at the head of the admin queue is answered from then on
@@ -141,6 +143,7 @@ impl Firmware {
             version_asked: false,
             shutdown_said: false,
             answer_withheld: false,
+            refused_at_start: false,
             reset_since_start: false,
             delayed_until: None,
             pxe_cleared: false,
@@ -221,22 +224,28 @@ impl Firmware {
         let deaf = self.rings.has_failed(Which::AdminSend)
             || self.answer_withheld
             || self.delayed_until.is_some();
-        let Some(switched_off) = self.rings.write(offset, value, context) else {
-            return false;
-        };
-        if switched_off {
-            if !self.shutdown_said && !self.reset_since_start && !deaf {
-                context
-                    .ledger
-                    .breach("admin queue switched off without a queue shutdown", || {
-                        format!("{value:#x} to {offset:#x}")
-                    });
+        match self.rings.write(offset, value, context) {
+            None => return false,
+            Some(Switched::Not) => {}
+            // Drivers reset the function first and set the queue up then.
+            Some(Switched::On) => self.reset_since_start = false,
+            Some(Switched::Off) => {
+                // A driver that is refused at its first commands gives up without a word.
+                // Source: ice `ice_controlq.c`, `ice_init_check_adminq`; iPXE `intelxl.c`,
+                // `intelxl_open_admin`.
+                let served = self.version_asked && !self.refused_at_start;
+                if served && !self.shutdown_said && !self.reset_since_start && !deaf {
+                    let kind = "admin queue switched off without a queue shutdown";
+                    let ledger = &mut context.ledger;
+                    ledger.breach(kind, || format!("{value:#x} to {offset:#x}"));
+                }
+                self.version_asked = false;
+                self.shutdown_said = false;
+                self.answer_withheld = false;
+                self.refused_at_start = false;
+                self.reset_since_start = false;
+                self.delayed_until = None;
             }
-            self.version_asked = false;
-            self.shutdown_said = false;
-            self.answer_withheld = false;
-            self.reset_since_start = false;
-            self.delayed_until = None;
         }
         true
     }
@@ -265,6 +274,7 @@ impl Firmware {
         if kind == ResetKind::Firmware {
             self.version_asked = false;
             self.shutdown_said = false;
+            self.refused_at_start = false;
             self.mac = self.settings.mac;
             self.agent.reset();
             self.logging = FirmwareLogging::default();
@@ -493,6 +503,8 @@ impl Firmware {
             _ if !complete => Err(ReturnCode::Invalid),
             _ => self.execute(opcode, &mut command, context),
         };
+        let first = matches!(opcode, Opcode::GetVersion | Opcode::DriverVersion);
+        self.refused_at_start |= first && outcome.is_err();
         let (answer, length) = answered(&command, &outcome);
         let answer = match on_command {
             Some(OnCommand::Garble) => {

@@ -38,6 +38,16 @@ pub(super) enum Which {
     SidebandSend = 4,
 }
 
+/// The effect of a write on the admin send ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Switched {
+    /// none: it is on or off as before, or another ring was meant
+    Not,
+    On,
+    /// switched off, or set up anew while it was on
+    Off,
+}
+
 /// All rings of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rings {
@@ -150,14 +160,13 @@ impl Rings {
         Some(self.rings.get(ring)?.value(register))
     }
 
-    /// Writes a register; `None` if it is not one of a ring. True if the admin send ring was
-    /// switched off by it, or set up anew.
+    /// Writes a register; `None` if it is not one of a ring.
     pub(super) fn write(
         &mut self,
         offset: u64,
         value: u32,
         context: &mut Context<'_>,
-    ) -> Option<bool> {
+    ) -> Option<Switched> {
         let (number, register) = Self::position(offset)?;
         let ring = self.rings.get_mut(number)?;
         let was_enabled = ring.enabled();
@@ -190,13 +199,18 @@ impl Rings {
                         .breach("control queue tail beyond the ring", || {
                             format!("{value} of {} entries, to {offset:#x}", ring.entries())
                         });
-                    return Some(false);
+                    return Some(Switched::Not);
                 }
                 ring.tail = value & RingIndex::DEFINED;
             }
         }
-        let ended = restarted || was_enabled && !ring.enabled();
-        Some(number == Which::AdminSend as usize && ended)
+        Some(match (was_enabled, ring.enabled()) {
+            _ if number != Which::AdminSend as usize => Switched::Not,
+            (false, true) => Switched::On,
+            (true, false) => Switched::Off,
+            _ if restarted => Switched::Off,
+            _ => Switched::Not,
+        })
     }
 
     pub(super) fn reset(&mut self, kind: ResetKind) {

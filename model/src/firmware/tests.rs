@@ -3,6 +3,7 @@
 mod board;
 pub(crate) mod client;
 mod foreign;
+mod goodbyes;
 mod link;
 mod packages;
 pub(crate) mod scheduling;

@@ -1,0 +1,58 @@
+//! The end of a driver's admin queue, and resets before its beginning.
+
+use super::client::{Client, none};
+use crate::faults::Fault;
+use crate::reset_kind::ResetKind;
+use ringside_spec::lan::admin::generic::DriverVersion;
+use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use ringside_spec::lan::registers::control_queues::ADMIN_SEND;
+use ringside_spec::lan::registers::reset;
+use std::time::Duration;
+
+/// Linux's driver does no reset of the function after one of the firmware.
+#[test]
+fn a_driver_is_excused_after_a_reset_of_the_firmware_until_it_begins_anew() {
+    let mut client = Client::ready();
+    let stray = ringside_spec::rdma::registers::WQE_ALLOCATE;
+    client.inject(Fault::Reset(ResetKind::Firmware));
+    client.pass(Duration::from_millis(20));
+    client.write(ADMIN_SEND.length, 0);
+    client.restart_rings();
+    client.direct(Opcode::GetVersion, &none()).ok();
+    client.write(stray, 5);
+    assert_eq!(client.breach_names(), [""; 0]);
+    client.direct(Opcode::ClearFunctionConfig, &none()).ok();
+    client.write(stray, 5);
+    let breach = "doorbell of a queue pair that does not exist";
+    assert_eq!(client.breach_names(), [breach]);
+}
+
+/// All drivers reset the function before they set the queue up.
+#[test]
+fn a_goodbye_is_due_from_a_driver_that_was_served() {
+    let reset = |client: &Client| {
+        let control = reset::FunctionControl::ZERO.with_software_reset(true);
+        client.write(reset::FUNCTION_CONTROL, control.0);
+        client.pass(Duration::from_millis(20));
+    };
+    for refused in [Opcode::GetVersion, Opcode::DriverVersion] {
+        let mut client = Client::claimed();
+        reset(&client);
+        client.start_rings();
+        let opcode = refused.code();
+        client.inject(Fault::AdminCommandFails { opcode, code: 5 });
+        let version = client.direct(Opcode::GetVersion, &none());
+        if version.descriptor.return_code() == ReturnCode::Ok {
+            client.give(Opcode::DriverVersion, &DriverVersion::zeroed(), b"1");
+        }
+        client.write(ADMIN_SEND.length, 0);
+        assert_eq!(client.breach_names(), [""; 0], "it gives up");
+    }
+    let mut client = Client::claimed();
+    reset(&client);
+    client.start_rings();
+    client.direct(Opcode::GetVersion, &none()).ok();
+    client.write(ADMIN_SEND.length, 0);
+    let breach = "admin queue switched off without a queue shutdown";
+    assert_eq!(client.breach_names(), [breach]);
+}
