@@ -2,7 +2,8 @@
 //! memory cache, queues, and the transport that they feed.
 //!
 //! Doorbells and registers come in through [`RdmaEngine::register_write`]; commands are carried out
-//! at once. [`RdmaEngine::step`] takes posted work, [`RdmaEngine::next_frame`] gives packets, and
+//! at once, of many the first ones. [`RdmaEngine::step`] carries out the others and takes posted
+//! work, [`RdmaEngine::next_frame`] gives packets, and
 //! [`RdmaEngine::receive`] takes them; completions and events appear in the host's memory.
 
 mod access;

@@ -27,6 +27,10 @@ use ringside_spec::rdma::registers::{CqpErrorCodes, CqpStatus, CqpTail};
 
 pub(super) use services::SchedulerNode;
 
+/// Commands that a doorbell or a step carries out at most: the others wait for the next step, and
+/// other functions have their turn before.
+const BURST: usize = 8;
+
 /// Number of the control completion queue.
 pub(super) const CONTROL_COMPLETION_QUEUE: u32 = 0;
 
@@ -66,6 +70,8 @@ pub(super) struct ControlQueue {
     completion_context: u64,
     /// A command is never going to be completed, so none behind it is either.
     stalled: bool,
+    /// Commands before the doorbell's head wait for the next step.
+    unfinished: bool,
     /// The next command is carried out from then on.
     delayed_until: Option<Instant>,
     /// Completions that are written later, and when.
@@ -157,6 +163,7 @@ impl RdmaEngine {
             polarity: true,
             completion_context: settings.completion_context,
             stalled: false,
+            unfinished: false,
             delayed_until: None,
             late: Vec::new(),
         })
@@ -169,12 +176,13 @@ impl RdmaEngine {
             .with_minor(minor.into());
     }
 
-    /// The doorbell of the control queue pair: carries out every command up to `head`.
+    /// The doorbell of the control queue pair: carries out the commands up to `head`, a burst of
+    /// them now.
     pub(super) fn run_commands(&mut self, head: u32, context: &mut Context<'_>) {
         if self.stall != Stall::No {
             return;
         }
-        let Some(entries) = self.control.as_ref().map(|queue| queue.entries) else {
+        let Some(queue) = &mut self.control else {
             if head != 0 {
                 context.ledger.breach(
                     "doorbell of a control queue pair that does not exist",
@@ -183,7 +191,10 @@ impl RdmaEngine {
             }
             return;
         };
+        queue.unfinished = false;
+        let entries = queue.entries;
         if head >= entries {
+            queue.delayed_until = None;
             context
                 .ledger
                 .breach("the control queue pair's head is beyond its ring", || {
@@ -191,11 +202,13 @@ impl RdmaEngine {
                 });
             return;
         }
-        // At most one round: each turn moves the tail.
-        for _ in 0..entries {
+        for _ in 0..BURST {
             if !self.run_command(head, context) {
-                break;
+                return;
             }
+        }
+        if let Some(queue) = &mut self.control {
+            queue.unfinished = queue.tail != head;
         }
     }
 
@@ -204,11 +217,13 @@ impl RdmaEngine {
         self.control.as_ref()?.delayed_until
     }
 
-    /// True if a command or a completion waits for its time.
+    /// True if a command waits for its time or its turn, or a completion for its time.
     #[inline(always)]
     pub(super) fn has_late_commands(&self) -> bool {
         let control = self.control.as_ref();
-        control.is_some_and(|queue| queue.delayed_until.is_some() || !queue.late.is_empty())
+        control.is_some_and(|queue| {
+            queue.unfinished || queue.delayed_until.is_some() || !queue.late.is_empty()
+        })
     }
 
     /// When the next late completion is written.
@@ -239,15 +254,21 @@ impl RdmaEngine {
         !due.is_empty()
     }
 
-    /// Goes on with a command that was delayed, once its time has come; true if it did.
-    pub(super) fn end_delay(&mut self, context: &mut Context<'_>) -> bool {
-        let due = self
-            .delayed_until()
+    /// Goes on with the commands of an earlier doorbell, also with one that was delayed, once its
+    /// time has come; true if it did.
+    pub(super) fn go_on_with_commands(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(queue) = &self.control else {
+            return false;
+        };
+        let is_due = queue
+            .delayed_until
             .is_some_and(|until| until <= context.now);
-        if due {
+        let goes_on = queue.unfinished || is_due;
+        if goes_on {
+            self.take_doorbells_before_commands(context);
             self.run_commands(self.registers.doorbell.head(), context);
         }
-        due
+        goes_on
     }
 
     /// Carries out the next command; false if there is none.

@@ -46,6 +46,26 @@ impl Ring {
         }
     }
 
+    /// Pages that a ring of `count` words at `place` is resolved to; 0 if it lies in one piece of
+    /// memory.
+    pub(super) fn pages_of(
+        place: Place,
+        count: usize,
+        direction: Direction,
+        memory: &DmaSpace,
+    ) -> usize {
+        let bytes = count * 8;
+        match place {
+            Place::Contiguous(base) if memory.view(base, bytes, Some(direction)).is_ok() => 0,
+            _ => bytes.div_ceil(PAGE_BYTES),
+        }
+    }
+
+    /// Pages that are kept for it.
+    pub(super) fn pages(&self) -> usize {
+        self.chunks.len()
+    }
+
     /// True while nothing has changed since it was resolved.
     #[inline(always)]
     pub(super) fn is_current(&self, hmc: &Hmc, memory: &DmaSpace) -> bool {

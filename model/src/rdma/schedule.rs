@@ -252,7 +252,7 @@ impl RdmaEngine {
             Stall::Yes => return false,
             Stall::Ending => self.go_on(context),
         }
-        worked |= self.end_delay(context);
+        worked |= self.go_on_with_commands(context);
         worked |= self.end_latency(context);
         if self.page.is_some() {
             worked |= self.poll_doorbells(context);

@@ -7,6 +7,7 @@ use super::{
 use crate::chip::Context;
 use crate::rdma::RdmaEngine;
 use crate::rdma::access::aligned;
+use crate::rdma::hmc::capacity;
 use crate::rdma::objects::completion_queue::{CompletionQueue, CompletionQueueSettings};
 use crate::rdma::objects::event_queues::EventQueue;
 use crate::rdma::ring::{Place, Ring};
@@ -20,6 +21,9 @@ use ringside_spec::rdma::limits::{
     ASYNCHRONOUS_EVENT_BYTES, CCQ_SHADOW_ALIGNMENT, COMPLETION_EVENT_BYTES, EVENT_RING_ALIGNMENT,
     MAX_AEQ_ENTRIES, MAX_CEQ_ENTRIES, MAX_CQ_ENTRIES_ENCODED, SHADOW_BYTES,
 };
+
+/// Pages of the ring of a completion queue that are kept without a look at the other queues.
+const FEW_PAGES: usize = 64;
 
 /// A ring as commands describe it.
 struct Described {
@@ -121,17 +125,71 @@ impl RdmaEngine {
                 "not on this card".into()
             });
         }
+        self.check_pages(number, place, command.size_entries, context)?;
+        let event_queue = self.event_queue(command, context)?;
         let queue = CompletionQueue::new(CompletionQueueSettings {
             number,
             place,
             size: command.size_entries,
             shadow: Iova(command.shadow_address),
             completion_context: command.completion_context,
-            event_queue: command.ceq_number_valid.then_some(command.ceq_number),
+            event_queue,
             check_overflow: command.check_overflow,
             one_event_at_a_time: command.ceqe_mask,
         });
         self.keep_completion_queue(queue, context)
+    }
+
+    /// The event queue that a completion queue names; refused if it does not exist. That of the
+    /// control completion queue is made with its help.
+    /// Source: irdma `hw.c`, `irdma_ctrl_init_hw`, `irdma_rt_init_hw`.
+    fn event_queue(
+        &self,
+        command: &CreateCompletionQueue,
+        context: &mut Context<'_>,
+    ) -> Result<Option<u16>, CommandFailure> {
+        let (number, wanted) = (command.cq_number, command.ceq_number);
+        let all = &self.objects.completion_event_queues;
+        let exists = matches!(all.get(usize::from(wanted)), Some(Some(_)));
+        if !command.ceq_number_valid || exists || number == CONTROL_COMPLETION_QUEUE {
+            return Ok(command.ceq_number_valid.then_some(wanted));
+        }
+        let kind = "a completion queue with an event queue that does not exist";
+        let ledger = &mut context.ledger;
+        ledger.breach(kind, || {
+            format!("completion queue {number}, event queue {wanted}")
+        });
+        Err(NO_SUCH_OBJECT)
+    }
+
+    /// Refuses a completion queue with which the rings of all have more pages than the card has
+    /// page list entries: each page of a ring has an entry of its own. The model keeps the place of
+    /// each page.
+    /// Source: irdma `pble.c`, `irdma_get_pble`.
+    fn check_pages(
+        &self,
+        number: u32,
+        place: Place,
+        size: u32,
+        context: &mut Context<'_>,
+    ) -> Result<(), CommandFailure> {
+        let pages = CompletionQueue::pages_of(place, size, context);
+        if pages <= FEW_PAGES {
+            return Ok(());
+        }
+        let queues = self.objects.completion_queues.iter().flatten();
+        let others = queues.filter(|queue| queue.settings.number != number);
+        let kept: usize = others.map(|queue| queue.pages()).sum();
+        let most = capacity().objects[ObjectType::PageBufferList].max_count;
+        if kept + pages <= most as usize {
+            return Ok(());
+        }
+        let kind = "completion queues with more pages than there are page list entries";
+        let ledger = &mut context.ledger;
+        ledger.breach(kind, || {
+            format!("{kept} pages, and {pages} of queue {number}")
+        });
+        Err(REFUSED)
     }
 
     fn keep_completion_queue(
@@ -196,6 +254,7 @@ impl RdmaEngine {
             listed: command.ring_virtual,
         }
         .place(context)?;
+        self.check_pages(number, place, command.size_entries, context)?;
         let found = self.objects.completion_queues.get_mut(number as usize);
         let Some(queue) = found.and_then(Option::as_deref_mut) else {
             return Err(NO_SUCH_OBJECT);

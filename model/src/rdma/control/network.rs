@@ -11,7 +11,6 @@ use ringside_spec::rdma::commands::{
     ModifyAddressHandle, ModifyMulticastGroup, MulticastMember,
 };
 use ringside_spec::rdma::fpm::ObjectType;
-use ringside_spec::rdma::limits::MULTICAST_GROUPS;
 
 impl RdmaEngine {
     pub(super) fn manage_arp(
@@ -148,8 +147,15 @@ impl RdmaEngine {
     ) -> Executed {
         let index = command.group_index;
         let group = Self::read_group(command, context)?;
-        let beyond = u32::from(index) >= MULTICAST_GROUPS;
-        if beyond || self.multicast_groups.contains_key(&index) {
+        if u32::from(index) >= self.objects.hmc.count(ObjectType::MulticastGroup) {
+            return Self::refuse(
+                context,
+                "an object beyond those that were committed",
+                NO_SUCH_OBJECT,
+                || format!("multicast group {index}"),
+            );
+        }
+        if self.multicast_groups.contains_key(&index) {
             return Self::refuse(
                 context,
                 "an object is created twice",

@@ -127,6 +127,17 @@ impl CompletionQueue {
         }
     }
 
+    /// Pages that a ring of so many entries is resolved to.
+    pub(in crate::rdma) fn pages_of(place: Place, size: u32, context: &Context<'_>) -> usize {
+        let words = size as usize * ELEMENT_WORDS;
+        Ring::pages_of(place, words, Direction::Write, context.memory)
+    }
+
+    /// Pages of its ring that are kept.
+    pub(in crate::rdma) fn pages(&self) -> usize {
+        self.ring.pages()
+    }
+
     /// Finds its memory; false, and a breach, if it is not there.
     #[inline]
     pub(in crate::rdma) fn resolve(&mut self, hmc: &mut Hmc, context: &mut Context<'_>) -> bool {

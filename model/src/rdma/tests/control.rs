@@ -302,3 +302,92 @@ fn a_completion_queue_takes_as_many_entries_as_its_field_holds() {
     assert!(rig.command(0, create(7, 0)).error);
     assert_eq!(rig.kinds(0), ["a ring of impossible size"]);
 }
+
+/// A command may take a millisecond; the world has other functions.
+#[test]
+fn of_many_commands_some_are_carried_out_by_each_step() {
+    let mut rig = Rig::new();
+    let rung = |rig: &mut Rig| {
+        for _ in 0..15 {
+            rig.place(0, Nop {});
+        }
+        let before = rig.read(0, reg::CQP_TAIL);
+        let tail = rig.ring_commands(0).tail();
+        (tail + 16 - before) % 16
+    };
+    assert_eq!(rung(&mut rig), 8);
+    rig.run();
+    let head = rig.read(0, reg::CQP_DOORBELL);
+    assert_eq!(rig.read(0, reg::CQP_TAIL), head, "the others");
+    // Doorbells that are rung meanwhile count, and one beyond the ring ends it.
+    assert_eq!(rung(&mut rig), 8);
+    rig.write(0, reg::CQP_DOORBELL, 16);
+    let tail = rig.read(0, reg::CQP_TAIL);
+    rig.run();
+    assert_eq!(rig.read(0, reg::CQP_TAIL), tail);
+    let breach = "the control queue pair's head is beyond its ring: head 16 of 16";
+    assert_eq!(rig.breaches(0), [breach]);
+}
+
+#[test]
+fn the_end_of_the_control_queue_ends_its_commands() {
+    let mut rig = Rig::new();
+    for _ in 0..15 {
+        rig.place(0, Nop {});
+    }
+    rig.ring_commands(0);
+    rig.write(0, reg::CQP_CONTEXT_LOW, 0);
+    let tail = rig.read(0, reg::CQP_TAIL);
+    rig.run();
+    assert_eq!(rig.read(0, reg::CQP_TAIL), tail);
+    rig.assert_no_breach();
+}
+
+/// The model keeps the place of each page: without a bound, 1.5 GB for 4,096 queues.
+#[test]
+fn completion_queues_have_as_many_pages_as_there_are_page_list_entries() {
+    const PAGES: u64 = 16_384;
+    let mut rig = Rig::bare();
+    rig.create_control_queue(0);
+    let mut counts = Rig::counts();
+    counts[ObjectType::CompletionQueue] = 128;
+    counts[ObjectType::PageBufferList] = PAGES as u32;
+    rig.commit_counts(0, &counts);
+    rig.back(0);
+    let hmc_function_index = 0;
+    rig.by_register(0, StaticHmcPagesAllocated { hmc_function_index });
+    rig.create_queues(0);
+    let page = BASE + rig.data(0, 8192).next_multiple_of(4096);
+    for entry in 0..PAGES {
+        rig.set_pble(0, entry, page);
+    }
+    let shadow = rig.ring_memory(0, 64);
+    let queue = |cq_number| CreateCompletionQueue {
+        cq_number,
+        size_entries: (1 << 21) - 1,
+        ring_virtual: true,
+        pble_levels_code: PageList::OneLevel,
+        shadow_address: BASE + shadow,
+        check_overflow: true,
+        ceqe_mask: true,
+        ceq_number_valid: true,
+        ..CreateCompletionQueue::ZERO
+    };
+    for number in 1..=64 {
+        rig.done(0, queue(number));
+    }
+    rig.assert_no_breach();
+    assert!(rig.command(0, queue(65)).error);
+    let breach = "completion queues with more pages than there are page list entries";
+    assert!(rig.breaches(0)[0].starts_with(breach));
+    // As many again have room once one is gone.
+    let cq_number = 7;
+    rig.done(
+        0,
+        DestroyCompletionQueue {
+            cq_number,
+            ..DestroyCompletionQueue::ZERO
+        },
+    );
+    rig.done(0, queue(65));
+}

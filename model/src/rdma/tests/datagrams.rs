@@ -620,3 +620,20 @@ fn statistics(rig: &mut Rig, side: usize) -> impl Fn(&str) -> u64 + use<> {
             .read(&words)
     }
 }
+
+#[test]
+fn multicast_groups_are_as_many_as_were_committed() {
+    let mut rig = Rig::new();
+    let last = CreateMulticastGroup {
+        group_index: 63,
+        ..group(&mut rig, 0, &[])
+    };
+    rig.done(0, last);
+    let beyond = CreateMulticastGroup {
+        group_index: 64,
+        ..last
+    };
+    assert!(rig.command(0, beyond).error);
+    let breach = "an object beyond those that were committed: multicast group 64";
+    assert_eq!(rig.breaches(0), [breach]);
+}

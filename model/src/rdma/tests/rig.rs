@@ -211,11 +211,27 @@ impl Rig {
         self.submit_words(side, words)
     }
 
-    /// The same for the words of a command.
-    pub(super) fn submit_words(&mut self, side: usize, words: [u64; 8]) -> reg::CqpTail {
+    /// Puts a command into the ring, without a doorbell.
+    pub(super) fn place(&mut self, side: usize, command: impl Into<Command>) {
+        let polarity = (self.sides[side].command / COMMANDS).is_multiple_of(2);
+        let words = command.into().encode(polarity);
+        self.place_words(side, words);
+    }
+
+    fn place_words(&mut self, side: usize, words: [u64; 8]) {
         let index = self.sides[side].command % COMMANDS;
         self.put(side, COMMAND_RING + u64::from(index) * 64, &words);
         self.sides[side].command += 1;
+    }
+
+    /// The same as [`Self::submit`] for the words of a command.
+    pub(super) fn submit_words(&mut self, side: usize, words: [u64; 8]) -> reg::CqpTail {
+        self.place_words(side, words);
+        self.ring_commands(side)
+    }
+
+    /// Rings for all commands in the ring; the tail register afterwards.
+    pub(super) fn ring_commands(&mut self, side: usize) -> reg::CqpTail {
         let head = self.sides[side].command % COMMANDS;
         self.write(side, reg::CQP_DOORBELL, head);
         reg::CqpTail(self.read(side, reg::CQP_TAIL))
@@ -284,6 +300,10 @@ impl Rig {
     }
 
     pub(super) fn commit(&mut self, side: usize) {
+        self.commit_counts(side, &Self::counts());
+    }
+
+    pub(super) fn commit_counts(&mut self, side: usize, counts: &PerObject<u32>) {
         let buffer_address = BASE + FPM_BUFFER;
         let hmc_function_index = 0;
         self.by_register(
@@ -293,11 +313,7 @@ impl Rig {
                 buffer_address,
             },
         );
-        self.put(
-            side,
-            FPM_BUFFER,
-            &FpmCommit::encode_request(&Self::counts()),
-        );
+        self.put(side, FPM_BUFFER, &FpmCommit::encode_request(counts));
         self.by_register(
             side,
             CommitFpm {

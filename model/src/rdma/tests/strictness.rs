@@ -651,3 +651,24 @@ fn windows_and_members_of_groups_with_flags_of_no_driver_are_named() {
             .contains(&"a member of a multicast group names a function")
     );
 }
+
+#[test]
+fn a_completion_queue_names_an_event_queue_that_exists() {
+    let mut rig = Rig::new();
+    let (ring, shadow) = (rig.ring_memory(0, 4096), rig.ring_memory(0, 64));
+    let queue = |ceq_number, ceq_number_valid| CreateCompletionQueue {
+        cq_number: 5,
+        size_entries: 32,
+        ring_address: BASE + ring,
+        shadow_address: BASE + shadow,
+        check_overflow: true,
+        ceqe_mask: true,
+        ceq_number,
+        ceq_number_valid,
+        ..CreateCompletionQueue::ZERO
+    };
+    assert!(rig.command(0, queue(9, true)).error);
+    let breach = "a completion queue with an event queue that does not exist";
+    assert!(rig.breaches(0)[0].starts_with(breach));
+    rig.done(0, queue(9, false));
+}
