@@ -6,13 +6,18 @@ use crate::rdma::RdmaSnapshot;
 use ringside_spec::lan::registers::interrupts::INTERRUPT_CONTROL;
 use std::fmt::Debug;
 
+/// Objects of one kind that are named; the others are counted.
+pub const MAX_NAMED: usize = 256;
+
 /// Things of one kind that are there and were not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOver {
     /// The kind of object.
     pub what: &'static str,
-    /// The objects left over.
+    /// The objects left over, [`MAX_NAMED`] at most.
     pub items: Vec<String>,
+    /// The number of objects beyond those.
+    pub more: usize,
 }
 
 /// Everything of `now` that was not there `before`, kind by kind; kinds without are left out.
@@ -27,9 +32,11 @@ pub fn left_over(before: &FunctionSnapshot, now: &FunctionSnapshot) -> Vec<LeftO
 }
 
 fn beyond<T: Debug + PartialEq>(what: &'static str, before: &[T], now: &[T]) -> LeftOver {
-    let new = now.iter().filter(|item| !before.contains(item));
-    let items = new.map(|item| format!("{item:x?}")).collect();
-    LeftOver { what, items }
+    let mut new = now.iter().filter(|item| !before.contains(item));
+    let named = new.by_ref().take(MAX_NAMED);
+    let items = named.map(|item| format!("{item:x?}")).collect();
+    let more = new.count();
+    LeftOver { what, items, more }
 }
 
 fn changed<T: Debug + PartialEq>(what: &'static str, before: &T, now: &T) -> LeftOver {
@@ -37,6 +44,7 @@ fn changed<T: Debug + PartialEq>(what: &'static str, before: &T, now: &T) -> Lef
     LeftOver {
         what,
         items: items.into_iter().collect(),
+        more: 0,
     }
 }
 
@@ -201,6 +209,15 @@ mod tests {
     use super::*;
     use crate::device::{Reply, Request};
     use crate::{World, WorldSettings};
+
+    #[test]
+    fn of_many_things_the_first_are_named_and_the_others_counted() {
+        let now: Vec<usize> = (0..MAX_NAMED + 3).collect();
+        let all = beyond("things", &[5], &now);
+        assert_eq!((all.items.len(), all.more), (MAX_NAMED, 2));
+        let few = beyond("things", &[], &now[..MAX_NAMED]);
+        assert_eq!((few.items.len(), few.more), (MAX_NAMED, 0));
+    }
 
     #[test]
     fn what_a_driver_changes_is_named_and_what_it_puts_back_is_not() {

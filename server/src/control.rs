@@ -25,8 +25,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Longest line, in bytes.
 const MAX_LINE_BYTES: usize = 4096;
 
-/// The most bytes of unread answers of a client; beyond it the client is disconnected.
-pub const MAX_ANSWER_BYTES: usize = 1 << 20;
+/// Bytes of unread answers beyond which a client gets no further one until it has read them. One
+/// answer may be longer.
+const MAX_UNREAD_BYTES: usize = 1 << 20;
 
 /// A control socket and its clients; an attachment of the server.
 pub struct Control {
@@ -136,7 +137,7 @@ impl Attachment for Control {
             into.push((self.listener.as_fd(), Readiness::Readable));
         }
         into.extend(self.clients.iter().map(|client| {
-            let readiness = if client.answer.is_empty() {
+            let readiness = if client.answer.is_empty() && !client.has_line() {
                 Readiness::Readable
             } else {
                 Readiness::Writable
@@ -147,12 +148,17 @@ impl Attachment for Control {
 }
 
 impl Client {
+    /// True if a line has arrived that is not answered yet.
+    fn has_line(&self) -> bool {
+        self.heard.contains(&b'\n')
+    }
+
     /// Reads, answers and writes without waiting. Returns true if the client stays, and
     /// true if anything was done.
     fn turn(&mut self, mut answer: impl FnMut(&str) -> Value) -> (bool, bool) {
         let mut worked = false;
         // Unread answers are sent before the client's next line is processed.
-        if self.answer.is_empty() {
+        if self.answer.is_empty() && !self.has_line() {
             let mut bytes = [0; MAX_LINE_BYTES];
             match self.stream.read(&mut bytes) {
                 Ok(0) => return (false, true),
@@ -165,16 +171,15 @@ impl Client {
                 Err(_) => return (false, true),
             }
         }
-        while let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
+        while self.answer.len() <= MAX_UNREAD_BYTES
+            && let Some(end) = self.heard.iter().position(|byte| *byte == b'\n')
+        {
             let line: Vec<u8> = self.heard.drain(..=end).collect();
             let answer = answer(String::from_utf8_lossy(&line).trim());
             self.answer.extend_from_slice(answer.to_string().as_bytes());
             self.answer.push(b'\n');
-            if self.answer.len() > MAX_ANSWER_BYTES {
-                return (false, true);
-            }
         }
-        if self.heard.len() > MAX_LINE_BYTES {
+        if self.heard.len() > MAX_LINE_BYTES && !self.has_line() {
             return (false, true);
         }
         let stays = self.flush(&mut worked);

@@ -132,7 +132,7 @@ impl FunctionReport {
         let remarks: Vec<_> = self.remarks.iter().map(breach_json).collect();
         let left_over = self.left_over.iter();
         let left_over: serde_json::Map<_, _> = left_over
-            .map(|kind| (kind.what.to_owned(), json!(kind.items)))
+            .map(|kind| (kind.what.to_owned(), items_json(kind)))
             .collect();
         json!({
             "function": index,
@@ -161,7 +161,7 @@ impl FunctionReport {
             let _ = writeln!(text, "  faults: {}", self.faults.join("; "));
         }
         for kind in &self.left_over {
-            let count = kind.items.len();
+            let count = kind.items.len() + kind.more;
             let shown = kind.items.get(..MAX_SHOWN).unwrap_or(&kind.items).join(" ");
             let more = match count.saturating_sub(MAX_SHOWN) {
                 0 => String::new(),
@@ -188,6 +188,12 @@ fn cases_text(kind: &Breach) -> String {
     let cases = std::iter::once(&kind.first).chain(&kind.further);
     let cases: Vec<&str> = cases.map(String::as_str).collect();
     format!("{} x {}: {}", kind.count, kind.kind, cases.join("; "))
+}
+
+/// The objects of a kind; a last entry counts those that are not named.
+fn items_json(kind: &LeftOver) -> Value {
+    let more = (kind.more > 0).then(|| format!("and {} more", kind.more));
+    json!(kind.items.iter().chain(&more).collect::<Vec<_>>())
 }
 
 fn breach_json(breach: &Breach) -> Value {

@@ -4,7 +4,6 @@ use super::options::Tell;
 use crate::failure::Failure;
 use crate::output::stdout;
 use anyhow::{Context, anyhow};
-use ringside_server::control::MAX_ANSWER_BYTES;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,6 +12,9 @@ use std::time::Duration;
 
 /// The time that a server may take: it answers between two steps of its world.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Bytes of the longest answer that is read: more than the report of any server.
+const MAX_ANSWER_BYTES: u64 = 256 << 20;
 
 pub(super) fn run(options: &Tell) -> Result<(), Failure> {
     let line = options.words.join(" ");
@@ -50,7 +52,7 @@ pub(crate) fn exchange(
         stream.set_write_timeout(Some(ANSWER_WITHIN))?;
         stream.write_all(line.as_bytes())?;
         let mut answer = Vec::new();
-        BufReader::new(stream.take(MAX_ANSWER_BYTES as u64)).read_until(b'\n', &mut answer)?;
+        BufReader::new(stream.take(MAX_ANSWER_BYTES)).read_until(b'\n', &mut answer)?;
         match answer.is_empty() {
             true => Err(ErrorKind::UnexpectedEof.into()),
             false => Ok(answer),

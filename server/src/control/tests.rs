@@ -160,6 +160,42 @@ fn a_capture_that_failed_is_not_flushed_with_success() {
 }
 
 #[test]
+fn an_answer_of_any_length_is_sent_whole_and_further_ones_wait_for_its_reader() {
+    let mut rig = Rig::new();
+    let mut client = rig.client();
+    client.write_all(&b"help\n".repeat(800)).unwrap();
+    rig.turn();
+    let unread = rig.control.clients[0].answer.len();
+    assert!(unread > MAX_UNREAD_BYTES / 2, "{unread}");
+    let mut lines = 0;
+    let mut bytes = vec![0; 1 << 16];
+    // More turns than the answers need.
+    for _ in 0..10_000 {
+        rig.turn();
+        while let Ok(count) = client.read(&mut bytes) {
+            assert!(count > 0, "let go after {lines} answers");
+            lines += bytes[..count].iter().filter(|byte| **byte == b'\n').count();
+        }
+        let unread = rig.control.clients[0].answer.len();
+        assert!(unread < 2 * MAX_UNREAD_BYTES, "{unread}");
+        if lines == 800 {
+            break;
+        }
+    }
+    assert_eq!(lines, 800);
+    let long = "x".repeat(3 * MAX_UNREAD_BYTES);
+    let served = &mut rig.control.clients[0];
+    client.write_all(b"status\n").unwrap();
+    assert!(served.turn(|_| json!(long)).0);
+    let mut taken = 0;
+    while taken < long.len() + 3 {
+        assert!(served.turn(|_| Value::Null).0);
+        taken += client.read(&mut bytes).unwrap();
+    }
+    assert_eq!(taken, long.len() + 3);
+}
+
+#[test]
 fn clients_that_babble_stall_or_crowd_are_let_go_and_others_served() {
     let mut rig = Rig::new();
     let mut babbler = rig.client();

@@ -13,6 +13,7 @@ fn report(items: usize) -> Report {
     let left_over = LeftOver {
         what: "filter rules",
         items: (0..items).map(|number| format!("rule{number}")).collect(),
+        more: 0,
     };
     let function = FunctionReport {
         socket: "a".into(),
@@ -50,4 +51,15 @@ fn a_text_shows_the_first_things_of_a_kind_and_the_number_of_the_others() {
         let all = &report(items).to_json()["functions"][0]["left_over"]["filter rules"];
         assert_eq!(all.as_array().map(Vec::len), Some(items));
     }
+}
+
+#[test]
+fn things_that_are_not_named_are_counted() {
+    let mut report = report(10);
+    report.functions[0].left_over[0].more = 90;
+    let text = report.to_text();
+    assert!(text.contains("rule7 and 92 more\n"), "{text}");
+    let all = &report.to_json()["functions"][0]["left_over"]["filter rules"];
+    let all = all.as_array().unwrap();
+    assert_eq!((all.len(), &all[10]), (11, &json!("and 90 more")));
 }
