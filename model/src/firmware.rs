@@ -24,6 +24,7 @@ mod scheduler;
 mod switch;
 mod vsi;
 
+pub(crate) use generic::QUEUES;
 pub use rules::Rule;
 pub(crate) use switch::FilterEntries;
 
@@ -153,7 +154,7 @@ impl Firmware {
             rules: Rules::default(),
             resources: Resources::default(),
             scheduler: Scheduler::new(),
-            queues: Queues::default(),
+            queues: Queues::of_function(settings.pci_function),
             rss: Rss::default(),
             access_control: AccessControl::default(),
             link: Link::new(),

@@ -143,7 +143,7 @@ impl Receivers {
         let rule = Forward {
             what: Match::EtherType(LLDP),
             sender: None,
-            targets: self.list(),
+            targets: self.list().into(),
             drop: false,
             loopback: false,
             lan: false,

@@ -1,7 +1,7 @@
 //! Derives the tables of the LAN engine from VSIs, rules and profiles.
 
 use super::rss::Rss;
-use super::rules::{Rule, Rules};
+use super::rules::{KnownLists, Rule, Rules};
 use super::vsi::{QueueMap, Vsis};
 use crate::frame::Cast;
 use crate::lan::classes::{CLASSES, ClassQueues};
@@ -15,6 +15,7 @@ use ringside_spec::lan::admin::vsi::{
     QueueOptionRss, SecurityFlags, SwitchFlags, SwitchFlags2, VsiProperties, outer_tag,
     vlan_receive, vlan_transmit,
 };
+use std::sync::Arc;
 
 /// Bits of a tag that are the VLAN id.
 const VLAN_ID: u16 = 0xFFF;
@@ -31,9 +32,10 @@ pub(super) fn tables(vsis: &Vsis, rules: &Rules, spreading: &Rss) -> Tables {
             .collect(),
         ..Tables::default()
     };
+    let mut known = KnownLists::default();
     for rule in rules.all() {
         let action = SingleAction(rule.action);
-        let targets = rules.targets(action, vsis);
+        let targets = rules.targets(action, vsis, &mut known);
         match action.kind() {
             action::FORWARD if action.valid() => {
                 tables.forwards.extend(forward(rule, action, targets));
@@ -56,7 +58,7 @@ fn tag(rule: &Rule) -> u16 {
     u16::from_be_bytes([high, low])
 }
 
-fn forward(rule: &Rule, action: SingleAction, targets: Vec<u16>) -> Option<Forward> {
+fn forward(rule: &Rule, action: SingleAction, targets: Arc<[u16]>) -> Option<Forward> {
     let [a, b, c, d, e, f, _, _, _, _, _, _, high, low, ..] = rule.header;
     let address = MacAddress([a, b, c, d, e, f]);
     let ether_type = u16::from_be_bytes([high, low]);

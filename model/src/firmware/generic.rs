@@ -21,7 +21,7 @@ const INTERFACE_VERSION: (u8, u8, u8) = (1, 7, 10);
 
 /// Receive queues and transmit queues of a function. Intel's ice gives up to 256 to the first VSI
 /// and needs more for others.
-pub(super) const QUEUES: u16 = 512;
+pub(crate) const QUEUES: u16 = 512;
 const FLOW_FILTERS: u32 = 16384;
 const RSS_ENTRIES: u32 = 2048;
 const RSS_ENTRY_BITS: u32 = 8;

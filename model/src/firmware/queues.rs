@@ -3,6 +3,7 @@
 use super::command::{Command, Outcome};
 use super::generic::QUEUES as TRANSMIT_QUEUES;
 use super::scheduler::Scheduler;
+use super::switch::FIRMWARE_VSI;
 use super::vsi::Vsis;
 use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
@@ -18,6 +19,9 @@ use std::collections::BTreeMap;
 
 const RDMA_QUEUE_SETS: u16 = 1024;
 
+/// Bits of a function's number in a context, as in PF_FUNC_RID.
+const FUNCTION_BITS: u8 = 7;
+
 /// The parent of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Leaf {
@@ -28,6 +32,8 @@ struct Leaf {
 /// Queues by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Queues {
+    /// Number of their function.
+    function: u8,
     transmit: BTreeMap<u16, TransmitLeaf>,
     rdma: BTreeMap<u16, Leaf>,
     /// Transmit queues that were added so far.
@@ -65,6 +71,34 @@ fn check_owner(queue: &TransmitQueue, vsis: &Vsis, context: &mut Context<'_>) {
     }
 }
 
+/// Refuses a queue for a VSI that does not exist, and one that names another function. Drivers read
+/// the function's number from PF_FUNC_RID.
+/// Source: ice `ice_base.c`, `ice_setup_tx_ctx`; iPXE `ice.c`, `ice_probe`.
+fn check_context(
+    queue: &TransmitQueue,
+    function: u8,
+    vsis: &Vsis,
+    context: &mut Context<'_>,
+) -> Result<(), ReturnCode> {
+    let asked = TransmitContext::decode(&queue.context);
+    let number = queue.queue.get();
+    let ledger = &mut context.ledger;
+    if !vsis.exists(asked.vsi) && asked.vsi != FIRMWARE_VSI {
+        let kind = "transmit queue for a VSI that does not exist";
+        ledger.breach(kind, || format!("queue {number}, VSI {}", asked.vsi));
+        return Err(ReturnCode::NoEntry);
+    }
+    if asked.function != function & FUNCTION_BITS {
+        let kind = "transmit queue for another function";
+        let named = asked.function;
+        ledger.breach(kind, || {
+            format!("queue {number} names function {named}, of function {function}")
+        });
+        return Err(ReturnCode::Invalid);
+    }
+    Ok(())
+}
+
 fn leaf(element: Element) -> Element {
     Element {
         kind: ElementType::Leaf.code(),
@@ -73,6 +107,13 @@ fn leaf(element: Element) -> Element {
 }
 
 impl Queues {
+    pub(super) fn of_function(function: u8) -> Self {
+        Self {
+            function,
+            ..Self::default()
+        }
+    }
+
     /// Numbers of the transmit queues.
     pub(super) fn transmit(&self) -> Vec<u16> {
         self.transmit.keys().copied().collect()
@@ -107,11 +148,27 @@ impl Queues {
         }
         *self = Self {
             added: self.added,
-            ..Self::default()
+            ..Self::of_function(self.function)
         };
     }
 
+    /// Adds all transmit queues, or none: a driver is not told the nodes of a request that fails.
     pub(super) fn add_transmit(
+        &mut self,
+        command: &mut Command,
+        scheduler: &mut Scheduler,
+        vsis: &Vsis,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        let before = (self.transmit.clone(), scheduler.clone());
+        let outcome = self.add_each_transmit(command, scheduler, vsis, context);
+        if outcome.is_err() {
+            (self.transmit, *scheduler) = before;
+        }
+        outcome
+    }
+
+    fn add_each_transmit(
         &mut self,
         command: &mut Command,
         scheduler: &mut Scheduler,
@@ -133,6 +190,7 @@ impl Queues {
                     );
                     return Err(ReturnCode::Exists);
                 }
+                check_context(&queue, self.function, vsis, context)?;
                 check_owner(&queue, vsis, context);
                 let parent = group.parent.get();
                 let node = scheduler.add(parent, leaf(queue.element), context)?;
@@ -151,7 +209,22 @@ impl Queues {
         command.done()
     }
 
+    /// Adds all RDMA queue sets, or none.
     pub(super) fn add_rdma(
+        &mut self,
+        command: &mut Command,
+        scheduler: &mut Scheduler,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        let before = (self.rdma.clone(), scheduler.clone());
+        let outcome = self.add_each_rdma(command, scheduler, context);
+        if outcome.is_err() {
+            (self.rdma, *scheduler) = before;
+        }
+        outcome
+    }
+
+    fn add_each_rdma(
         &mut self,
         command: &mut Command,
         scheduler: &mut Scheduler,

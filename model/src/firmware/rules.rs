@@ -12,9 +12,23 @@ use ringside_spec::lan::admin::switch::{
     VsiListRule, action, recipe,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Rules that fit: two for each VLAN. The number is the model's choice.
 const MAX_RULES: u16 = 8192;
+
+/// The recipes that the model executes: those that the firmware has predefined.
+const EXECUTED: [u16; 9] = [
+    recipe::ETHERTYPE,
+    recipe::MAC,
+    recipe::MAC_VLAN,
+    recipe::PROMISCUOUS,
+    recipe::VLAN,
+    recipe::DEFAULT_VSI,
+    recipe::ETHERTYPE_MAC,
+    recipe::PROMISCUOUS_VLAN,
+    recipe::LOGICAL_PORT,
+];
 
 /// One lookup rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +73,10 @@ impl ListKind {
     }
 }
 
+/// Members of the lists that rules named so far: thousands of rules may share a long list.
+#[derive(Debug, Default)]
+pub(super) struct KnownLists(BTreeMap<(ListKind, u16), Arc<[u16]>>);
+
 /// The switch's tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rules {
@@ -98,19 +116,27 @@ impl Rules {
     }
 
     /// The VSIs that an action names, as far as they exist.
-    pub(super) fn targets(&self, action: SingleAction, vsis: &Vsis) -> Vec<u16> {
+    pub(super) fn targets(
+        &self,
+        action: SingleAction,
+        vsis: &Vsis,
+        known: &mut KnownLists,
+    ) -> Arc<[u16]> {
         let number = action.vsi() as u16;
         let exists = |vsi: &u16| vsis.exists(*vsi);
-        if action.is_list() {
-            let kind = match action.kind() {
-                action::PRUNE => ListKind::Prune,
-                _ => ListKind::Replication,
-            };
-            let members = self.lists.get(&(kind, number)).into_iter().flatten();
-            members.copied().filter(exists).collect()
-        } else {
-            Some(number).into_iter().filter(exists).collect()
+        if !action.is_list() {
+            return Some(number).into_iter().filter(exists).collect();
         }
+        let kind = match action.kind() {
+            action::PRUNE => ListKind::Prune,
+            _ => ListKind::Replication,
+        };
+        let members = || {
+            let all = self.lists.get(&(kind, number)).into_iter().flatten();
+            all.copied().filter(exists).collect()
+        };
+        let list = known.0.entry((kind, number)).or_insert_with(members);
+        Arc::clone(list)
     }
 
     /// All lists that have members: number and VSIs.
@@ -126,6 +152,8 @@ impl Rules {
         self.lists.remove(&(kind, list));
     }
 
+    /// Adds all rules of a command, or none: a driver is not told the numbers of a request that
+    /// fails.
     pub(super) fn add(
         &mut self,
         command: &mut Command,
@@ -133,19 +161,39 @@ impl Rules {
         resources: &Resources,
         context: &mut Context<'_>,
     ) -> Outcome {
-        self.each(command, context, |rules, command, at, context| {
+        let (mut added, mut lists) = (Vec::new(), BTreeMap::new());
+        let outcome = self.each(command, context, |rules, command, at, context| {
             let header: RuleHeader = command.item(at)?;
             match RuleType::from_code(header.kind.get()) {
                 RuleType::LookupReceive | RuleType::LookupTransmit => {
-                    rules.add_lookup(command, at, vsis, context)
+                    let (index, bytes) =
+                        rules.add_lookup(command, at, (vsis, resources), context)?;
+                    added.push(index);
+                    Ok(bytes)
                 }
                 RuleType::LargeAction | RuleType::Unknown(_) => Err(ReturnCode::NotImplemented),
                 kind => {
-                    rules.check_list(command.item(at)?, kind, resources, context)?;
+                    let rule: VsiListRule = command.item(at)?;
+                    rules.check_list(rule, kind, resources, context)?;
+                    let key = (ListKind::of(kind), rule.list.get());
+                    let before = || rules.lists.get(&key).cloned();
+                    lists.entry(key).or_insert_with(before);
                     rules.change_list(command, at, kind, vsis, context)
                 }
             }
-        })
+        });
+        if outcome.is_err() {
+            for index in added {
+                self.remove_lookup(index);
+            }
+            for (key, before) in lists {
+                match before {
+                    Some(members) => self.lists.insert(key, members),
+                    None => self.lists.remove(&key),
+                };
+            }
+        }
+        outcome
     }
 
     pub(super) fn update(
@@ -164,6 +212,8 @@ impl Rules {
                         let kind = "switch rule changed with a header";
                         context.ledger.breach(kind, || format!("{new:?}"));
                     }
+                    let action = SingleAction(new.action.get());
+                    rules.check_action(action, vsis, resources, context)?;
                     let rule = rules
                         .rules
                         .get_mut(&new.index.get())
@@ -211,7 +261,7 @@ impl Rules {
         })
     }
 
-    /// Carries out rule after rule; each gets its status, and the first failure is the command's.
+    /// Carries out rule after rule; the first failure is the command's.
     fn each(
         &mut self,
         command: &mut Command,
@@ -240,13 +290,53 @@ impl Rules {
         command.done()
     }
 
+    /// Refuses an action on a VSI that does not exist or a list that is not allocated, and one that
+    /// the model does not execute.
+    fn check_action(
+        &self,
+        action: SingleAction,
+        vsis: &Vsis,
+        resources: &Resources,
+        context: &mut Context<'_>,
+    ) -> Result<(), ReturnCode> {
+        let ledger = &mut context.ledger;
+        let number = action.vsi() as u16;
+        let list = match action.kind() {
+            action::FORWARD => ListKind::Replication,
+            action::PRUNE => ListKind::Prune,
+            other => {
+                let kind = "switch rule with an action that the model does not execute";
+                ledger.remark(kind, || format!("kind {other}: {action:?}"));
+                return Err(ReturnCode::NotImplemented);
+            }
+        };
+        if list == ListKind::Replication && (!action.valid() || action.drop()) {
+            return Ok(());
+        }
+        if action.is_list() {
+            if resources.holds(list.resource(), number) || self.answer_is_lost {
+                return Ok(());
+            }
+            let kind = "switch rule for a VSI list that is not allocated";
+            ledger.breach(kind, || format!("{list:?}, list {number}"));
+            return Err(ReturnCode::NoEntry);
+        }
+        if list == ListKind::Replication && !vsis.exists(number) {
+            let kind = "switch rule for a VSI that does not exist";
+            ledger.breach(kind, || format!("VSI {number}"));
+            return Err(ReturnCode::NoEntry);
+        }
+        Ok(())
+    }
+
+    /// Adds a rule; its number, and its bytes in the command.
     fn add_lookup(
         &mut self,
         command: &mut Command,
         at: usize,
-        vsis: &Vsis,
+        (vsis, resources): (&Vsis, &Resources),
         context: &mut Context<'_>,
-    ) -> Result<usize, ReturnCode> {
+    ) -> Result<(u16, usize), ReturnCode> {
         let new: LookupRule = command.item(at)?;
         let bytes = usize::from(new.header_length.get());
         if bytes != LOOKUP_HEADER_BYTES {
@@ -258,14 +348,12 @@ impl Rules {
             return Err(ReturnCode::Invalid);
         }
         let action = SingleAction(new.action.get());
-        let unknown_vsi = !action.is_list() && !vsis.exists(action.vsi() as u16);
-        if action.kind() == action::FORWARD && action.valid() && !action.drop() && unknown_vsi {
-            context
-                .ledger
-                .breach("switch rule for a VSI that does not exist", || {
-                    format!("VSI {}", action.vsi())
-                });
-            return Err(ReturnCode::NoEntry);
+        self.check_action(action, vsis, resources, context)?;
+        if !EXECUTED.contains(&new.recipe.get()) {
+            let kind = "switch rule of a recipe that the model does not execute";
+            let ledger = &mut context.ledger;
+            ledger.remark(kind, || format!("recipe {}", new.recipe.get()));
+            return Err(ReturnCode::NotImplemented);
         }
         let header: [u8; LOOKUP_HEADER_BYTES] = command.item(at + LookupRule::SIZE)?;
         self.check_new(&new, header, context)?;
@@ -291,7 +379,7 @@ impl Rules {
                 ..new
             },
         )?;
-        Ok(LookupRule::SIZE + bytes)
+        Ok((index, LookupRule::SIZE + bytes))
     }
 
     /// Removes a rule; false if there is none of that number.
@@ -397,10 +485,19 @@ impl Rules {
         Ok(VsiListRule::SIZE + 2 * count)
     }
 
+    /// True if a VSI of a list lets RDMA in; `None` if none of them exists.
+    fn list_lets_rdma_in(&self, list: u16, vsis: &Vsis) -> Option<bool> {
+        let members = self.lists.get(&(ListKind::Replication, list));
+        let mut members = members.into_iter().flatten();
+        let exist = members.clone().any(|vsi| vsis.exists(*vsi));
+        exist.then(|| members.any(|vsi| vsis.exists(*vsi) && vsis.lets_rdma_in(*vsi)))
+    }
+
     /// The effect of the rules on frames from the wire. The rules of a driver for its own address
     /// are of the transmit kind and count for received frames all the same.
     pub(super) fn receive_filter(&self, vsis: &Vsis) -> ReceiveFilter {
         let mut filter = ReceiveFilter::default();
+        let mut lists = BTreeMap::new();
         for rule in self.rules.values() {
             let action = SingleAction(rule.action);
             if action.kind() != action::FORWARD || !action.valid() || action.drop() {
@@ -408,10 +505,8 @@ impl Rules {
             }
             let number = action.vsi() as u16;
             let rdma = if action.is_list() {
-                let members = self.lists.get(&(ListKind::Replication, number));
-                let mut members = members.into_iter().flatten();
-                let exist = members.clone().any(|vsi| vsis.exists(*vsi));
-                exist.then(|| members.any(|vsi| vsis.exists(*vsi) && vsis.lets_rdma_in(*vsi)))
+                let found = lists.entry(number);
+                *found.or_insert_with(|| self.list_lets_rdma_in(number, vsis))
             } else {
                 vsis.exists(number).then(|| vsis.lets_rdma_in(number))
             };
@@ -436,3 +531,6 @@ impl Rules {
         filter
     }
 }
+
+#[cfg(test)]
+mod tests;

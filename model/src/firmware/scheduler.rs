@@ -289,11 +289,21 @@ impl Scheduler {
         )
     }
 
+    /// Adds all nodes of a group, or none: a driver is not told the ids of a request that fails.
     pub(super) fn add_elements(
         &mut self,
         command: &mut Command,
         context: &mut Context<'_>,
     ) -> Outcome {
+        let before = self.clone();
+        let outcome = self.add_each(command, context);
+        if outcome.is_err() {
+            *self = before;
+        }
+        outcome
+    }
+
+    fn add_each(&mut self, command: &mut Command, context: &mut Context<'_>) -> Outcome {
         let asked = Self::one_group(command, context)?;
         let group: GroupHeader = command.item(0)?;
         for index in 0..usize::from(group.count.get()) {
@@ -493,7 +503,17 @@ impl Scheduler {
         })
     }
 
+    /// Adds all profiles, or none.
     pub(super) fn add_rate_profiles(&mut self, command: &mut Command) -> Outcome {
+        let before = self.rate_profiles.clone();
+        let outcome = self.add_each_profile(command);
+        if outcome.is_err() {
+            self.rate_profiles = before;
+        }
+        outcome
+    }
+
+    fn add_each_profile(&mut self, command: &mut Command) -> Outcome {
         let asked: RateLimitCommand = command.parameters();
         for index in 0..usize::from(asked.count.get()) {
             let at = index * RateLimitProfile::SIZE;

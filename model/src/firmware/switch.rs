@@ -139,6 +139,16 @@ fn numbers(resource: Resource) -> std::ops::Range<u16> {
     }
 }
 
+/// True for a type of resource that a driver's sources name. Source: DPDK
+/// `base/ice_adminq_cmd.h`, `ICE_AQC_RES_TYPE_*`.
+const fn is_resource(kind: u16) -> bool {
+    matches!(
+        kind,
+        0x00..=0x0C | 0x20..=0x23 | 0x30 | 0x48 | 0x49 | 0x50 | 0x51 | 0x58 | 0x59 | 0x60 | 0x61
+            | 0x68 | 0x69
+    )
+}
+
 impl Resources {
     pub(super) fn clear(&mut self) {
         self.taken.append(&mut self.held);
@@ -234,6 +244,12 @@ impl Resources {
             return done;
         }
         let kind = asked.resource();
+        if !is_resource(kind) {
+            let what = "resource of a type that does not exist";
+            let ledger = &mut context.ledger;
+            ledger.breach(what, || format!("type {kind:#x}"));
+            return Err(ReturnCode::Invalid);
+        }
         let all = numbers(Resource::from_code(kind));
         if Resource::from_code(kind) == Resource::Recipe {
             let kind = format!("resource type {kind:#x}");
@@ -242,13 +258,15 @@ impl Resources {
                 || kind,
             );
         }
-        for index in 0..count {
-            let mut free = all
-                .clone()
-                .filter(|number| !self.held.contains(&(kind, *number)));
-            // Also if the search shall begin at the end: the order of rows would only count if
-            // flags of packets were known.
-            let number = free.next().ok_or(ReturnCode::NoSpace)?;
+        // Also if the search shall begin at the end: the order of rows would only count if flags of
+        // packets were known.
+        let free = all.filter(|number| !self.held.contains(&(kind, *number)));
+        let given: Vec<u16> = free.take(count).collect();
+        // All or none: a driver is not told the numbers of a request that fails.
+        if given.len() < count {
+            return Err(ReturnCode::NoSpace);
+        }
+        for (index, number) in given.into_iter().enumerate() {
             self.held.insert((kind, number));
             self.taken.remove(&(kind, number));
             command.put_bytes(ResourceElements::SIZE + 2 * index, &number.to_le_bytes())?;

@@ -6,8 +6,10 @@ mod foreign;
 mod goodbyes;
 mod link;
 mod packages;
+mod refusals;
 pub(crate) mod scheduling;
 mod spreading;
+mod strictness;
 pub(crate) mod switching;
 
 use crate::faults::Fault;

@@ -1,6 +1,7 @@
 //! Virtual station interfaces.
 
 use super::command::{Command, Outcome};
+use super::generic::QUEUES as RECEIVE_QUEUES;
 use super::switch::{FIRMWARE_VSI, SWITCH_ID};
 use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
@@ -108,9 +109,21 @@ impl Vsis {
         std::mem::take(&mut self.freed)
     }
 
-    /// Counts receive queues that another VSI has too.
-    fn check_queues(&self, number: u16, new: &VsiProperties, context: &mut Context<'_>) {
+    /// Refuses receive queues that the function does not have, and counts those that another VSI
+    /// has too.
+    fn check_queues(
+        &self,
+        number: u16,
+        new: &VsiProperties,
+        context: &mut Context<'_>,
+    ) -> Result<(), ReturnCode> {
         let own = QueueMap::of(new);
+        if own.end() > RECEIVE_QUEUES.into() {
+            let kind = "VSI with a receive queue that the function does not have";
+            let ledger = &mut context.ledger;
+            ledger.breach(kind, || format!("VSI {number}: {own:?}"));
+            return Err(ReturnCode::Invalid);
+        }
         for (other, properties) in self.added() {
             let theirs = QueueMap::of(properties);
             if other != number && own.overlaps(&theirs) {
@@ -121,6 +134,7 @@ impl Vsis {
                     });
             }
         }
+        Ok(())
     }
 
     /// Every VSI: number, kind, properties.
@@ -170,7 +184,7 @@ impl Vsis {
             return Err(ReturnCode::Exists);
         }
         let kind = VsiType(asked.vsi_flags.get()).kind();
-        self.check_queues(number, &properties, context);
+        self.check_queues(number, &properties, context)?;
         self.all.insert(
             number,
             Vsi {
@@ -210,7 +224,7 @@ impl Vsis {
             check_switch(&new, context);
         }
         if sections.receive_queue_map() {
-            self.check_queues(number, &new, context);
+            self.check_queues(number, &new, context)?;
         }
         if let Some(Vsi {
             properties: Some(properties),
@@ -325,6 +339,18 @@ impl QueueMap {
                 wanted.map(|queue| first.saturating_add(queue)).collect()
             }
             Self::Listed { .. } => self.listed().to_vec(),
+        }
+    }
+
+    /// The number behind the highest queue; 0 of none.
+    fn end(&self) -> u32 {
+        match self {
+            Self::Contiguous { count: 0, .. } => 0,
+            Self::Contiguous { first, count } => u32::from(*first) + u32::from(*count),
+            Self::Listed { .. } => {
+                let ends = self.listed().iter().map(|queue| u32::from(*queue) + 1);
+                ends.max().unwrap_or(0)
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! The LAN engine's place in the function: registers of its queues, and frames as bytes.
 
 use super::{Context, FunctionModel, lend};
+use crate::firmware::QUEUES;
 use crate::frame::Frame;
 use crate::lan::SentFrame;
 use ringside_bus::{DmaSpace, Instant};
@@ -241,6 +242,11 @@ impl FunctionModel {
             return;
         }
         if self.lan.receives(queue) {
+            return;
+        }
+        if queue >= QUEUES.into() {
+            let kind = "receive queue enabled that the function does not have";
+            self.ledger.breach(kind, || format!("queue {queue}"));
             return;
         }
         let dwords = std::array::from_fn::<u32, { ReceiveContext::DWORDS }, _>(|dword| {

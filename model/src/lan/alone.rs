@@ -93,7 +93,7 @@ impl LanAlone {
         let own = Forward {
             what: Match::Address(MacAddress(settings.address)),
             sender: Some(ALONE_NUMBER),
-            targets: vec![ALONE_NUMBER],
+            targets: [ALONE_NUMBER].into(),
             drop: false,
             loopback: true,
             lan: false,
@@ -103,7 +103,7 @@ impl LanAlone {
             ingress: true,
             egress: true,
             lan: true,
-            members: vec![ALONE_NUMBER],
+            members: [ALONE_NUMBER].into(),
         };
         let tables = Tables {
             vsis: vec![vsi.clone()],

@@ -8,6 +8,7 @@ use super::rss::Spreading;
 use super::words::{ByType, FilterProfile, HashProfile};
 use crate::frame::{Cast, is_group};
 use crate::packet::MacAddress;
+use std::sync::Arc;
 
 /// VLAN id of frames without tag.
 pub(super) const UNTAGGED: u16 = 0;
@@ -102,7 +103,7 @@ pub(crate) struct Forward {
     /// The VSI whose frames it is for; `None`: frames from the wire.
     pub(crate) sender: Option<u16>,
     /// VSIs that get the frame.
-    pub(crate) targets: Vec<u16>,
+    pub(crate) targets: Arc<[u16]>,
     /// No receiver gets it.
     pub(crate) drop: bool,
     /// Frames that are sent loop back to the targets.
@@ -123,7 +124,7 @@ pub(crate) struct VlanMembers {
     /// Frames that are sent may leave through the port.
     pub(crate) lan: bool,
     /// The VSIs.
-    pub(crate) members: Vec<u16>,
+    pub(crate) members: Arc<[u16]>,
 }
 
 /// See the module.

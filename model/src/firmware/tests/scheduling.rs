@@ -35,7 +35,7 @@ fn default_tree(client: &mut Client) -> Vec<Node> {
     branch.nodes[..branch.header.count.get().into()].to_vec()
 }
 
-fn add_nodes(client: &mut Client, parent: u32, count: usize) -> Answered {
+pub(super) fn add_nodes(client: &mut Client, parent: u32, count: usize) -> Answered {
     let header = GroupHeader {
         parent: parent.into(),
         count: (count as u16).into(),
@@ -422,6 +422,7 @@ fn queue_sets_and_queues_get_nodes_and_give_them_back() {
         element: Element::unlimited(),
         context: TransmitContext {
             ring_length: 64,
+            vsi: 1,
             ..TransmitContext::zeroed()
         }
         .encode(),
@@ -460,6 +461,7 @@ fn queue_sets_and_queues_get_nodes_and_give_them_back() {
 fn add_queue(client: &mut Client, parent: u32, number: u16) -> u32 {
     let context = TransmitContext {
         ring_length: 64,
+        vsi: 1,
         ..TransmitContext::zeroed()
     };
     give_queue(client, parent, number, context)
@@ -469,7 +471,12 @@ fn add_queue(client: &mut Client, parent: u32, number: u16) -> u32 {
         .get()
 }
 
-fn give_queue(client: &mut Client, parent: u32, number: u16, context: TransmitContext) -> Answered {
+pub(super) fn give_queue(
+    client: &mut Client,
+    parent: u32,
+    number: u16,
+    context: TransmitContext,
+) -> Answered {
     let group = TransmitQueueGroup {
         parent: parent.into(),
         count: 1,
@@ -500,7 +507,11 @@ fn a_group_takes_eight_queues_as_the_firmware_says() {
     for number in 0..8 {
         add_queue(&mut client, group, number);
     }
-    let ninth = give_queue(&mut client, group, 8, TransmitContext::zeroed());
+    let context = TransmitContext {
+        vsi: 1,
+        ..TransmitContext::zeroed()
+    };
+    let ninth = give_queue(&mut client, group, 8, context);
     assert_eq!(ninth.descriptor.return_code(), ReturnCode::NoSpace);
     let another = add_node(&mut client, above);
     add_queue(&mut client, another, 8);

@@ -20,7 +20,7 @@ fn rule(what: Match, targets: &[u16]) -> Forward {
     Forward {
         what,
         sender: None,
-        targets: targets.to_vec(),
+        targets: targets.into(),
         drop: false,
         loopback: false,
         lan: false,
@@ -105,7 +105,7 @@ fn a_vsi_that_prunes_gets_only_its_vlans() {
         ingress: true,
         egress: false,
         lan: true,
-        members: vec![1],
+        members: [1].into(),
     });
     assert_eq!(receivers(&all, &key(OWN, 5)), [1, 2]);
     assert_eq!(receivers(&all, &key(OWN, 6)), [2]);
@@ -151,7 +151,7 @@ fn frames_of_a_vlan_stay_inside_if_its_rule_does_not_let_them_out() {
         ingress: true,
         egress,
         lan,
-        members: vec![1],
+        members: [1].into(),
     };
     all.vlans = vec![
         of(5, true, false),
@@ -283,7 +283,7 @@ fn a_service_tag_counts_in_double_vlan_mode_only() {
         ingress: true,
         egress: true,
         lan: true,
-        members: vec![1],
+        members: [1].into(),
     }];
     let service = Key {
         service: true,

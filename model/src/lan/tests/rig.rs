@@ -200,7 +200,7 @@ impl Rig {
         let own = Forward {
             what: Match::Address(MacAddress(FUNCTION_MAC)),
             sender: Some(VSI),
-            targets: vec![VSI],
+            targets: [VSI].into(),
             drop: false,
             loopback: true,
             lan: false,

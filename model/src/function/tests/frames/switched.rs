@@ -173,7 +173,7 @@ fn tables(function: usize, seed: u64) -> Tables {
     let rule = |what, sender: Option<u16>| Forward {
         what,
         sender,
-        targets: vec![vsi.number],
+        targets: [vsi.number].into(),
         drop: false,
         loopback: true,
         lan: false,
