@@ -169,7 +169,7 @@ impl Network {
     /// Removes an address that the stack answers for on a VLAN; a leased one stays.
     pub(crate) fn remove(&self, address: IpAddr, vlan: Option<u16>) -> Result<(), StackError> {
         let resolver = self.thread.resolver();
-        resolver.with(move |stack| match is_leased(stack, address, vlan) {
+        resolver.with(move |stack| match stack.leave_to_lease(address, vlan) {
             true => Ok(()),
             false => stack.remove_address(address, vlan),
         })?

@@ -14,6 +14,9 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Leasing {
     lease: Option<Lease>,
+    /// The port had the lease's address before, from the configuration or the program: it stays
+    /// when the lease ends.
+    is_own: bool,
     /// the first of the stack's gateways is a DHCP server's
     has_gateway: bool,
     refused: Option<Refused>,
@@ -34,6 +37,18 @@ impl Stack {
         self.leasing.lease.map(|lease| lease.address)
     }
 
+    /// The program removes an address that the stack answers for. Returns true if it is the one
+    /// that a DHCP server granted: the stack answers for it as long as the lease lasts, and no
+    /// longer.
+    pub fn leave_to_lease(&mut self, address: IpAddr, vlan: Option<u16>) -> bool {
+        let is_same = |leased: LocalAddress| (leased.address, leased.vlan) == (address, vlan);
+        let is_leased = self.leased().is_some_and(is_same);
+        if is_leased {
+            self.leasing.is_own = false;
+        }
+        is_leased
+    }
+
     /// The first of the gateways is no longer that of a DHCP server.
     pub(super) fn drop_leased_gateway(&mut self) {
         if std::mem::take(&mut self.leasing.has_gateway) {
@@ -47,12 +62,17 @@ impl Stack {
         let is_removed =
             |leased: LocalAddress| (leased.address, leased.vlan) == (removed.address, removed.vlan);
         if self.leased().is_some_and(is_removed) {
-            self.leasing.lease = None;
-            self.drop_leased_gateway();
+            self.forget_lease();
         }
         if let Some(refused) = &mut self.leasing.refused {
             refused.next = None;
         }
+    }
+
+    /// Its address may stay: the caller tells the links what changed.
+    fn forget_lease(&mut self) {
+        (self.leasing.lease, self.leasing.is_own) = (None, false);
+        self.drop_leased_gateway();
     }
 
     /// Follows a change that DHCP brought.
@@ -73,7 +93,7 @@ impl Stack {
             DhcpChange::Lost => {
                 // The first report of DHCP is that there is no address yet.
                 if let Some(former) = self.end_lease() {
-                    tracing::warn!(address = %former, "the DHCP server's address is lost");
+                    tracing::warn!(address = %former, "the DHCP server's lease is lost");
                 }
             }
         }
@@ -89,9 +109,14 @@ impl Stack {
         }
     }
 
-    /// Removes the address of the lease; returns it.
+    /// Ends the lease, and removes its address unless the port had it before; returns it.
     fn end_lease(&mut self) -> Option<LocalAddress> {
         let former = self.leased()?;
+        if self.leasing.is_own {
+            self.forget_lease();
+            self.apply();
+            return Some(former);
+        }
         if let Err(error) = self.remove_address(former.address, former.vlan) {
             tracing::warn!(%error, "an address of a DHCP server was removed already");
         }
@@ -100,18 +125,18 @@ impl Stack {
 
     /// Errors: those of [`Stack::add_address`]; it is tried again later.
     fn use_lease(&mut self, lease: Lease, now: Instant) -> Result<(), StackError> {
-        match self.add_address(lease.address, now) {
-            // The program has it in its own table, as after a recovery of the device.
-            Ok(()) | Err(StackError::Duplicate(_)) => {
-                self.begin_lease(lease);
-                Ok(())
-            }
+        self.leasing.is_own = match self.add_address(lease.address, now) {
+            Ok(()) => false,
+            // The configuration or the program has it, too.
+            Err(StackError::Duplicate(_)) => true,
             Err(error) => {
                 let next = Some(now.plus(RETRY));
                 self.leasing.refused = Some(Refused { lease, next });
-                Err(error)
+                return Err(error);
             }
-        }
+        };
+        self.begin_lease(lease);
+        Ok(())
     }
 
     /// The stack has the address of this lease: its router goes before the others.

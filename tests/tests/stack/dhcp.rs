@@ -211,6 +211,68 @@ fn a_lease_of_an_address_that_the_port_has_with_another_prefix_ends_with_it() {
     bed.finish([near, server.into_device()]);
 }
 
+/// Answers no more until the lease ends, within some minutes.
+fn let_end(bed: &Bed, stack: &mut Stack, server: &mut Raw) {
+    for _ in 0..300 {
+        bed.world.clock().pause(Duration::from_secs(1));
+        sent(bed, stack, server, 1);
+        if stack.leased().is_none() {
+            return;
+        }
+    }
+    panic!("the lease does not end");
+}
+
+/// True if the stack answers a question for the address of the lease.
+fn is_answered(bed: &Bed, stack: &mut Stack, server: &mut Raw) -> bool {
+    let mac = server.port.mac();
+    server.send(&question(mac, SERVER.octets(), OFFERED.octets()));
+    let frames = sent(bed, stack, server, 100);
+    frames.iter().any(|frame| is_arp(frame, ANSWER))
+}
+
+/// `program` is called during the lease; the address is answered for after it if `stays`.
+fn ends_with_the_lease(own: &str, program: impl FnOnce(&mut Stack), stays: bool) {
+    let bed = Bed::new();
+    let mut config = config(&[own]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let grant = Grant {
+        seconds: 120,
+        ..GRANT
+    };
+    lease_of(grant, &bed, &mut stack, &mut server);
+    assert_eq!(stack.gateways(), [IpAddr::V4(SERVER)]);
+    program(&mut stack);
+    assert!(is_answered(&bed, &mut stack, &mut server), "leased");
+    let_end(&bed, &mut stack, &mut server);
+    assert!(stack.gateways().is_empty(), "{:?}", stack.gateways());
+    assert_eq!(is_answered(&bed, &mut stack, &mut server), stays);
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
+#[test]
+fn the_end_of_a_lease_leaves_the_same_address_of_the_configuration() {
+    ends_with_the_lease("198.51.100.77/24", |_| {}, true);
+}
+
+#[test]
+fn an_address_that_the_program_leaves_to_a_lease_ends_with_it() {
+    let leave = |stack: &mut Stack| {
+        assert!(!stack.leave_to_lease(IpAddr::V4(SERVER), None));
+        assert!(!stack.leave_to_lease(IpAddr::V4(OFFERED), Some(5)));
+        assert!(stack.leave_to_lease(IpAddr::V4(OFFERED), None));
+    };
+    ends_with_the_lease("198.51.100.77/24", leave, false);
+}
+
+#[test]
+fn a_leased_address_ends_with_its_lease() {
+    ends_with_the_lease("192.0.2.1/24", |_| {}, false);
+}
+
 #[test]
 fn a_router_that_is_set_during_a_lease_replaces_the_lease_s_one_of_its_kind() {
     let bed = Bed::new();
