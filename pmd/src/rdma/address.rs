@@ -99,6 +99,14 @@ pub(crate) fn tag_of(tag: Option<u16>, level: Option<u8>) -> Result<Option<u16>,
     Ok(Some(level.map_or(tag, |level| with_priority(tag, level))))
 }
 
+/// The number of the VLAN in a tag; `None` for 0, which is no VLAN. The priority is no part of it.
+///
+/// Errors: [`RdmaError::OutOfRange`] for VLAN 4095.
+pub(crate) fn vlan_of(tag: Option<u16>) -> Result<Option<u16>, RdmaError> {
+    let number = tag_of(tag, None)?.map(|tag| tag & 0xFFF);
+    Ok(number.filter(|number| *number != 0))
+}
+
 /// Refuses an address that no single peer has. Errors: [`RdmaError::NotUnicast`].
 pub(crate) fn unicast(address: IpAddr) -> Result<(), RdmaError> {
     let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());

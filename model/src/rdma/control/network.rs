@@ -163,6 +163,15 @@ impl RdmaEngine {
                 || format!("multicast group {index}"),
             );
         }
+        let mut others = self.multicast_groups.iter();
+        if let Some((other, _)) = others.find(|(_, other)| other.is_same(&group)) {
+            // irdma adds members to the first: `verbs.c`, irdma_attach_mcast.
+            context
+                .ledger
+                .breach("two multicast groups have one address and VLAN", || {
+                    format!("groups {other} and {index}")
+                });
+        }
         self.multicast_groups.insert(index, group);
         DONE
     }

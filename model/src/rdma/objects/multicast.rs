@@ -43,6 +43,19 @@ impl MulticastGroup {
         }
     }
 
+    /// True if a frame is for both or for none of them.
+    pub(in crate::rdma) fn is_same(&self, other: &Self) -> bool {
+        let key = |one: &Self| {
+            (
+                one.mac,
+                one.ip,
+                one.ipv4,
+                one.vlan.filter(|vlan| *vlan != 0),
+            )
+        };
+        key(self) == key(other)
+    }
+
     /// True if a frame on this path is for the group: MAC address, IP address and VLAN.
     pub(in crate::rdma) fn hears(&self, path: &Path) -> bool {
         let ip = match &path.network {

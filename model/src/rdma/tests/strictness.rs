@@ -672,3 +672,31 @@ fn a_completion_queue_names_an_event_queue_that_exists() {
     assert!(rig.breaches(0)[0].starts_with(breach));
     rig.done(0, queue(9, false));
 }
+
+#[test]
+fn a_second_group_of_one_address_and_vlan_is_named() {
+    let is_named = |groups: [(Option<u16>, u128); 2]| {
+        let mut rig = Rig::new();
+        let at = rig.ring_memory(0, 64);
+        for (index, (vlan, group_ip)) in groups.into_iter().enumerate() {
+            let command = CreateMulticastGroup {
+                member_list_address: BASE + at,
+                group_index: index as u16,
+                ipv4: true,
+                group_ip,
+                vlan_id: vlan.unwrap_or(0),
+                vlan_valid: vlan.is_some(),
+                ..CreateMulticastGroup::ZERO
+            };
+            rig.done(0, command);
+        }
+        rig.kinds(0)
+    };
+    let kind = "two multicast groups have one address and VLAN";
+    assert_eq!(is_named([(Some(5), 1), (Some(5), 1)]), [kind]);
+    // VLAN 0 is none.
+    assert_eq!(is_named([(Some(0), 1), (None, 1)]), [kind]);
+    assert_eq!(is_named([(Some(5), 1), (Some(6), 1)]), [""; 0]);
+    assert_eq!(is_named([(Some(5), 1), (None, 1)]), [""; 0]);
+    assert_eq!(is_named([(Some(5), 1), (Some(5), 2)]), [""; 0]);
+}

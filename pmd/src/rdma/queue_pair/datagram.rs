@@ -5,6 +5,7 @@ use super::{
     DatagramInitialised, DatagramReady, OfDatagrams, PostError, QueuePair, QueuePairConfig,
 };
 use crate::Returned;
+use crate::rdma::address::vlan_of;
 use crate::rdma::{AddressHandle, ProtectionDomain, RdmaError};
 use ringside_qp::request::Payload;
 use ringside_qp::{Fragment, SendDatagram, SendFlags};
@@ -207,11 +208,12 @@ impl<S: OfDatagrams> QueuePair<S> {
         self.join_on(group, self.inner.attributes.vlan_tag)
     }
 
-    /// The same on a VLAN, or on frames without a tag. It may join a group on several VLANs.
+    /// The same on a VLAN, or on frames without a tag. It may join a group on several VLANs. The
+    /// number counts, bits 0 to 11 of a tag; 0 is no VLAN.
     ///
-    /// Errors: as of [`QueuePair::join`].
+    /// Errors: as of [`QueuePair::join`], and [`RdmaError::OutOfRange`] for VLAN 4095.
     pub fn join_on(&self, group: IpAddr, vlan: Option<u16>) -> Result<(), RdmaError> {
-        let key = (group, vlan);
+        let key = (group, vlan_of(vlan)?);
         let engine = self.inner.engine();
         engine
             .open_state()?
@@ -228,9 +230,9 @@ impl<S: OfDatagrams> QueuePair<S> {
 
     /// Ends a membership on a VLAN: see [`QueuePair::join_on`].
     ///
-    /// Errors: as of [`QueuePair::leave`].
+    /// Errors: as of [`QueuePair::leave`], and [`RdmaError::OutOfRange`] for VLAN 4095.
     pub fn leave_on(&self, group: IpAddr, vlan: Option<u16>) -> Result<(), RdmaError> {
-        let key = (group, vlan);
+        let key = (group, vlan_of(vlan)?);
         let engine = self.inner.engine();
         engine.open_state()?.leave_group(key, self.inner.number)
     }
