@@ -464,11 +464,15 @@ impl Stack {
         if let Some(frame) = &answer {
             self.queues.send(frame, vlan);
         }
-        let asks_for_connection = self.tcp.prepare(frame, &mut self.links);
+        let request = self.tcp.request(frame);
+        if let Some(request) = &request {
+            self.pump_tcp(now);
+            self.tcp.prepare(request, &mut self.links);
+        }
         if let Some(link) = self.links.get_mut(place) {
             link.process(packet, answer.is_some(), &mut self.queues, moment(now));
         }
-        if asks_for_connection {
+        if request.is_some() {
             // Another socket waits for the next request.
             self.pump_tcp(now);
         }

@@ -3,7 +3,7 @@
 use super::connection::TcpConnection;
 use super::entry::{Entry, Place, WINDOW_BYTES, confirm, connection};
 use super::error::TcpError;
-use super::segment::request;
+use super::segment::{Request, request};
 use super::shared::{Backlog, Phase, Shared};
 use crate::filters::Filters;
 use crate::link::Link;
@@ -19,6 +19,9 @@ use std::sync::Arc;
 pub(crate) const SOCKETS: usize = 64;
 /// The time in which the peer confirms a connection that it has asked for.
 const HANDSHAKE: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(10);
+/// Requests of a listener that peers have not confirmed, beside the connections that it takes: a
+/// host that confirms none does not keep others out.
+const HALF_OPEN: usize = 8;
 /// Port numbers of connections that the stack asks for. Source: RFC 6335, section 6.
 const DYNAMIC: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
@@ -55,6 +58,38 @@ impl Drop for Table {
 
 fn link_of(links: &mut [Link], vlan: Option<u16>) -> Option<&mut Link> {
     links.iter_mut().find(|link| link.vlan == vlan)
+}
+
+/// True if a socket is in this state.
+fn is_in((vlan, handle): Place, state: State, links: &mut [Link]) -> bool {
+    link_of(links, vlan).is_some_and(|link| link.tcp(handle).state() == state)
+}
+
+/// The requests among the sockets of a listener that peers have not confirmed.
+fn half_open(sockets: &[Place], links: &mut [Link]) -> usize {
+    let requests = sockets.iter();
+    let requests = requests.filter(|place| is_in(**place, State::SynReceived, links));
+    requests.count()
+}
+
+/// Drops the oldest of them without a reset; false if there is none.
+fn drop_oldest(sockets: &mut Vec<Place>, links: &mut [Link]) -> bool {
+    let mut all = sockets.iter();
+    let Some(oldest) = all.position(|place| is_in(*place, State::SynReceived, links)) else {
+        return false;
+    };
+    let (vlan, handle) = sockets.remove(oldest);
+    if let Some(link) = link_of(links, vlan) {
+        link.remove_tcp(handle);
+    }
+    true
+}
+
+impl Listening {
+    /// True if it has as many connections as it takes that the program has not.
+    fn is_full(&self) -> bool {
+        self.backlog.lock().ready.len() >= self.room
+    }
 }
 
 fn new_socket() -> Socket<'static> {
@@ -98,19 +133,30 @@ impl Table {
     }
 
     /// Makes room for one socket: connections that only wait for late segments end, the oldest
-    /// first.
+    /// first, then requests that peers have not confirmed.
     fn make_room(&mut self, links: &mut [Link], filters: &mut Filters) -> bool {
         while self.sockets() >= SOCKETS {
             let late = self.entries.iter().position(|entry| {
                 link_of(links, entry.place.0)
                     .is_some_and(|link| link.tcp(entry.place.1).state() == State::TimeWait)
             });
-            let Some(late) = late else {
-                return false;
-            };
-            self.remove(late, links, filters);
+            match late {
+                Some(late) => self.remove(late, links, filters),
+                None if self.drop_request(links) => {}
+                None => return false,
+            }
         }
         true
+    }
+
+    /// Drops the oldest request of the listener that has most of them; false if there is none. The
+    /// peer, if there is one, gets a reset when it confirms the connection.
+    fn drop_request(&mut self, links: &mut [Link]) -> bool {
+        let listeners = self.listeners.iter_mut();
+        let most = listeners
+            .map(|one| (half_open(&one.sockets, links), one))
+            .max_by_key(|(requests, _)| *requests);
+        most.is_some_and(|(_, listener)| drop_oldest(&mut listener.sockets, links))
     }
 
     fn remove(&mut self, at: usize, links: &mut [Link], filters: &mut Filters) {
@@ -220,9 +266,9 @@ impl Table {
         })
     }
 
-    /// Removes the sockets that wait for requests; [`Table::pump`] makes others.
-    fn silence(&mut self, links: &mut [Link]) {
-        for listener in &mut self.listeners {
+    /// Removes the sockets of some listeners that wait for requests; [`Table::pump`] makes others.
+    fn silence(&mut self, links: &mut [Link], is_meant: impl Fn(&Listening) -> bool) {
+        for listener in self.listeners.iter_mut().filter(|one| is_meant(one)) {
             listener.sockets.retain(|(vlan, handle)| {
                 let Some(link) = link_of(links, *vlan) else {
                     return false;
@@ -236,19 +282,19 @@ impl Table {
         }
     }
 
-    /// A request for a connection that exists is for that one: no listener hears it. Returns true
-    /// for each request; then [`Table::pump`] after it was processed.
-    pub(crate) fn prepare(&mut self, frame: &[u8], links: &mut [Link]) -> bool {
-        if self.entries.is_empty() && self.listeners.is_empty() {
-            return false;
-        }
-        let Some(request) = request(frame) else {
-            return false;
-        };
+    /// The request for a connection in a frame, if there may be a use for it. Call
+    /// [`Table::pump`] before it is processed, so that a listener has as many sockets as it
+    /// should, then [`Table::prepare`], and [`Table::pump`] again after it.
+    pub(crate) fn request(&self, frame: &[u8]) -> Option<Request> {
+        let is_idle = self.entries.is_empty() && self.listeners.is_empty();
+        request(frame).filter(|_| !is_idle)
+    }
+
+    /// A request for a connection that exists is for that one: no listener hears it.
+    pub(crate) fn prepare(&mut self, request: &Request, links: &mut [Link]) {
         if self.has(request.to, request.from, links) {
-            self.silence(links);
+            self.silence(links, |_| true);
         }
-        true
     }
 
     /// Moves bytes and states in both directions; ends all if the queues do nothing more.
@@ -284,16 +330,14 @@ impl Table {
         self.accept(links, filters);
         self.drop_doubles(links);
         self.drop_abandoned(links, filters);
+        self.silence(links, Listening::is_full);
         self.refill(links, filters);
     }
 
     /// Leaves one waiting socket of each listener and link: a peer that resets its request before
     /// it was established has the socket wait again, beside the one that took its place.
     fn drop_doubles(&mut self, links: &mut [Link]) {
-        let mut is_waiting = |(vlan, handle): Place| {
-            let link = link_of(links, vlan);
-            link.is_some_and(|link| link.tcp(handle).state() == State::Listen)
-        };
+        let mut is_waiting = |place| is_in(place, State::Listen, links);
         let mut doubles = Vec::new();
         for Listening { sockets, .. } in &mut self.listeners {
             let mut at = 0;
@@ -301,7 +345,7 @@ impl Table {
                 let mut before = sockets.iter().take(at);
                 let has_other = before.any(|other| other.0 == place.0 && is_waiting(*other));
                 if has_other && is_waiting(place) {
-                    doubles.push(sockets.swap_remove(at));
+                    doubles.push(sockets.remove(at));
                 } else {
                     at += 1;
                 }
@@ -330,11 +374,13 @@ impl Table {
         });
     }
 
-    /// Hands connections that were established to their listeners.
+    /// Hands connections that were established to their listeners. A listener that is full leaves
+    /// them in their sockets until the program takes one.
     fn accept(&mut self, links: &mut [Link], filters: &mut Filters) {
         let entries = &mut self.entries;
         for listener in &mut self.listeners {
             let Listening {
+                room,
                 backlog,
                 clock,
                 sockets,
@@ -352,6 +398,7 @@ impl Table {
                         link.remove_tcp(handle);
                         return false;
                     }
+                    _ if backlog.lock().ready.len() >= *room => return true,
                     (_, Some((local, peer))) => {
                         confirm(socket);
                         let (local, peer) = (socket_address(local), socket_address(peer));
@@ -379,8 +426,13 @@ impl Table {
                 if self.wants_socket(at, links, vlan)
                     && self.make_room(links, filters)
                     && let Some(listener) = self.listeners.get_mut(at)
-                    && let Some(link) = link_of(links, vlan)
                 {
+                    if half_open(&listener.sockets, links) >= listener.room + HALF_OPEN {
+                        drop_oldest(&mut listener.sockets, links);
+                    }
+                    let Some(link) = link_of(links, vlan) else {
+                        continue;
+                    };
                     let address = listener.address;
                     let mut socket = new_socket();
                     socket.set_timeout(Some(HANDSHAKE));
@@ -406,16 +458,8 @@ impl Table {
         if !link_of(links, vlan).is_some_and(|link| ip.is_unspecified() || link.has(ip)) {
             return false;
         }
-        let mut asked = 0;
-        for (other, handle) in &listener.sockets {
-            let state = link_of(links, *other).map(|link| link.tcp(*handle).state());
-            match state {
-                Some(State::Listen) if *other == vlan => return false,
-                Some(State::Listen) | None => {}
-                Some(_) => asked += 1,
-            }
-        }
-        asked + listener.backlog.lock().ready.len() < listener.room
+        let mut sockets = listener.sockets.iter().filter(|place| place.0 == vlan);
+        !listener.is_full() && !sockets.any(|place| is_in(*place, State::Listen, links))
     }
 
     /// Ends all connections and listeners that have handles, with `error`.

@@ -3,6 +3,7 @@
 //! hand.
 
 mod addresses;
+mod backlog;
 mod bed;
 mod dhcp;
 mod frames;

@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// No wait: the test itself lets the stacks work.
-const NOW: Duration = Duration::ZERO;
+pub(crate) const NOW: Duration = Duration::ZERO;
 /// Rounds of a test. A round without frames takes 1 ms of virtual time.
 const ROUNDS: usize = 200_000;
-const PORT: u16 = 7000;
+pub(crate) const PORT: u16 = 7000;
 
 /// Two stacks and their devices.
 struct Two {
@@ -96,7 +96,7 @@ impl Two {
     }
 }
 
-fn at(address: &str, port: u16) -> SocketAddr {
+pub(crate) fn at(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse::<IpAddr>().unwrap(), port)
 }
 
@@ -543,7 +543,7 @@ fn a_device_that_fails_ends_connections_and_listeners_at_once() {
 }
 
 /// A station at 192.0.2.9 whose segments are made by hand.
-struct Station {
+pub(crate) struct Station {
     raw: Raw,
     to: [u8; 6],
     /// of the stack
@@ -554,7 +554,22 @@ const OWN: Ipv4Address = Ipv4Address::new(192, 0, 2, 9);
 const PEER: Ipv4Address = Ipv4Address::new(192, 0, 2, 2);
 
 impl Station {
-    fn send(&mut self, port: u16, control: TcpControl, (seq, ack): (i32, Option<TcpSeqNumber>)) {
+    pub(crate) fn send(
+        &mut self,
+        port: u16,
+        control: TcpControl,
+        numbers: (i32, Option<TcpSeqNumber>),
+    ) {
+        self.send_from((OWN, port), control, numbers);
+    }
+
+    /// The same as from another host.
+    pub(crate) fn send_from(
+        &mut self,
+        (own, port): (Ipv4Address, u16),
+        control: TcpControl,
+        (seq, ack): (i32, Option<TcpSeqNumber>),
+    ) {
         let segment = TcpRepr {
             src_port: port,
             dst_port: self.to_port,
@@ -570,7 +585,7 @@ impl Station {
             payload: &[],
         };
         let packet = Ipv4Repr {
-            src_addr: OWN,
+            src_addr: own,
             dst_addr: PEER,
             next_header: IpProtocol::Tcp,
             payload_len: segment.buffer_len(),
@@ -585,7 +600,7 @@ impl Station {
         let mut frame = vec![0; 14 + 20 + segment.buffer_len()];
         header.emit(&mut EthernetFrame::new_unchecked(&mut frame[..14]));
         packet.emit(&mut Ipv4Packet::new_unchecked(&mut frame[14..34]), &checks);
-        let (own, peer) = (IpAddress::from(OWN), IpAddress::from(PEER));
+        let (own, peer) = (IpAddress::from(own), IpAddress::from(PEER));
         let mut place = TcpPacket::new_unchecked(&mut frame[34..]);
         segment.emit(&mut place, &own, &peer, &checks);
         self.raw.send(&frame);
@@ -611,9 +626,9 @@ impl Station {
 }
 
 /// A stack at 192.0.2.2, and a station beside it whose segments are made by hand.
-struct ByHand {
-    bed: Bed,
-    station: Station,
+pub(crate) struct ByHand {
+    pub(crate) bed: Bed,
+    pub(crate) station: Station,
 }
 
 impl ByHand {
@@ -635,7 +650,7 @@ impl ByHand {
     }
 
     /// The same with a listener, which takes `backlog` requests.
-    fn listening(backlog: usize) -> (Self, Device, Stack, TcpListener) {
+    pub(crate) fn listening(backlog: usize) -> (Self, Device, Stack, TcpListener) {
         let (mut by_hand, device, mut stack) = Self::new();
         let clock = by_hand.bed.world.clock();
         let listener = stack.listen_tcp(at("192.0.2.2", PORT), backlog, &clock);
@@ -644,7 +659,7 @@ impl ByHand {
     }
 
     /// Lets the stack work, and returns its segments.
-    fn exchange(&mut self, stack: &mut Stack) -> Vec<(u16, bool, bool, TcpSeqNumber)> {
+    pub(crate) fn exchange(&mut self, stack: &mut Stack) -> Vec<(u16, bool, bool, TcpSeqNumber)> {
         for _ in 0..20 {
             self.bed.pass();
             stack.poll(self.bed.world.clock().now());
@@ -652,7 +667,7 @@ impl ByHand {
         self.station.heard()
     }
 
-    fn finish(self, device: Device) {
+    pub(crate) fn finish(self, device: Device) {
         self.bed.finish([self.station.raw.into_device(), device]);
     }
 }
