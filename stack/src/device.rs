@@ -31,6 +31,8 @@ pub(crate) struct Queues {
     frame_bytes: usize,
     /// frames that were not sent: no buffer, or a full ring
     pub(crate) unsent: u64,
+    /// frames that the device received with an error
+    pub(crate) damaged: u64,
 }
 
 impl Queues {
@@ -42,6 +44,7 @@ impl Queues {
             waiting: VecDeque::with_capacity(MAX_BURST),
             frame_bytes: HEADER_BYTES + usize::from(mtu),
             unsent: 0,
+            damaged: 0,
         }
     }
 
@@ -49,7 +52,11 @@ impl Queues {
     pub(crate) fn next(&mut self) -> Option<Packet> {
         if self.waiting.is_empty() {
             self.receive.receive(&mut self.burst);
-            self.waiting.extend(self.burst.drain());
+            let before = self.burst.len();
+            let arrived = self.burst.drain();
+            self.waiting
+                .extend(arrived.filter(|packet| !packet.flags().receive_error()));
+            self.damaged += (before - self.waiting.len()) as u64;
         }
         self.waiting.pop_front()
     }

@@ -87,6 +87,9 @@ impl StackSettings {
 /// The counts of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct StackCounters {
+    /// Frames that the device received with an error. They are dropped, and not among those that
+    /// arrived.
+    pub damaged: u64,
     /// Frames that arrived.
     pub received: u64,
     /// Frames of VLANs without an address.
@@ -258,6 +261,7 @@ impl Stack {
         self.neighbours.list(now)
     }
 
+            damaged: self.queues.damaged,
     /// Its counts.
     #[must_use]
     pub fn counters(&self) -> StackCounters {

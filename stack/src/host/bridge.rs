@@ -42,7 +42,8 @@ pub struct BridgedWay {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Frames for which the other side had no room, or that came while it was down.
+    /// Frames for which the other side had no room, that came while it was down, or that the device
+    /// received with an error.
     pub dropped: u64,
 }
 
@@ -214,6 +215,11 @@ impl<O: PacketObserver> Bridge<O> {
             }
             let length = packet.length();
             let way = &mut self.counters.to_host;
+            // As Linux's driver does: the frame may be damaged, or cut.
+            if packet.flags().receive_error() {
+                way.dropped += 1;
+                continue;
+            }
             let Some(frame) = self.frame.get_mut(..length) else {
                 way.dropped += 1;
                 continue;
