@@ -8,7 +8,6 @@ use ringside_clock::{Clock, Instant};
 use ringside_config::Within;
 use ringside_lan::QueueState;
 use ringside_pmd::rdma::Destination;
-use ringside_pmd::rdma::address::multicast_mac;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -18,7 +17,8 @@ const STEP: Duration = Duration::from_micros(20);
 impl Stack {
     /// The way to an address, as RDMA needs it, in these networks as if the stack had no others;
     /// `None` while the answer of a neighbour is waited for: then poll, and ask again. Another VLAN
-    /// may have another host with the same address.
+    /// may have another host with the same address. A group is sent to from the first address of
+    /// its IP version, on that one's VLAN.
     ///
     /// Errors: [`ResolveError`].
     pub fn lookup(
@@ -36,11 +36,19 @@ impl Stack {
         if address.to_canonical().is_loopback() {
             return Err(ResolveError::Loopback(address));
         }
-        if multicast_mac(address).is_some() {
-            return Ok(Destination::group(address));
-        }
         let there = self.networks.iter().filter(|own| within.holds(own));
         let from: Vec<LocalAddress> = there.copied().collect();
+        if let Some(group) = Destination::group(address) {
+            // A group is one of a VLAN: that of the address that it is sent to from.
+            let own = from
+                .iter()
+                .find(|own| own.address.is_ipv4() == address.is_ipv4());
+            return Ok(Some(Destination {
+                local_address: own.map(|own| own.address),
+                vlan_tag: own.and_then(|own| own.vlan),
+                ..group
+            }));
+        }
         if let Some(own) = from.iter().find(|own| own.address == address) {
             return Ok(Some(self.destination(address, self.mac, own)));
         }
