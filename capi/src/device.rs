@@ -394,6 +394,28 @@ pub(crate) fn present() -> Option<Arc<Port>> {
     PRESENT.get().map(|port| Arc::clone(&lock(port)))
 }
 
+/// Leaves the multicast groups of a process that ends: its queue pairs are not destroyed. A handler
+/// of a signal may end the process while it holds one of the locks: then nothing is said.
+extern "C" fn at_exit() {
+    let Some(Ok(port)) = PRESENT.get().map(Mutex::try_lock) else {
+        return;
+    };
+    let network = port
+        .network
+        .try_lock()
+        .ok()
+        .and_then(|network| network.clone());
+    drop(port);
+    if let Some(network) = network {
+        network.leave_groups();
+    }
+}
+
+#[used]
+// SAFETY: the loader calls the functions of this section when the process ends.
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = at_exit;
+
 /// The present period of service. The first call of a process opens the device, others wait for
 /// that.
 pub(crate) fn present_or_open(

@@ -85,6 +85,11 @@ impl Network {
         self.stop();
     }
 
+    /// Tells routers and switches that the process leaves its multicast groups, for its end.
+    pub(crate) fn leave_groups(&self) {
+        self.resolver.leave_groups(&self.clock);
+    }
+
     /// Ends the stack's thread alone: the host's interface may be attached to a later stack's port.
     pub(crate) fn stop(&self) {
         let thread = self

@@ -1,6 +1,6 @@
 //! smoltcp's interface to a pair of packet queues.
 
-use crate::reports::correct;
+use crate::reports::is_report;
 use ringside_lan::{Burst, MAX_BURST, Packet, ReceiveQueue, TransmitQueue};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
@@ -48,7 +48,7 @@ impl Queues {
         }
     }
 
-    /// The next packet that has arrived.
+    /// The next packet that has arrived. Those that the device received with an error are dropped.
     pub(crate) fn next(&mut self) -> Option<Packet> {
         if self.waiting.is_empty() {
             self.receive.receive(&mut self.burst);
@@ -82,13 +82,19 @@ impl Queues {
         !self.waiting.is_empty() || self.transmit.room() < DESCRIPTORS
     }
 
+    /// True if the device has sent all frames.
+    pub(crate) fn is_sent(&mut self) -> bool {
+        self.transmit.reclaim();
+        self.transmit.outstanding() == 0
+    }
+
     /// Permission to send one frame; `None` while the ring is full.
     pub(crate) fn sending(&mut self, vlan: Option<u16>) -> Option<Sending<'_>> {
         self.has_room().then_some(Sending {
             queues: self,
             vlan,
             is_muted: false,
-            is_corrected: false,
+            is_of_smoltcp: false,
         })
     }
 
@@ -98,7 +104,7 @@ impl Queues {
             queues: self,
             vlan: None,
             is_muted: true,
-            is_corrected: false,
+            is_of_smoltcp: false,
         }
     }
 
@@ -179,15 +185,15 @@ pub struct Sending<'a> {
     vlan: Option<u16>,
     /// the frame is dropped: it was sent already
     is_muted: bool,
-    /// the frame is [corrected](correct) if it is a report of groups
-    is_corrected: bool,
+    /// the frame is dropped if it is a [report](is_report) of groups
+    is_of_smoltcp: bool,
 }
 
 impl Sending<'_> {
-    /// The same for a frame that smoltcp makes.
-    pub(crate) const fn corrected(self) -> Self {
+    /// The same for a frame that smoltcp makes: its reports of groups are dropped.
+    pub(crate) const fn of_smoltcp(self) -> Self {
         Self {
-            is_corrected: true,
+            is_of_smoltcp: true,
             ..self
         }
     }
@@ -199,13 +205,12 @@ impl TxToken for Sending<'_> {
             queues,
             vlan,
             is_muted,
-            is_corrected,
+            is_of_smoltcp,
         } = self;
+        let mut is_dropped = false;
         let fill = |bytes: &mut [u8]| {
             let result = fill(bytes);
-            if is_corrected {
-                correct(bytes);
-            }
+            is_dropped = is_of_smoltcp && is_report(bytes);
             result
         };
         if is_muted {
@@ -227,6 +232,9 @@ impl TxToken for Sending<'_> {
             }
             None => return not_sent(queues, bytes, fill),
         };
+        if is_dropped {
+            return result;
+        }
         let mut burst = Burst::with_limit(1);
         if let Some(mut packet) = packet {
             packet.set_vlan(vlan);

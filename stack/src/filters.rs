@@ -26,6 +26,8 @@ pub(crate) struct Filters {
     /// queue of the stack on a port of several
     queue: Option<u16>,
     rules: Vec<Steered>,
+    /// the link-local address of the port, while VLANs have it that have none of their own
+    hidden: Option<Ipv6Addr>,
 }
 
 /// A rule that brings packets to the stack's queue, and its users.
@@ -105,6 +107,7 @@ impl Filters {
             groups: BTreeMap::new(),
             queue,
             rules: Vec::new(),
+            hidden: None,
         };
         filters.steer(FlowMatch {
             ether_type: Some(ARP),
@@ -263,6 +266,21 @@ impl Filters {
             self.remove_group(solicited_node(address).into());
             self.remove_group(ALL_NODES.into());
         }
+    }
+
+    /// Opens the port for this address, or for it no more if there is none: see `Stack`.
+    pub(crate) fn hold_hidden(&mut self, hidden: Option<Ipv6Addr>) -> Result<(), PortError> {
+        if self.hidden == hidden {
+            return Ok(());
+        }
+        if let Some(former) = self.hidden.take() {
+            self.remove_address(former.into());
+        }
+        if let Some(address) = hidden {
+            self.add_address(address.into())?;
+        }
+        self.hidden = hidden;
+        Ok(())
     }
 
     fn add_group(&mut self, group: IpAddr) -> Result<(), PortError> {

@@ -1,13 +1,15 @@
 //! Messages of IGMP: reports and departures of version 2 (RFC 2236), which routers and switches of
-//! every version take, and the queries that they send.
+//! version 2 and 3 take, reports of version 1 (RFC 1112), and the queries of all three.
 
 use crate::MacAddress;
+use crate::listeners::{Membership, Query};
 use crate::wire::{ETHERNET_BYTES, put_header};
 use ringside_pmd::rdma::address::multicast_mac;
 use smoltcp::wire::{
     EthernetAddress, EthernetProtocol, IgmpPacket, IgmpRepr, IgmpVersion, IpProtocol, Ipv4Packet,
 };
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 /// The group of the routers that take departures. Source: RFC 2236, section 9.
 const ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
@@ -20,28 +22,31 @@ const VERSION: u8 = 4;
 /// Internetwork control: RFC 4594, section 3.2.
 const PRIORITY: u8 = 48;
 
-/// The change that a message reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Membership {
-    Member,
-    Leaves,
-}
+/// The time in which routers of version 1 expect answers. Their queries do not name it. Source: RFC
+/// 2236, section 4.
+const FIRST_VERSION_LIMIT: Duration = Duration::from_secs(10);
 
-/// The frame that reports a group; `own` is unspecified if the port has no address of IPv4.
+/// The frame that reports a group; `own` is unspecified if the port has no address of IPv4. `None`
+/// for a departure of version 1, which has no message.
 pub(crate) fn report(
     own_mac: MacAddress,
     own: Ipv4Addr,
     membership: Membership,
-    group: Ipv4Addr,
+    (group, is_of_first_version): (Ipv4Addr, bool),
 ) -> Option<Vec<u8>> {
+    let version = match is_of_first_version {
+        true => IgmpVersion::Version1,
+        false => IgmpVersion::Version2,
+    };
     let (message, to) = match membership {
-        Membership::Member => {
+        Membership::Member | Membership::Joins => {
             let report = IgmpRepr::MembershipReport {
                 group_addr: group,
-                version: IgmpVersion::Version2,
+                version,
             };
             (report, group)
         }
+        Membership::Leaves if is_of_first_version => return None,
         Membership::Leaves => (IgmpRepr::LeaveGroup { group_addr: group }, ROUTERS),
     };
     let header_bytes = IPV4_BYTES + ALERT.len();
@@ -66,19 +71,36 @@ pub(crate) fn report(
     Some(frame)
 }
 
-/// The group that a query in a packet of IPv4 asks for; unspecified if it asks for all.
-pub(crate) fn asked(packet: &[u8]) -> Option<Ipv4Addr> {
+/// The query in a packet of IPv4. One that has passed a router is none: queries have one hop.
+/// Source: RFC 2236, section 2.
+pub(crate) fn asked(packet: &[u8]) -> Option<Query> {
     let packet = Ipv4Packet::new_checked(packet).ok()?;
-    if packet.next_header() != IpProtocol::Igmp {
+    if packet.next_header() != IpProtocol::Igmp || packet.hop_limit() != 1 {
         return None;
     }
-    let message = IgmpPacket::new_checked(packet.payload()).ok()?;
-    match IgmpRepr::parse(&message).ok()? {
-        IgmpRepr::MembershipQuery { group_addr, .. } => {
-            message.verify_checksum().then_some(group_addr)
-        }
-        _ => None,
+    let payload = packet.payload();
+    let message = IgmpPacket::new_checked(payload).ok()?;
+    let IgmpRepr::MembershipQuery {
+        max_resp_time,
+        group_addr,
+        version,
+    } = IgmpRepr::parse(&message).ok()?
+    else {
+        return None;
+    };
+    if !message.verify_checksum() {
+        return None;
     }
+    // A longer one is of version 3, whatever its time. Source: RFC 3376, section 7.1.
+    let is_of_first_version = version == IgmpVersion::Version1 && payload.len() == IGMP_BYTES;
+    Some(Query {
+        group: group_addr.into(),
+        limit: match is_of_first_version {
+            true => FIRST_VERSION_LIMIT,
+            false => max_resp_time.into(),
+        },
+        is_of_first_version,
+    })
 }
 
 #[cfg(test)]
@@ -91,12 +113,26 @@ mod tests {
 
     #[test]
     fn a_report_goes_to_its_group_and_a_departure_to_the_routers() {
-        let report = |membership| report(MAC, OWN, membership, GROUP).unwrap();
-        for (membership, kind, to, mac) in [
-            (Membership::Member, 0x16, GROUP, [1, 0, 0x5E, 1, 2, 3]),
-            (Membership::Leaves, 0x17, ROUTERS, [1, 0, 0x5E, 0, 0, 2]),
+        let report = |membership, first| report(MAC, OWN, membership, (GROUP, first));
+        for (membership, first, kind, to, mac) in [
+            (Membership::Joins, false, 0x16, GROUP, [1, 0, 0x5E, 1, 2, 3]),
+            (
+                Membership::Member,
+                false,
+                0x16,
+                GROUP,
+                [1, 0, 0x5E, 1, 2, 3],
+            ),
+            (Membership::Member, true, 0x12, GROUP, [1, 0, 0x5E, 1, 2, 3]),
+            (
+                Membership::Leaves,
+                false,
+                0x17,
+                ROUTERS,
+                [1, 0, 0x5E, 0, 0, 2],
+            ),
         ] {
-            let frame = report(membership);
+            let frame = report(membership, first).unwrap();
             assert_eq!(frame[..6], mac);
             assert_eq!(frame[12..14], [8, 0]);
             // 24 bytes of header with the router alert, 32 in all, one hop.
@@ -111,23 +147,49 @@ mod tests {
             assert_eq!(packet.payload()[..2], [kind, 0]);
             assert_eq!(asked(&frame[14..]), None, "no query");
         }
+        assert_eq!(report(Membership::Leaves, true), None);
+    }
+
+    /// The packet of a query with this code for the time, and this many bytes of message.
+    fn query(code: u8, message_bytes: usize) -> Vec<u8> {
+        let frame = report(MAC, OWN, Membership::Member, (GROUP, false)).unwrap();
+        let mut packet = frame[14..].to_vec();
+        packet.resize(24 + message_bytes, 0);
+        packet[3] = packet.len() as u8;
+        packet[24..28].copy_from_slice(&[0x11, code, 0, 0]);
+        let mut message = IgmpPacket::new_unchecked(&mut packet[24..]);
+        message.fill_checksum();
+        packet
     }
 
     #[test]
-    fn a_query_names_its_group_and_a_damaged_one_is_none() {
-        let mut frame = report(MAC, OWN, Membership::Member, GROUP).unwrap();
-        let query = &mut frame[14..];
-        let message = IgmpRepr::MembershipQuery {
-            max_resp_time: smoltcp::time::Duration::from_secs(10),
-            group_addr: GROUP,
-            version: IgmpVersion::Version2,
-        };
-        message.emit(&mut IgmpPacket::new_unchecked(&mut query[24..]));
-        assert_eq!(asked(query), Some(GROUP));
-        query[26] ^= 1;
-        assert_eq!(asked(query), None);
-        for length in 0..query.len() {
-            assert_eq!(asked(&query[..length]), None, "{length} bytes");
+    fn a_query_names_its_group_and_its_time_and_a_damaged_one_is_none() {
+        // Versions 1 and 2 in 8 bytes, version 3 in 12 and more. Codes from 128 on have an
+        // exponent: 0x8B is (16 + 11) << 3 tenths of a second.
+        for (code, bytes, limit_ms, is_of_first_version) in [
+            (0, 8, 10_000, true),
+            (10, 8, 1000, false),
+            (100, 8, 10_000, false),
+            (0, 12, 0, false),
+            (0x8B, 12, 21_600, false),
+        ] {
+            let expected = Query {
+                group: GROUP.into(),
+                limit: Duration::from_millis(limit_ms),
+                is_of_first_version,
+            };
+            assert_eq!(asked(&query(code, bytes)), Some(expected), "{code} {bytes}");
         }
+        let whole = query(100, 8);
+        let mut damaged = whole.clone();
+        damaged[26] ^= 1;
+        assert_eq!(asked(&damaged), None);
+        for length in 0..whole.len() {
+            assert_eq!(asked(&whole[..length]), None, "{length} bytes");
+        }
+        // From behind a router.
+        let mut far = whole.clone();
+        far[8] = 2;
+        assert_eq!(asked(&far), None);
     }
 }

@@ -11,9 +11,10 @@
 //!   [`Stack::connect_tcp`], and the same calls of [`Resolver`] for other threads.
 //! - [`host::HostInterface`] is a network interface of the host beside the stack.
 //!
-//! The protocols are those of smoltcp. Three things are here because smoltcp does not have them: a
-//! neighbour table with look-ups, VLANs, and answers to ARP and neighbour discovery for stations of
-//! other networks and for those that look whether an address is free.
+//! The protocols are those of smoltcp. Four things are here because smoltcp does not have them: a
+//! neighbour table with look-ups, VLANs, answers to ARP and neighbour discovery for stations of
+//! other networks and for those that look whether an address is free, and reports of groups to
+//! routers of each version.
 //!
 //! The stack sees the frames that arrive in its receive queue. On a port of several receive queues,
 //! [`StackSettings::queue`] names the stack's: rules of the flow director bring ARP, neighbour
@@ -31,6 +32,7 @@ pub mod host;
 mod igmp;
 mod leased_gid;
 mod link;
+mod listeners;
 mod mac;
 mod martian;
 mod neighbours;

@@ -84,11 +84,11 @@ impl Link {
     }
 
     /// Sets its addresses. A change makes smoltcp forget its neighbours: [teach](Self::teach) them.
-    pub(crate) fn set_addresses<'a>(
+    pub(crate) fn set_addresses(
         &mut self,
-        addresses: impl Iterator<Item = &'a LocalAddress>,
+        addresses: impl Iterator<Item = LocalAddress>,
     ) -> Change {
-        let cidr = |one: &LocalAddress| IpCidr::new(one.address.into(), one.prefix_bits);
+        let cidr = |one: LocalAddress| IpCidr::new(one.address.into(), one.prefix_bits);
         let wanted: Vec<IpCidr> = addresses.map(cidr).collect();
         if wanted == self.interface.ip_addrs() {
             return Change::None;
@@ -237,13 +237,13 @@ impl Device for LinkDevice<'_> {
         let packet = self.packet.take()?;
         let sending = match self.is_answered {
             true => self.queues.muted(),
-            false => self.queues.sending(self.vlan)?.corrected(),
+            false => self.queues.sending(self.vlan)?.of_smoltcp(),
         };
         Some((Received(packet), sending))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Sending<'_>> {
-        Some(self.queues.sending(self.vlan)?.corrected())
+        Some(self.queues.sending(self.vlan)?.of_smoltcp())
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

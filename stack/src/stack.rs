@@ -6,19 +6,17 @@ mod reporting;
 
 use crate::announcements::Announcements;
 use crate::device::Queues;
-use crate::filters::{Filters, solicited_node};
+use crate::filters::Filters;
 use crate::groups::Groups;
 use crate::header::header;
 use crate::link::{ADDRESSES, Change, Link};
 use crate::martian::{is_martian, is_unwanted};
 use crate::neighbours::{Neighbours, Question};
-use crate::reports::Record;
 use crate::route::hop;
 use crate::tcp::{Table, TcpError};
 use crate::wire;
 use crate::{LocalAddress, MacAddress, Neighbour, ResolveSettings, StackError};
 use leasing::Leasing;
-use reporting::REPORTS_PERIOD;
 use ringside_clock::Instant;
 use ringside_config::{AddressFault, Config};
 use ringside_lan::{MAX_BURST, Packet, ReceiveQueue, TransmitQueue};
@@ -87,11 +85,11 @@ impl StackSettings {
 /// The counts of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct StackCounters {
+    /// Frames that arrived.
+    pub received: u64,
     /// Frames that the device received with an error. They are dropped, and not among those that
     /// arrived.
     pub damaged: u64,
-    /// Frames that arrived.
-    pub received: u64,
     /// Frames of VLANs without an address.
     pub no_link: u64,
     /// IP packets that no station can have sent: their source address is one of the port's own, a
@@ -122,9 +120,7 @@ pub struct Stack {
     automatic: Option<LocalAddress>,
     leasing: Leasing,
     announcements: Announcements,
-    /// the time of the next report of all groups, on a port of several queues
-    next_report: Option<Instant>,
-    /// the groups of RDMA
+    /// the groups of RDMA and of the own addresses
     groups: Groups,
     claims: Claims,
     seed: u64,
@@ -187,8 +183,7 @@ impl Stack {
             automatic: settings.automatic,
             leasing: Leasing::default(),
             announcements: Announcements::default(),
-            next_report: settings.queue.map(|_| now.plus(REPORTS_PERIOD)),
-            groups: Groups::default(),
+            groups: Groups::new(settings.seed),
             claims: Claims::default(),
             seed: settings.seed,
             counters: StackCounters::default(),
@@ -261,12 +256,12 @@ impl Stack {
         self.neighbours.list(now)
     }
 
-            damaged: self.queues.damaged,
     /// Its counts.
     #[must_use]
     pub fn counters(&self) -> StackCounters {
         StackCounters {
             unsent: self.queues.unsent,
+            damaged: self.queues.damaged,
             ..self.counters
         }
     }
@@ -361,10 +356,15 @@ impl Stack {
             false => *own,
         };
         self.networks = self.addresses.iter().map(of_one).collect();
+        self.follow_own_groups();
+        let vlans = self.links.iter().map(|link| link.vlan);
+        let hidden: Vec<_> = vlans.map(|vlan| self.hidden_address(vlan)).collect();
         let (networks, gateways) = (&self.networks, &self.gateways);
-        for link in &mut self.links {
+        for (link, hidden) in self.links.iter_mut().zip(hidden) {
             let vlan = link.vlan;
+            let hidden = hidden.map(|address| LocalAddress::new(address.into(), 64));
             let own = networks.iter().filter(move |own| own.vlan == vlan);
+            let own = own.copied().chain(hidden);
             match link.set_addresses(own.clone()) {
                 Change::None => {}
                 Change::Made => {
@@ -417,7 +417,6 @@ impl Stack {
         while let Some(own) = self.announcements.due(now) {
             self.announce(own);
         }
-        self.report_all(now);
         self.report_groups(now);
         self.pump_tcp(now);
         for place in 0..self.links.len() {
@@ -491,10 +490,6 @@ impl Stack {
         if let Some(frame) = wire::announcement(self.mac, own.address) {
             self.queues.send(&frame, own.vlan);
             self.counters.announcements += 1;
-        }
-        // A report may be lost, and a link that comes up leads to a switch that has heard none.
-        if let IpAddr::V6(address) = own.address {
-            self.report(own.vlan, Record::Joins, &[solicited_node(address)]);
         }
     }
 

@@ -52,7 +52,8 @@ pub struct Resolver {
 
 impl StackThread {
     /// Runs `stack` until this is dropped. It then still delivers, for 2 s at most, what was
-    /// written to TCP connections.
+    /// written to TCP connections, and tells routers and switches that the port leaves the groups
+    /// that queue pairs are in.
     ///
     /// An idle thread sleeps until the interrupt of the stack's receive queue, if the function has
     /// a vector left for it; otherwise it looks for frames each millisecond.
@@ -81,15 +82,21 @@ impl StackThread {
             }
             _ => Polled::Worked,
         };
+        let groups = stack.groups();
         let make = move || Served { interrupt, stack };
         let worker = Worker::start_named("ringside-stack", policy, None, REQUESTS, make, poll);
         let worker = worker.map_err(|error| StackError::Thread(error.to_string()))?;
-        Ok(Self {
+        let started = Self {
             handle: Arc::new(worker.handle()),
             worker: Some(worker),
             clock,
             birth: Birth::now(),
-        })
+        };
+        if let Some(groups) = groups {
+            let resolver = started.resolver();
+            groups.notify_by(move || resolver.wake());
+        }
+        Ok(started)
     }
 
     /// A handle for other threads.
@@ -153,9 +160,14 @@ impl std::fmt::Debug for StackThread {
 
 impl Drop for StackThread {
     fn drop(&mut self) {
-        if let Some(stack) = self.end() {
-            drop(stack.into_queues());
+        let Some(mut stack) = self.end() else {
+            return;
+        };
+        let leave = AssertUnwindSafe(|| leave_groups(&mut stack, &*self.clock));
+        if catch_unwind(leave).is_err() {
+            tracing::error!("the IP stack panicked while it left its groups");
         }
+        drop(stack.into_queues());
     }
 }
 
@@ -179,6 +191,15 @@ fn take_leave(stack: &mut Stack, clock: &dyn Clock) {
             clock.pause(LOOK);
             std::thread::sleep(LOOK);
         }
+    }
+}
+
+/// Reports departures of all groups, and waits until the device has sent them.
+fn leave_groups(stack: &mut Stack, clock: &dyn Clock) {
+    let end = clock.now().plus(LINGER);
+    while !stack.leave_groups(clock.now()) && clock.now() < end {
+        clock.pause(LOOK);
+        std::thread::sleep(LOOK);
     }
 }
 
@@ -239,6 +260,27 @@ impl Resolver {
         let request = move |served: &mut Served| served.stack.announce_again(on_its_thread.now());
         if thread.send(request).is_err() {
             tracing::debug!("the addresses are not announced again");
+        }
+    }
+
+    /// Has the stack tell routers and switches that the port leaves the groups of RDMA, for a
+    /// process that ends without dropping the [`StackThread`]. The stack reports no groups from
+    /// then on. Waits until the device has sent that, 2 s at most.
+    pub fn leave_groups(&self, clock: &Arc<dyn Clock>) {
+        let Some(thread) = self.thread() else {
+            return;
+        };
+        let on_its_thread = Arc::clone(clock);
+        let (sender, receiver) = sync_channel(1);
+        let request = move |served: &mut Served| {
+            guarded(&mut served.stack, |stack| {
+                leave_groups(stack, &*on_its_thread);
+            });
+            // A caller that has waited long enough needs no result.
+            let _ = sender.send(());
+        };
+        if thread.send(request).is_err() || receiver.recv_timeout(LINGER).is_err() {
+            tracing::debug!("routers and switches may not know that groups were left");
         }
     }
 

@@ -1,12 +1,12 @@
-//! Reports of the multicast groups that queue pairs are in.
+//! Reports of multicast groups.
 
 use super::Stack;
-use crate::groups::Group;
-use crate::igmp::{self, Membership};
-use crate::reports::Record;
+use crate::groups::{Due, Group};
+use crate::{igmp, reports};
 use ringside_clock::Instant;
+use ringside_lan::QueueState;
 use ringside_pmd::rdma::MulticastGroups;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 impl Stack {
@@ -17,28 +17,44 @@ impl Stack {
         self.groups.follow(groups);
     }
 
-    /// Sends the reports that are due.
-    pub(super) fn report_groups(&mut self, now: Instant) {
-        if let Some(changes) = self.groups.changes(now) {
-            for (group, is_open) in changes.left {
-                self.leave(group, is_open);
-            }
-            for group in changes.joined {
-                self.open_for_queries(group);
-            }
-        }
-        while self.queues.has_room()
-            && let Some((group, vlan)) = self.groups.due(now)
-        {
-            self.report_member((group, vlan), Membership::Member);
-        }
+    /// The groups that [`Stack::report_groups_of`] named last.
+    pub(crate) fn groups(&self) -> Option<Arc<MulticastGroups>> {
+        self.groups.source()
     }
 
-    fn leave(&mut self, group: Group, is_open: bool) {
-        if let (IpAddr::V4(four), true) = (group.0, is_open) {
-            self.filters.remove_queries(four);
+    /// Reports to routers and switches that the port leaves the groups of RDMA, for a stack that
+    /// ends: it reports none from then on. Sends as much as the transmit ring has room for; true
+    /// once the device has sent all. A stack whose queues are out of service sends nothing.
+    pub(crate) fn leave_groups(&mut self, now: Instant) -> bool {
+        if self.queues.receive.state() != QueueState::Running {
+            return true;
         }
-        self.report_member(group, Membership::Leaves);
+        self.read_groups(now);
+        if !self.groups.leave_all(now) {
+            return true;
+        }
+        self.report_due(now) && self.queues.is_sent()
+    }
+
+    /// Sends the reports that are due.
+    pub(crate) fn report_groups(&mut self, now: Instant) {
+        self.read_groups(now);
+        self.report_due(now);
+    }
+
+    /// Lets the queries for groups that were joined in.
+    fn read_groups(&mut self, now: Instant) {
+        let Some(changes) = self.groups.changes(now) else {
+            return;
+        };
+        for (group, _) in changes.closed {
+            if let IpAddr::V4(four) = group {
+                self.filters.remove_queries(four);
+            }
+        }
+        for group in changes.joined {
+            self.open_for_queries(group);
+        }
     }
 
     /// Without it the group is reported each minute only.
@@ -54,27 +70,35 @@ impl Stack {
         }
     }
 
-    fn report_member(&mut self, (group, vlan): Group, membership: Membership) {
-        match group {
+    /// Sends what is due; false if the ring had no room for all.
+    fn report_due(&mut self, now: Instant) -> bool {
+        while self.queues.has_room() {
+            let Some(due) = self.groups.due(now) else {
+                return true;
+            };
+            self.report(due);
+        }
+        false
+    }
+
+    fn report(&mut self, due: Due) {
+        let Due {
+            group: (group, vlan),
+            membership,
+            is_of_first_version,
+        } = due;
+        let frame = match group {
             IpAddr::V4(group) => {
-                let of_vlan = self.addresses.iter().filter(|own| own.vlan == vlan);
-                let four = |own: IpAddr| match own {
-                    IpAddr::V4(four) => Some(four),
-                    IpAddr::V6(_) => None,
-                };
-                let own = of_vlan.filter_map(|own| four(own.address)).next();
-                let own = own.unwrap_or(Ipv4Addr::UNSPECIFIED);
-                if let Some(frame) = igmp::report(self.mac, own, membership, group) {
-                    self.queues.send(&frame, vlan);
-                }
+                let own = self.source_of_igmp(vlan);
+                igmp::report(self.mac, own, membership, (group, is_of_first_version))
             }
             IpAddr::V6(group) => {
-                let record = match membership {
-                    Membership::Member => Record::Joins,
-                    Membership::Leaves => Record::Leaves,
-                };
-                self.report(vlan, record, &[group]);
+                let own = self.source_of_discovery(vlan);
+                reports::report(self.mac, own, membership, (group, is_of_first_version))
             }
+        };
+        if let Some(frame) = frame {
+            self.queues.send(&frame, vlan);
         }
     }
 }

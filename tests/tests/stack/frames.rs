@@ -48,7 +48,9 @@ pub(crate) fn ipv4(
 ) -> Vec<u8> {
     let length = u16::try_from(20 + payload.len()).expect("a packet");
     let [high, low] = length.to_be_bytes();
-    let mut packet = [0x45, 0, high, low, 0, 0, 0x40, 0, 64, protocol, 0, 0].to_vec();
+    // Queries for groups stay on their link: RFC 2236, section 2.
+    let hops = if protocol == 2 { 1 } else { 64 };
+    let mut packet = [0x45, 0, high, low, 0, 0, 0x40, 0, hops, protocol, 0, 0].to_vec();
     packet.extend(source);
     packet.extend(target);
     let sum = checksum(&packet).to_be_bytes();

@@ -93,7 +93,7 @@ fn a_stack_beside_other_queues_reports_its_groups_each_minute() {
     let all = [six("2001:db8::1:7"), link_local(stack.port().mac())];
     sent(&bed, &mut stack, &mut far, 100);
     for _ in 0..2 {
-        for _ in 0..50 {
+        for _ in 0..51 {
             bed.world.clock().pause(Duration::from_secs(1));
             let frames = sent(&bed, &mut stack, &mut far, 1);
             let kinds: BTreeSet<u8> = records(&frames).into_iter().map(|one| one.0).collect();

@@ -11,6 +11,7 @@ mod full;
 mod groups;
 mod membership;
 mod ping;
+mod queriers;
 mod rdma;
 mod sleeps;
 mod tcp;
