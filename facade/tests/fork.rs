@@ -178,7 +178,7 @@ fn the_child_reaches_neither_device_nor_memory(
         // Everything is dropped here; nothing of it may wait or touch the device.
         let began = Instant::now();
         drop(left);
-        match began.elapsed() < Duration::from_secs(2) {
+        match began.elapsed() < Duration::from_secs(10) {
             true => Ok(()),
             false => Err(format!("dropping took {:?}", began.elapsed())),
         }
@@ -233,7 +233,7 @@ fn a_child_has_no_part_in_a_registry() {
         }
         let began = Instant::now();
         drop((held.take(), registry));
-        if began.elapsed() > Duration::from_secs(2) {
+        if began.elapsed() > Duration::from_secs(10) {
             return Err(format!("dropping took {:?}", began.elapsed()));
         }
         // A registry of its own, in which the address has the name that it had.

@@ -137,7 +137,7 @@ fn a_device_that_the_host_asks_for_is_removed_in_order_and_can_be_opened_again()
     registry.register("b", Recorder::new("b", &log)).unwrap();
     // A period that the test would notice: the request wakes the thread.
     let mut config = config();
-    config.housekeeping.period_ms = 10_000;
+    config.housekeeping.period_ms = 60_000;
     let handle = registry.open_as("m35", "model:35", &config).unwrap();
     let bystander = open(&registry, 36);
     log.take();
@@ -150,7 +150,7 @@ fn a_device_that_the_host_asks_for_is_removed_in_order_and_can_be_opened_again()
     wait_until("the shutdown", || {
         handle.state() == DeviceState::Removed(Cause::ReleaseRequested)
     });
-    assert!(begun.elapsed() < Duration::from_secs(5), "{begun:?}");
+    assert!(begun.elapsed() < Duration::from_secs(50), "{begun:?}");
     assert_eq!(bystander.state(), DeviceState::InService { life: 1 });
     open(&registry, 35);
     assert_eq!(log.wait(2), ["a + m35", "b + m35"]);
@@ -401,27 +401,32 @@ fn a_device_that_goes_during_a_recovery_is_removed() {
 /// The device answers again before its time limit, and its recovery takes longer than the limit.
 #[test]
 fn a_device_that_is_back_is_not_removed_during_its_recovery() {
-    let registry = crate::recorder::registry_gone_for(Duration::from_secs(1));
+    const LIMIT: Duration = Duration::from_secs(5);
+    let registry = crate::recorder::registry_gone_for(LIMIT);
     let log = Log::default();
-    registry.register("a", Recorder::new("a", &log)).unwrap();
+    let mut client = Recorder::new("a", &log);
+    // At once: the time limit began with the failure.
+    client.on_failed = Box::new(|handle| {
+        change(handle, |world, index| {
+            let slow = Fault::AdminCommandDelayed {
+                opcode: ANY_ADMIN_COMMAND,
+                by: LIMIT / 10,
+            };
+            world.inject(index, slow);
+            world.clear_fault(index, Fault::FunctionDead);
+        });
+        Ok(())
+    });
+    registry.register("a", client).unwrap();
     let mut config = config();
     config.housekeeping.retry_ms = 10;
     let handle = registry.open_as("m19", "model:19", &config).unwrap();
     log.take();
-    inject(&handle, Fault::FunctionDead);
-    assert_eq!(log.wait(1), ["a ! m19 gone"]);
-    change(&handle, |world, index| {
-        let slow = Fault::AdminCommandDelayed {
-            opcode: ANY_ADMIN_COMMAND,
-            by: Duration::from_millis(100),
-        };
-        world.inject(index, slow);
-        world.clear_fault(index, Fault::FunctionDead);
-    });
     let began = std::time::Instant::now();
-    assert_eq!(log.wait(1), ["a ^ m19 2"]);
+    inject(&handle, Fault::FunctionDead);
+    assert_eq!(log.wait(2), ["a ! m19 gone", "a ^ m19 2"]);
     let took = began.elapsed();
-    assert!(took > Duration::from_millis(1200), "{took:?} shows nothing");
+    assert!(took > LIMIT.mul_f64(1.2), "{took:?} shows nothing");
     change(&handle, |world, index| world.clear_faults(index));
     assert!(handle.device().unwrap().protection_domain().is_ok());
 }
