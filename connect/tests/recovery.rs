@@ -20,8 +20,10 @@ use std::time::{Duration, Instant};
 const PORT: u16 = 7471;
 /// Longer than anything here takes, and shorter than the 64 s in which a peer repeats a request.
 const WAIT: Duration = Duration::from_secs(30);
-/// The first repeat of a message comes after 4 s: what takes less was not repeated.
-const AT_ONCE: Duration = Duration::from_secs(3);
+/// The first repeat of a message comes after 4.1 s: what takes less was not repeated.
+const AT_ONCE: Duration = Duration::from_secs(4);
+/// What does not wait for a peer takes less than [`WAIT`], on a busy machine too.
+const NO_WAIT: Duration = Duration::from_secs(15);
 
 /// A device with its connection manager.
 struct Side {
@@ -310,7 +312,7 @@ fn a_call_that_waits_for_the_listener_returns_when_the_device_fails() {
         client.device.give_up().unwrap();
         let begin = Instant::now();
         let error = connecting.join().unwrap().expect_err("no device");
-        assert!(begin.elapsed() < AT_ONCE, "it waited for the peer");
+        assert!(begin.elapsed() < NO_WAIT, "it waited for the peer");
         assert!(
             matches!(error, ConnectError::DeviceFailed { .. }),
             "{error}"
@@ -328,7 +330,7 @@ fn a_call_that_waits_for_the_listener_returns_when_the_device_fails() {
         server.device.give_up().unwrap();
         let begin = Instant::now();
         let error = accepting.join().unwrap();
-        assert!(begin.elapsed() < AT_ONCE, "it waited for the peer");
+        assert!(begin.elapsed() < NO_WAIT, "it waited for the peer");
         assert!(
             matches!(error, ConnectError::DeviceFailed { .. }),
             "{error}"
@@ -360,7 +362,7 @@ fn a_withdrawn_request_is_refused_to_the_listener_after_the_recovery() {
     let begin = Instant::now();
     let error = request.accept(pair, &Settings::default(), WAIT);
     let error = error.expect_err("withdrawn");
-    assert!(begin.elapsed() < AT_ONCE, "{error}");
+    assert!(begin.elapsed() < NO_WAIT, "{error}");
     drop(both(&client, &server, &listener));
 }
 

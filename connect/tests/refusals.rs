@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 const PORT: u16 = 7471;
 const WAIT: Duration = Duration::from_secs(30);
-/// A call that does not wait for a peer takes less.
-const AT_ONCE: Duration = Duration::from_secs(3);
+/// A call that does not wait for a peer takes less than [`WAIT`], on a busy machine too.
+const NO_WAIT: Duration = Duration::from_secs(15);
 
 /// Two devices with their managers: the client first.
 struct Sides {
@@ -255,7 +255,7 @@ fn a_shutdown_of_the_device_ends_the_waits_and_further_calls() {
     let refused = server.listen(any, 8).unwrap_err();
     assert_eq!(refused, ListenError::Closed(Closed::ShutDown));
     let took = begin.elapsed();
-    assert!(took < AT_ONCE, "they waited: {took:?}");
+    assert!(took < NO_WAIT, "they waited: {took:?}");
     assert!(!far.wait_for_end(Duration::ZERO));
     let (pair, _queue) = pair(&client_device);
     let to = SocketAddr::new(client.addresses()[0], PORT);
@@ -282,7 +282,7 @@ fn a_manager_that_is_dropped_leaves_its_place_to_another() {
     assert_eq!(near.end(), Some(End::Closed(Closed::Dropped)));
     assert!(far.wait_for_end(WAIT), "the peer was told");
     let took = begin.elapsed();
-    assert!(took < AT_ONCE, "they waited: {took:?}");
+    assert!(took < NO_WAIT, "they waited: {took:?}");
 
     // The listener and the connection of the first one are still held.
     let hop = NextHop::from(sides.devices[0].facts().mac().unwrap());

@@ -62,6 +62,29 @@ fn greet_with(
     outcome
 }
 
+/// The same with a peer that has sent `first` before the time of the greeting begins.
+fn greet_after(
+    first: Vec<u8>,
+    limit: Duration,
+    peer: impl FnOnce(TcpStream) + Send + 'static,
+) -> Result<Greeting, SessionError> {
+    let listener = listener();
+    let address = listener.address();
+    let (sent, is_sent) = std::sync::mpsc::channel();
+    let other = std::thread::spawn(move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(&first).unwrap();
+        sent.send(()).unwrap();
+        peer(stream);
+    });
+    let mut session = listener.accept(LIMIT).unwrap();
+    is_sent.recv_timeout(LIMIT).unwrap();
+    let outcome = session.greet(&greeting(1), limit);
+    drop(session);
+    other.join().unwrap();
+    outcome
+}
+
 /// Keeps the connection open until the other side closes it.
 fn hold(mut stream: TcpStream) {
     let mut sink = [0; 4096];
@@ -118,12 +141,8 @@ fn connecting_without_a_listener_is_an_error_that_names_it() {
 fn a_silent_peer_is_distinguished_from_one_that_stops_within_a_message() {
     let error = greet_with(SHORT, hold).unwrap_err();
     assert!(matches!(error, SessionError::Silent { .. }), "{error}");
-    let error = greet_with(Duration::from_millis(300), |mut stream| {
-        let bytes = greeting(2).encode().unwrap();
-        stream.write_all(&bytes[..9]).unwrap();
-        hold(stream);
-    })
-    .unwrap_err();
+    let first = greeting(2).encode().unwrap()[..9].to_vec();
+    let error = greet_after(first, Duration::from_millis(300), hold).unwrap_err();
     assert!(
         matches!(error, SessionError::Incomplete { received: 9, .. }),
         "{error}"
@@ -132,10 +151,11 @@ fn a_silent_peer_is_distinguished_from_one_that_stops_within_a_message() {
 
 #[test]
 fn a_peer_that_sends_byte_by_byte_does_not_outlast_the_deadline() {
-    let error = greet_with(Duration::from_millis(200), |mut stream| {
-        let bytes = greeting(2).encode().unwrap();
+    let bytes = greeting(2).encode().unwrap();
+    let first = bytes[..1].to_vec();
+    let error = greet_after(first, Duration::from_millis(200), move |mut stream| {
         // Never sends the last byte, and never pauses as long as the deadline.
-        for &byte in &bytes[..bytes.len() - 1] {
+        for &byte in &bytes[1..bytes.len() - 1] {
             if stream.write_all(&[byte]).is_err() {
                 return;
             }
