@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -336,12 +337,15 @@ static void *receive_one(void *socket)
 	return (void *)(got < 0 ? -(intptr_t)errno : (intptr_t)got);
 }
 
-/* The shortest time that a call which waits takes to come back, of five. */
+/* Well below the 100 ms after which a call that nobody wakes looks again. */
+#define AWAKE_MS 40
+
+/* The shortest time that a call which waits takes to come back: a busy machine delays some of them. */
 static double woken(const struct sockaddr_in *own, void (*act)(int fd, int other), intptr_t wanted)
 {
 	double best = 1e9;
 
-	for (int i = 0; i < 5; i++) {
+	for (int i = 0; i < 20 && best >= AWAKE_MS; i++) {
 		int fd = bound(own), other = bound(own);
 		struct sockaddr_in name = name_of(fd), peer = name_of(other);
 		pthread_t thread;
@@ -394,8 +398,11 @@ static void wakeups(int fd)
 	ended = woken(&own, by_shutdown, 0);
 	fprintf(stderr, "woken after %.2f, %.2f and %.2f ms\n", sent, closed, ended);
 	/* A call that nobody wakes looks every 100 ms, here 70 ms later. */
-	check(sent < 40 && closed < 40 && ended < 40, "a wakeup");
+	check(sent < AWAKE_MS && closed < AWAKE_MS && ended < AWAKE_MS, "a wakeup");
 }
+
+/* What both threads have received so far. */
+static atomic_int counted;
 
 /* Two threads wait for the datagrams of many sockets. */
 static void *count(void *socket)
@@ -403,8 +410,10 @@ static void *count(void *socket)
 	intptr_t got = 0;
 	unsigned char bytes[100];
 
-	while (rrecv(*(int *)socket, bytes, sizeof bytes, 0) > 0)
+	while (rrecv(*(int *)socket, bytes, sizeof bytes, 0) > 0) {
 		got++;
+		counted++;
+	}
 	return (void *)got;
 }
 
@@ -430,7 +439,8 @@ static void many(int fd, const struct sockaddr_in *server)
 	}
 	for (int i = 0; i < PEERS; i++)
 		check(rclose(sockets[i]) == 0, "rclose");
-	sleep_ms(300);
+	for (double began = now_ms(); counted < 10 * PEERS && now_ms() - began < 20000;)
+		sleep_ms(5);
 	check(rclose(sink) == 0, "rclose");
 	total = 0;
 	for (int i = 0; i < 2; i++) {
@@ -457,10 +467,10 @@ static void often(int fd)
 		send_to(one, 12, &peer);
 		check(rclose(one) == 0, "rclose");
 	}
-	for (int i = 0; (after = open_descriptors()) > before && i < 20; i++)
+	for (int i = 0; (after = open_descriptors()) > before && i < 400; i++)
 		sleep_ms(50);
 	fprintf(stderr, "%d descriptors, then %d\n", before, after);
-	check(after == before, "descriptors");
+	check(after <= before, "descriptors");
 	for (int i = 0; i < 100; i++)
 		check(is_readable(fd, 5000) && rrecv(fd, in, sizeof in, 0) == 12, "sent before rclose");
 	drain(fd);

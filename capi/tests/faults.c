@@ -103,7 +103,7 @@ static void reported(const char *name, struct ibv_qp *qp, enum ibv_event_type on
     struct pollfd ready = { .fd = context->async_fd, .events = POLLIN };
     struct ibv_async_event event;
     do {
-        CHECK(poll(&ready, 1, 5000) == 1 && !ibv_get_async_event(context, &event));
+        CHECK(poll(&ready, 1, 60000) == 1 && !ibv_get_async_event(context, &event));
         ibv_ack_async_event(&event);
     } while (event.element.qp != qp);
     if (event.event_type != one && event.event_type != other) {

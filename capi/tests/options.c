@@ -102,7 +102,7 @@ static void backlog(const char *text, int length, int port)
         has_connected(clients[i], &own);
     }
     /* The connection manager asks again after 4.6 s for a request that was forgotten: none was. */
-    for (int i = 0, left = 2500; i < CLIENTS; i++)
+    for (int i = 0, left = 4000; i < CLIENTS; i++)
         for (; !has_connected(clients[i], &own); left--) {
             struct timespec pause = { .tv_nsec = 1000000 };
             CHECK(left > 0);
@@ -110,7 +110,7 @@ static void backlog(const char *text, int length, int port)
         }
     one.fd = listener;
     for (int i = 0; i < CLIENTS; i++) {
-        CHECK(rpoll(&one, 1, 2500) == 1);
+        CHECK(rpoll(&one, 1, 4000) == 1);
         CHECK((served[i] = raccept(listener, NULL, NULL)) >= 0);
     }
     one.events = POLLOUT;

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <rdma/rsocket.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,8 @@ static void hear(int fd, char word)
 	}
 }
 
+static atomic_int listens;
+
 static int listening(const char *text)
 {
 	struct sockaddr_in own = address(text, PORT);
@@ -116,6 +119,7 @@ static int listening(const char *text)
 	check(rsetsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0, "SO_REUSEADDR");
 	check(rbind(fd, (struct sockaddr *)&own, sizeof own) == 0, "rbind");
 	check(rlisten(fd, 4) == 0, "rlisten");
+	listens = 1;
 	return fd;
 }
 
@@ -321,7 +325,8 @@ int main(int count, char **words)
 		pthread_t server;
 
 		check(pthread_create(&server, NULL, serve_thread, words[2]) == 0, "thread");
-		sleep_ms(200);
+		while (!listens)
+			sleep_ms(1);
 		ask(words[2]);
 		pthread_join(server, NULL);
 	} else if (!strcmp(words[1], "server")) {
