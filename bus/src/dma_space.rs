@@ -34,8 +34,8 @@ pub struct DmaSpace {
     bus_master: bool,
     /// bus mastering is on and no refusal is in force: accesses need no check
     open: bool,
-    refusal: Option<Refusal>,
-    refusals: Cell<u64>,
+    /// those in force, each with the number of accesses that it has refused
+    refusals: Vec<(Refusal, Cell<u64>)>,
     refused: RefCell<Vec<RefusedAccess>>,
 }
 
@@ -50,32 +50,40 @@ impl DmaSpace {
     pub fn set_bus_master(&mut self, on: bool) {
         if self.bus_master != on {
             self.bus_master = on;
-            self.open = on && self.refusal.is_none();
+            self.open = on && self.refusals.is_empty();
             self.generation += 1;
         }
     }
 
-    /// Sets or lifts the refusal of accesses. A refusal that is already in force keeps its count.
-    pub fn set_refusal(&mut self, refusal: Option<Refusal>) {
-        if self.refusal != refusal {
-            self.refusal = refusal;
-            self.refusals.set(0);
-            self.open = self.bus_master && refusal.is_none();
-            self.generation += 1;
+    /// Sets the refusals of accesses; an empty slice lifts all. An access that several name is one
+    /// of the first that is not used up. A refusal that is already in force keeps its count.
+    pub fn set_refusals(&mut self, refusals: &[Refusal]) {
+        if self.refusals.iter().map(|(known, _)| known).eq(refusals) {
+            return;
         }
+        let mut before = std::mem::take(&mut self.refusals);
+        self.refusals = refusals
+            .iter()
+            .map(|&refusal| {
+                let known = before.iter().position(|(known, _)| *known == refusal);
+                known.map_or_else(|| (refusal, Cell::new(0)), |index| before.remove(index))
+            })
+            .collect();
+        self.open = self.bus_master && refusals.is_empty();
+        self.generation += 1;
     }
 
     /// True while a [`Refusal`] is in force, even if all its accesses are used up.
     #[inline(always)]
     #[must_use]
     pub const fn is_refusing(&self) -> bool {
-        self.refusal.is_some()
+        !self.refusals.is_empty()
     }
 
-    /// Accesses that the refusal in force has refused so far.
+    /// Accesses that the refusals in force have refused so far.
     #[must_use]
     pub fn refusals(&self) -> u64 {
-        self.refusals.get()
+        self.refusals.iter().map(|(_, count)| count.get()).sum()
     }
 
     /// True if bus mastering is on.
@@ -145,7 +153,7 @@ impl DmaSpace {
             .map(|region| (Iova(region.start), region.end - region.start))
     }
 
-    /// Checks an access against bus mastering and the refusal. `None` stands for a view, which may
+    /// Checks an access against bus mastering and the refusals. `None` stands for a view, which may
     /// read and write.
     #[cold]
     fn pass(
@@ -157,19 +165,20 @@ impl DmaSpace {
         if !self.bus_master {
             return Err(DmaFault::BusMasterOff { iova });
         }
-        let Some(refusal) = &self.refusal else {
+        let refuses = |(refusal, count): &&(Refusal, Cell<u64>)| {
+            let meant = match (refusal.direction, direction) {
+                (Some(refused), Some(asked)) => refused == asked,
+                _ => true,
+            };
+            let spent = refusal
+                .accesses
+                .is_some_and(|accesses| count.get() >= accesses);
+            meant && !spent && refusal.touches(iova, length)
+        };
+        let Some((refusal, count)) = self.refusals.iter().find(refuses) else {
             return Ok(());
         };
-        let meant = match (refusal.direction, direction) {
-            (Some(refused), Some(asked)) => refused == asked,
-            _ => true,
-        };
-        let count = self.refusals.get();
-        let spent = refusal.accesses.is_some_and(|accesses| count >= accesses);
-        if !meant || spent || !refusal.touches(iova, length) {
-            return Ok(());
-        }
-        self.refusals.set(count + 1);
+        count.set(count.get() + 1);
         Err(DmaFault::Refused {
             iova,
             length: length as u64,

@@ -200,11 +200,11 @@ impl World {
         else {
             return;
         };
-        let refusal = function.faults().iter().find_map(|fault| match fault {
+        let refusals = function.faults().iter().filter_map(|fault| match fault {
             Fault::DmaRefused(refusal) => Some(*refusal),
             _ => None,
         });
-        space.set_refusal(refusal);
+        space.set_refusals(&refusals.collect::<Vec<_>>());
     }
 
     /// Records the requests of the drivers of all functions from now on; see [`crate::record`].

@@ -86,12 +86,12 @@ fn a_few_bytes_do_not_move_at_once_where_a_check_might_fail() {
     space.set_bus_master(false);
     assert!(!moves(&space, 0x10000, 0x10100, 8));
     space.set_bus_master(true);
-    space.set_refusal(Some(Refusal {
+    space.set_refusals(&[Refusal {
         direction: Some(Direction::Write),
         accesses: Some(1),
         first: Iova(0x10100),
         bytes: 8,
-    }));
+    }]);
     assert!(!moves(&space, 0x10000, 0x10100, 8) && space.refusals() == 0);
 }
 
@@ -210,12 +210,12 @@ fn only_the_accesses_of_a_refusal_are_refused_until_it_is_used_up_or_lifted() {
         Ok(()) => None,
     };
     let generation = space.generation();
-    space.set_refusal(Some(Refusal {
+    space.set_refusals(&[Refusal {
         direction: Some(Direction::Write),
         accesses: Some(2),
         first: Iova(0x10100),
         bytes: 0x100,
-    }));
+    }]);
     assert!(space.generation() > generation);
     assert_eq!(refused(space.read(Iova(0x10100), &mut bytes)), None);
     assert_eq!(refused(space.write(Iova(0x100F8), &bytes)), None);
@@ -226,13 +226,47 @@ fn only_the_accesses_of_a_refusal_are_refused_until_it_is_used_up_or_lifted() {
     assert_eq!(refused(copied), write);
     assert_eq!(refused(space.write(Iova(0x10100), &bytes)), None, "spent");
     assert_eq!((space.refusals(), space.take_refused().len()), (2, 0));
-    space.set_refusal(Some(Refusal::EVERYTHING));
+    space.set_refusals(&[Refusal::EVERYTHING]);
     let read = Some(Direction::Read);
     assert_eq!(refused(space.read(Iova(0x12000), &mut bytes)), read);
     assert!(space.words(Iova(0x10000), 64).is_err());
-    space.set_refusal(None);
+    space.set_refusals(&[]);
     assert_eq!(refused(space.write(Iova(0x10100), &bytes)), None);
     assert!(space.words(Iova(0x10000), 64).is_ok());
+}
+
+#[test]
+fn each_refusal_has_a_count_of_its_own_and_one_that_is_used_up_hides_no_other() {
+    let (mut space, _memory) = space();
+    let mut bytes = [0; 8];
+    let one = |direction, accesses| Refusal {
+        direction: Some(direction),
+        accesses,
+        ..Refusal::EVERYTHING
+    };
+    let (spent, reads) = (
+        one(Direction::Write, Some(1)),
+        one(Direction::Read, Some(2)),
+    );
+    space.set_refusals(&[spent]);
+    assert!(space.write(Iova(0x10100), &bytes).is_err());
+    assert!(space.write(Iova(0x10100), &bytes).is_ok());
+    space.set_refusals(&[spent, reads]);
+    assert!(space.read(Iova(0x10100), &mut bytes).is_err());
+    assert!(space.write(Iova(0x10100), &bytes).is_ok(), "spent before");
+    assert_eq!(space.refusals(), 2);
+    let lasting = one(Direction::Write, None);
+    space.set_refusals(&[spent, reads, lasting]);
+    assert!(space.write(Iova(0x10100), &bytes).is_err());
+    assert!(space.read(Iova(0x10100), &mut bytes).is_err());
+    assert!(space.read(Iova(0x10100), &mut bytes).is_ok(), "spent");
+    // The same once more counts again.
+    space.set_refusals(&[spent, lasting, reads, reads]);
+    assert!(space.read(Iova(0x10100), &mut bytes).is_err());
+    assert!(space.read(Iova(0x10100), &mut bytes).is_err());
+    assert!(space.read(Iova(0x10100), &mut bytes).is_ok(), "spent");
+    space.set_refusals(&[spent]);
+    assert!(space.write(Iova(0x10100), &bytes).is_ok());
 }
 
 #[test]

@@ -169,12 +169,12 @@ impl Run {
             self.rig.sides[1].engine.end_stall();
         }
         if last == Last::PeerRefuses {
-            self.rig.spaces[1].set_refusal(Some(Refusal {
+            self.rig.spaces[1].set_refusals(&[Refusal {
                 direction: Some(Direction::Write),
                 accesses: Some(1),
                 first: Iova(to),
                 bytes: 8,
-            }));
+            }]);
         }
         self.rig.run_out();
     }
