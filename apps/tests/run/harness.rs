@@ -228,10 +228,13 @@ pub(crate) fn children(parent: u32, name: &str) -> Vec<String> {
     found.map(str::to_owned).collect()
 }
 
-/// A port of 127.0.0.1 that no process uses now.
-pub(crate) fn free_port() -> u16 {
-    let probe = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    probe.local_addr().expect("its address").port()
+/// Both ends of a wire, on a loopback address that no other process uses; the kernel gives the
+/// ports to no socket that names none.
+pub(crate) fn ends_of_a_wire() -> [String; 2] {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let place = |port: u16| format!("127.{}.{low}.1:{port}", 1 + high % 200);
+    let (a, b) = (place(20_000), place(20_001));
+    [format!("udp:{b}@{a}"), format!("udp:{a}@{b}")]
 }
 
 /// `ringside run` with more flags before the program.

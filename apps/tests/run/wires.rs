@@ -42,9 +42,7 @@ fn programs_on_two_models_meet_over_a_udp_wire() {
         eprintln!("rdmacm-utils is not installed: not run");
         return;
     }
-    let (a, b) = (free_port(), free_port());
-    let here = format!("udp:127.0.0.1:{b}@127.0.0.1:{a}");
-    let there = format!("udp:127.0.0.1:{a}@127.0.0.1:{b}");
+    let [here, there] = ends_of_a_wire();
     let (one, two) = (Folder::new(), Folder::new());
     let rping = ["rping", "-a", "10.0.0.1", "-C", "20", "-S", "20000", "-V"];
     let server = [&rping[..], &["-s"]].concat();

@@ -84,7 +84,7 @@ impl Process {
             self.child.kill().expect("a child can be killed");
         }
         // The readers end with the streams.
-        while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(5)) {
+        while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(60)) {
             self.seen += &format!("{line}\n");
         }
         let text = std::mem::take(&mut self.seen);

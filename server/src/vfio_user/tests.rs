@@ -20,6 +20,9 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+/// The end of a wait that failed.
+const LIMIT: Duration = Duration::from_secs(60);
+
 type Look = Box<dyn FnOnce(&mut World) + Send>;
 
 /// A server on a thread of its own, with its sockets in a directory of its own.
@@ -92,7 +95,7 @@ impl Rig {
         let (sender, receiver) = mpsc::channel();
         let look: Look = Box::new(move |world| sender.send(look(world)).unwrap());
         self.looks.send(look).unwrap();
-        receiver.recv_timeout(Duration::from_secs(10)).unwrap()
+        receiver.recv_timeout(LIMIT).unwrap()
     }
 
     /// Has the server do nothing until the result is sent something or dropped.
@@ -104,19 +107,20 @@ impl Rig {
             let _ = released.recv_timeout(Duration::from_secs(60));
         });
         self.looks.send(look).unwrap();
-        held.recv_timeout(Duration::from_secs(10)).unwrap();
+        held.recv_timeout(LIMIT).unwrap();
         release
     }
 
     /// Waits until `holds` is true of the world.
     fn until(&self, what: &str, holds: impl Fn(&mut World) -> bool + Clone + Send + 'static) {
-        for _ in 0..5000 {
+        let end = std::time::Instant::now() + LIMIT;
+        while std::time::Instant::now() < end {
             if self.with(holds.clone()) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        panic!("not within 5 seconds: {what}");
+        panic!("not within {LIMIT:?}: {what}");
     }
 
     fn stop(&mut self) {

@@ -12,6 +12,7 @@ use ringside_spec::lan::registers::interrupts::{
 };
 use ringside_testkit::{bring_up_all, shut_down, threaded};
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -374,6 +375,15 @@ impl Sleeper<Station> for HeldSleeper {
     }
 }
 
+/// True of a thread that waits for something else than a core.
+fn is_asleep(thread: &Path) -> bool {
+    let file = Path::new("/proc").join(thread).join("stat");
+    let text = std::fs::read_to_string(file).expect("the thread runs");
+    // The name is in brackets, and the state follows it.
+    let state = text.rsplit(") ").next();
+    state.is_some_and(|state| state.starts_with('S'))
+}
+
 /// Once: afterwards the worker sleeps although the descriptor stays readable. The failure of the
 /// next port is another one.
 #[test]
@@ -394,8 +404,15 @@ fn a_failure_before_the_arming_ends_the_sleep() {
         }
         polled
     };
-    let made = Worker::start_with(policy, None, 16, move || station, poll);
+    let (begin, begun) = channel();
+    let make = move || {
+        let thread = std::fs::read_link("/proc/thread-self").expect("the kernel's files");
+        begin.send(thread).expect("the test waits");
+        station
+    };
+    let made = Worker::start_with(policy, None, 16, make, poll);
     let worker = made.expect("a worker");
+    let thread = begun.recv_timeout(LIMIT).expect("it begins");
     for round in 1..=3 {
         armed.recv_timeout(LIMIT).expect("the worker arms");
         rig.b.device.give_up().expect("in service");
@@ -406,7 +423,8 @@ fn a_failure_before_the_arming_ends_the_sleep() {
         while {
             let before = polls();
             std::thread::sleep(SHORT);
-            polls() != before
+            // One that waits for a core polls as little.
+            polls() != before || !is_asleep(&thread)
         } {
             assert!(begin.elapsed() < LIMIT, "the worker does not sleep");
         }
@@ -443,16 +461,21 @@ fn packets_that_a_worker_finds_when_a_request_has_woken_it_end_the_arming() {
     let control = |rig: &Rig| VectorControl(rig.b.device.registers().read(vector).expect("read"));
     // The first arming may end at once: the device reports what it could have missed.
     arming();
-    for _ in 0..4 {
-        release.send(()).expect("the worker waits");
-        std::thread::sleep(SHORT);
+    let sleeps = || worker.statistics().sleeps;
+    let (begin, mut before) = (Instant::now(), sleeps());
+    release.send(()).expect("the worker waits");
+    while {
         rig.pass();
         std::thread::sleep(SHORT);
-        if armed.try_recv().is_err() {
-            break;
+        let is_woken = armed.try_recv().is_ok();
+        if is_woken {
+            before = sleeps();
+            release.send(()).expect("the worker waits");
         }
+        is_woken || sleeps() == before || !control(&rig).enable()
+    } {
+        assert!(begin.elapsed() < LIMIT, "the worker sleeps, armed");
     }
-    assert!(control(&rig).enable(), "the worker sleeps, armed");
     let (begun, begins) = channel();
     let (go_on, goes_on) = channel::<()>();
     let request = move |_: &mut Station| {
@@ -460,7 +483,13 @@ fn packets_that_a_worker_finds_when_a_request_has_woken_it_end_the_arming() {
         goes_on.recv_timeout(LIMIT).expect("told to go on");
     };
     worker.send(request).expect("room");
-    begins.recv_timeout(LIMIT).expect("the request runs");
+    while begins.recv_timeout(SHORT).is_err() {
+        // It was woken before, and got no core until now.
+        if armed.try_recv().is_ok() {
+            release.send(()).expect("the worker waits");
+        }
+        assert!(begin.elapsed() < 2 * LIMIT, "the request runs");
+    }
     send(&mut rig, 1);
     go_on.send(()).expect("the request waits");
     arming();

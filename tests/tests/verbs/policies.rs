@@ -7,6 +7,7 @@ use ringside_spec::lan::registers::interrupts::VECTOR_CONTROL;
 use ringside_testkit::{bring_up_all, config, threaded};
 use ringside_tests::receiver::{End, OnInterrupt, Receiver};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -19,13 +20,13 @@ fn run_time() -> u64 {
 
 /// A worker that receives, and the sender's end.
 fn scene(polling: Polling, check: impl FnOnce(&Worker<Receiver>, &mut dyn FnMut(u64))) {
-    scene_with(polling, 1000, check);
+    scene_with(polling, Duration::from_secs(1), check);
 }
 
 /// Makes the scene with a given longest sleep.
 fn scene_with(
     polling: Polling,
-    sleep_ms: u64,
+    longest_sleep: Duration,
     check: impl FnOnce(&Worker<Receiver>, &mut dyn FnMut(u64)),
 ) {
     let model = threaded();
@@ -44,7 +45,7 @@ fn scene_with(
     let section = WorkerSection {
         polling,
         idle_us: 50,
-        sleep_ms,
+        sleep_ms: longest_sleep.as_millis() as u64,
         ..WorkerSection::default()
     };
     let device = Arc::clone(&right);
@@ -75,6 +76,30 @@ fn scene_with(
     model.stop();
 }
 
+/// Waits until the worker has begun another sleep than it has had before.
+fn wait_for_sleep(worker: &Worker<Receiver>, before: u64) {
+    let begin = Instant::now();
+    while worker.statistics().sleeps == before {
+        assert!(begin.elapsed() < LIMIT, "it does not sleep");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// As many messages as the worker has received, without a request, which would wake it.
+fn counter(worker: &Worker<Receiver>) -> Arc<AtomicUsize> {
+    let count = |state: &mut Receiver| Arc::clone(&state.count);
+    worker.ask(count, LIMIT).unwrap()
+}
+
+/// Waits until so many have come.
+fn wait_for_count(count: &AtomicUsize, wanted: u64, limit: Duration) {
+    let begin = Instant::now();
+    while (count.load(Ordering::Relaxed) as u64) < wanted {
+        assert!(begin.elapsed() < limit, "{wanted} did not come");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Waits until the worker has received so many.
 fn wait_for(worker: &Worker<Receiver>, count: usize) {
     let begin = Instant::now();
@@ -86,23 +111,19 @@ fn wait_for(worker: &Worker<Receiver>, count: usize) {
 
 #[test]
 fn a_worker_that_sleeps_is_woken_by_the_interrupt_and_by_requests_and_uses_no_core_meanwhile() {
-    scene(Polling::BusyThenSleep, |worker, send| {
+    const LONGEST: Duration = Duration::from_secs(60);
+    scene_with(Polling::BusyThenSleep, LONGEST, |worker, send| {
+        let (count, mut sleeps) = (counter(worker), 0);
         for id in 0..20 {
             // Idle for longer than it polls: it sleeps.
-            std::thread::sleep(Duration::from_millis(5));
+            wait_for_sleep(worker, sleeps);
+            sleeps = worker.statistics().sleeps;
             send(id);
+            // Far less than its longest sleep: it was the interrupt that woke it.
+            wait_for_count(&count, id + 1, LONGEST / 3);
         }
-        // Its longest sleep is a second: it was the interrupt that woke it.
-        let begin = Instant::now();
-        std::thread::sleep(Duration::from_millis(20));
-        let received = worker.ask(|state| state.received.len(), LIMIT).unwrap();
-        assert!(begin.elapsed() < Duration::from_millis(900), "{begin:?}");
-        assert_eq!(received, 20);
-        assert!(
-            worker.statistics().sleeps >= 10,
-            "{:?}",
-            worker.statistics()
-        );
+        let interrupted = worker.ask(|state| state.interrupted, LIMIT).unwrap();
+        assert!(interrupted > 0, "{:?}", worker.statistics());
         let before = worker.ask(|_| run_time(), LIMIT).unwrap();
         std::thread::sleep(Duration::from_secs(2));
         let used = worker.ask(|_| run_time(), LIMIT).unwrap() - before;
@@ -144,28 +165,30 @@ fn traffic_without_a_pause_is_received_in_full_by_a_worker_that_may_sleep() {
 
 #[test]
 fn a_worker_whose_interrupt_is_lost_looks_by_itself_once_its_longest_sleep_is_over() {
-    scene_with(Polling::BusyThenSleep, 200, |worker, send| {
-        send(0);
-        wait_for(worker, 1);
-        // Masks the vector of the events without the driver's knowledge: their interrupts are lost.
-        let shut = |state: &mut Receiver| state.device.registers().write(VECTOR_CONTROL.at(1), 0);
-        worker.ask(shut, LIMIT).unwrap().unwrap();
-        for id in 1..4 {
-            let asleep = worker.statistics().sleeps;
-            let begin = Instant::now();
-            while worker.statistics().sleeps == asleep {
-                assert!(begin.elapsed() < LIMIT, "it does not sleep");
-                std::thread::sleep(Duration::from_millis(1));
+    scene_with(
+        Polling::BusyThenSleep,
+        Duration::from_millis(200),
+        |worker, send| {
+            send(0);
+            wait_for(worker, 1);
+            // Masks the vector of the events without the driver's knowledge: their interrupts are
+            // lost.
+            let shut =
+                |state: &mut Receiver| state.device.registers().write(VECTOR_CONTROL.at(1), 0);
+            worker.ask(shut, LIMIT).unwrap().unwrap();
+            let (count, mut least) = (counter(worker), Duration::MAX);
+            for id in 1..4 {
+                wait_for_sleep(worker, worker.statistics().sleeps);
+                let sent = Instant::now();
+                send(id);
+                wait_for_count(&count, id + 1, LIMIT);
+                let found = |state: &mut Receiver| (state.received.clone(), state.interrupted);
+                let (received, interrupted) = worker.ask(found, LIMIT).unwrap();
+                let taken = received.get(id as usize).map(|(_, at)| *at - sent);
+                least = least.min(taken.expect("seen without a request"));
+                assert!(interrupted <= 1, "{interrupted} interrupts");
             }
-            let sent = Instant::now();
-            send(id);
-            std::thread::sleep(Duration::from_millis(400));
-            let found = |state: &mut Receiver| (state.received.clone(), state.interrupted);
-            let (received, interrupted) = worker.ask(found, LIMIT).unwrap();
-            let taken = received.get(id as usize).map(|(_, at)| *at - sent);
-            let taken = taken.expect("seen without a request");
-            assert!(taken < Duration::from_millis(390), "{taken:?}");
-            assert!(interrupted <= 1, "{interrupted} interrupts");
-        }
-    });
+            assert!(least < Duration::from_millis(390), "{least:?}");
+        },
+    );
 }

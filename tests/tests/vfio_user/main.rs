@@ -75,7 +75,7 @@ impl Served {
         let (sender, receiver) = mpsc::channel();
         let look: Look = Box::new(move |world| sender.send(look(world)).unwrap());
         self.looks.send(look).unwrap();
-        receiver.recv_timeout(Duration::from_secs(10)).unwrap()
+        receiver.recv_timeout(Duration::from_secs(60)).unwrap()
     }
 }
 

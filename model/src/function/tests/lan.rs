@@ -430,7 +430,7 @@ fn an_event_descriptor_that_is_full_makes_nobody_wait() {
     let began = Instant::now();
     let fire = VectorControl::ZERO.with_software_trigger(true);
     function.write32(0, VECTOR_CONTROL.at(0), fire.0).unwrap();
-    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(began.elapsed() < Duration::from_secs(60));
     let mut value = [0; 8];
     rustix::io::read(&event, &mut value).unwrap();
     assert!(

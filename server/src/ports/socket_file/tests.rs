@@ -65,7 +65,7 @@ fn a_full_backlog_is_in_use_and_is_not_waited_for() {
     let (sender, receiver) = mpsc::channel();
     let settings = ServerSettings::new(vec![path]);
     std::thread::spawn(move || sender.send(Server::bind(&settings).map(|_| ())));
-    let refused = receiver.recv_timeout(Duration::from_secs(5));
+    let refused = receiver.recv_timeout(Duration::from_secs(60));
     assert!(matches!(
         refused.expect("it did not wait"),
         Err(ServerError::Path(SocketPathError::InUse { .. }))

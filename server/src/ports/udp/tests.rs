@@ -1,21 +1,28 @@
 use super::*;
 use crate::ports::tests::Side;
+use std::net::SocketAddrV4;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant as Clock};
 
-/// A port of 127.0.0.1 that no one uses now.
-fn free_port() -> u16 {
-    let probe = UdpSocket::bind("127.0.0.1:0").unwrap();
-    probe.local_addr().unwrap().port()
+/// Two ends on a loopback address that no other process and no other test uses; the kernel gives
+/// the ports to no socket that names none.
+fn places() -> (SocketAddrV4, SocketAddrV4) {
+    static TESTS: AtomicU8 = AtomicU8::new(1);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let test = TESTS.fetch_add(1, Ordering::Relaxed);
+    let address = [127, 1 + high % 200, low, test].into();
+    let place = |port| SocketAddrV4::new(address, port);
+    (place(20_000), place(20_001))
 }
 
-fn ends(peer: u16, own: u16) -> UdpEnds {
-    format!("127.0.0.1:{peer}@127.0.0.1:{own}").parse().unwrap()
+fn ends(peer: SocketAddrV4, own: SocketAddrV4) -> UdpEnds {
+    format!("{peer}@{own}").parse().unwrap()
 }
 
 impl Side {
     /// The next frame from the wire; nothing after a while.
     fn next(&mut self) -> Option<Vec<u8>> {
-        let limit = Clock::now() + Duration::from_secs(5);
+        let limit = Clock::now() + Duration::from_secs(60);
         while Clock::now() < limit {
             self.turn();
             if let Some(frame) = self.switch.take_outgoing(self.other) {
@@ -26,8 +33,8 @@ impl Side {
     }
 }
 
-fn pair() -> (Side, Side, u16, u16) {
-    let (a, b) = (free_port(), free_port());
+fn pair() -> (Side, Side, SocketAddrV4, SocketAddrV4) {
+    let (a, b) = places();
     let one = Side::new(UdpWire::open(&ends(b, a)).unwrap());
     let two = Side::new(UdpWire::open(&ends(a, b)).unwrap());
     (one, two, a, b)
@@ -56,9 +63,9 @@ fn frames_of_any_length_reach_the_peer_unchanged_and_in_order() {
 fn only_the_peer_may_speak() {
     let (mut one, mut two, a, _) = pair();
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
-    stranger.send_to(&frame(3, 60), ("127.0.0.1", a)).unwrap();
+    stranger.send_to(&frame(3, 60), a).unwrap();
     let elsewhere = UdpSocket::bind("127.0.0.2:0").unwrap();
-    elsewhere.send_to(&frame(4, 60), ("127.0.0.1", a)).unwrap();
+    elsewhere.send_to(&frame(4, 60), a).unwrap();
     // What comes behind is from the peer: the strangers' would have come first.
     two.send(&frame(5, 60));
     assert_eq!(one.next(), Some(frame(5, 60)));
@@ -67,7 +74,7 @@ fn only_the_peer_may_speak() {
 
 #[test]
 fn a_peer_may_come_late_and_its_absence_ends_nothing() {
-    let (a, b) = (free_port(), free_port());
+    let (a, b) = places();
     let mut one = Side::new(UdpWire::open(&ends(b, a)).unwrap());
     for _ in 0..20 {
         one.send(&frame(1, 60));
@@ -127,13 +134,11 @@ fn ends_are_read_and_wrong_ones_refused() {
 
 #[test]
 fn ends_that_cannot_meet_are_refused_with_the_reason() {
-    let port = free_port();
-    let error = UdpWire::open(&ends(port, port)).unwrap_err().to_string();
+    let (place, peer) = places();
+    let error = UdpWire::open(&ends(place, place)).unwrap_err().to_string();
     assert!(error.contains("both ends of the wire"), "{error}");
-    let _other = UdpSocket::bind(("127.0.0.1", port)).unwrap();
-    let error = UdpWire::open(&ends(free_port(), port))
-        .unwrap_err()
-        .to_string();
+    let _other = UdpSocket::bind(place).unwrap();
+    let error = UdpWire::open(&ends(peer, place)).unwrap_err().to_string();
     assert!(error.contains("another process uses the port"), "{error}");
     for peer in ["0.0.0.0", "255.255.255.255", "239.1.2.3", "::", "ff02::1"] {
         let error = UdpWire::open(&peer.parse().unwrap()).unwrap_err();

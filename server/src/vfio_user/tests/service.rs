@@ -328,11 +328,9 @@ fn the_death_of_the_server_is_reported_at_once_and_for_good() {
     }
     let gone = function.write32(0, 0, 0).unwrap_err();
     assert!(matches!(gone, FunctionError::Gone { .. }), "{gone}");
-    assert!(
-        began.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        began.elapsed()
-    );
+    // No call waited for an answer.
+    let took = began.elapsed();
+    assert!(took < ClientLimits::default().answer, "{took:?}");
 }
 
 #[test]
