@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     // Results are in the output; the log is for finding causes.
     let usual = match &cli.command {
         // Its devices fail on purpose.
-        Command::Sim(options) if !options.trace => "off",
+        Command::Sim(options) if options.trace.is_none() => "off",
         _ => "error",
     };
     let done = log::start(cli.log_format, usual)

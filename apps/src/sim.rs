@@ -3,21 +3,28 @@
 mod options;
 mod report;
 
+mod watch;
+
 pub(crate) use options::Sim;
 
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::stdout;
 use anyhow::anyhow;
-use report::{Found, Summary, SummaryView};
-use ringside_sim::{FaultEvent, Faults, Scenario, Untouched, run, shrink};
+use options::TraceOf;
+use report::{Found, Replay, Summary, SummaryView};
+use ringside_sim::{FaultEvent, Faults, Finding, Scenario, Trace, Untouched, run, shrink};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use watch::Watch;
 
 /// Findings after which a run ends early.
 const MAX_FINDINGS: usize = 10;
+
+/// Functions of a run.
+const FUNCTIONS: u16 = 2;
 
 /// Runs that the search for a shorter one may take.
 const SHRINK_RUNS: usize = 300;
@@ -40,7 +47,11 @@ impl Wanted {
                 let events = words
                     .map(str::parse)
                     .collect::<Result<Vec<FaultEvent>, _>>();
-                Faults::Events(events.map_err(|error| Failure::usage(anyhow!("--only: {error}")))?)
+                let events = events.map_err(|error| Failure::usage(anyhow!("--only: {error}")))?;
+                for event in &events {
+                    can_strike(event, options.steps)?;
+                }
+                Faults::Events(events)
             }
         };
         let keep = options.keep.as_deref().map(numbers).transpose();
@@ -53,7 +64,7 @@ impl Wanted {
                 options.steps.saturating_sub(1)
             )));
         }
-        if options.trace && options.runs != 1 {
+        if options.trace.is_some() && options.runs != 1 {
             return Err(Failure::usage(anyhow!(
                 "--trace shows one run: add --runs 1 and the --seed"
             )));
@@ -70,6 +81,28 @@ impl Wanted {
             None => scenario,
         }
     }
+}
+
+/// Refuses an event that no run of so many steps can have: it would not strike, or excuse what it
+/// did not cause.
+fn can_strike(event: &FaultEvent, steps: u32) -> Result<(), Failure> {
+    let (step, function) = match *event {
+        FaultEvent::Function { step, function, .. } => (step, function),
+        FaultEvent::Clock { step, .. } => (step, 0),
+        FaultEvent::Frame { .. } => return Ok(()),
+    };
+    if function >= FUNCTIONS {
+        return Err(Failure::usage(anyhow!(
+            "--only: {event}: there is no function {function}: a run has the functions 0 and 1"
+        )));
+    }
+    if step >= steps {
+        return Err(Failure::usage(anyhow!(
+            "--only: {event}: there is no step {step}: a run with --steps {steps} has the steps 0 to {}",
+            steps.saturating_sub(1)
+        )));
+    }
+    Ok(())
 }
 
 /// Numbers and ranges of them, apart by commas.
@@ -110,7 +143,11 @@ pub(crate) fn run_command(options: &Sim) -> Result<(), Failure> {
         false => lines.try_for_each(|line| writeln!(stdout(), "{line}")),
     };
     let found = shortened(options, &wanted, &summary);
-    let view = SummaryView::new(&summary, found, started.elapsed());
+    let early = (summary.runs < options.runs).then_some(match interrupt::seen() {
+        true => "a signal came",
+        false => "there were ten findings",
+    });
+    let view = SummaryView::new(&summary, found, (early, started.elapsed()));
     let shown = if traced.is_err() {
         traced
     } else if options.json {
@@ -142,14 +179,21 @@ fn shortened(options: &Sim, wanted: &Wanted, summary: &Summary) -> Vec<Found> {
         } else {
             shrink(&scenario, SHRINK_RUNS, || Box::new(Untouched))
         };
-        found.push(Found::new(
-            &scenario,
-            finding,
-            shrunk.as_ref(),
-            options.steps,
-        ));
+        let shortest = shrunk.as_ref().map_or(&scenario, |one| &one.scenario);
+        let replay = Replay {
+            steps: options.steps,
+            shows_frames: !interrupt::seen() && shows_with_frames(shortest, finding),
+        };
+        found.push(Found::new(&scenario, finding, shrunk.as_ref(), replay));
     }
     found
+}
+
+/// True if the finding shows with every frame in the trace, too.
+fn shows_with_frames(scenario: &Scenario, finding: &Finding) -> bool {
+    let outcome = run(scenario, Trace::Frames, &mut Untouched);
+    let found = outcome.finding;
+    found.is_some_and(|found| found.rule == finding.rule)
 }
 
 /// Runs all seeds.
@@ -157,9 +201,13 @@ fn simulate(options: &Sim, wanted: &Wanted, started: Instant) -> Summary {
     let summary = Mutex::new(Summary::new(options));
     let next = AtomicU64::new(0);
     let enough = AtomicBool::new(false);
+    let watch = Watch::new(options.jobs.max(1));
     std::thread::scope(|scope| {
-        for _ in 0..options.jobs.max(1) {
-            scope.spawn(|| {
+        scope.spawn(|| watch.look_at_jobs());
+        for job in 0..options.jobs.max(1) {
+            let (summary, next, enough, watch) = (&summary, &next, &enough, &watch);
+            scope.spawn(move || {
+                let begun = watch.job(job);
                 while !enough.load(Ordering::Relaxed) && !interrupt::seen() {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= options.runs {
@@ -167,7 +215,8 @@ fn simulate(options: &Sim, wanted: &Wanted, started: Instant) -> Summary {
                     }
                     let seed = options.seed.wrapping_add(number);
                     let scenario = wanted.scenario(seed, options);
-                    let outcome = run(&scenario, options.trace, &mut Untouched);
+                    begun.run(seed);
+                    let outcome = run(&scenario, TraceOf::of(options.trace), &mut Untouched);
                     let mut all = summary.lock().unwrap_or_else(PoisonError::into_inner);
                     all.take(seed, outcome);
                     if all.findings.len() >= MAX_FINDINGS {

@@ -225,9 +225,11 @@ fn ctrl_c_shows_the_runs_of_a_simulation_until_then() {
         assert!(said.contains("ringside: interrupted; "), "{line}: {said}");
         if flags.is_empty() {
             assert!(shown.contains(" runs from seed 1 on"), "{shown}");
+            assert!(shown.contains("ended early: a signal came"), "{shown}");
         } else {
             let report: serde_json::Value = serde_json::from_str(&shown).unwrap();
             assert!(report["runs"].is_u64(), "{shown}");
+            assert_eq!(report["ended_early"], "a signal came", "{shown}");
         }
     }
 }

@@ -10,5 +10,5 @@ mod function;
 mod stepped;
 mod threaded;
 
-pub use stepped::Stepped;
+pub use stepped::{Stepped, TimeOver};
 pub use threaded::{Threaded, ThreadedError};

@@ -36,7 +36,7 @@ mod frame;
 mod lan;
 mod reset_kind;
 
-pub use embedded::{Stepped, Threaded};
+pub use embedded::{Stepped, Threaded, TimeOver};
 pub use faults::Fault;
 pub use firmware::{FirmwareSnapshot, Rule};
 pub use function::{FunctionModel, FunctionSettings, FunctionSnapshot, TimerAccess};

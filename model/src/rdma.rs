@@ -184,6 +184,15 @@ impl RdmaEngine {
         }
     }
 
+    /// Times that the requester of a queue pair waited in full for an answer, since it began to
+    /// send. `None` if there is no such queue pair, or it does not send.
+    #[must_use]
+    pub fn timeouts(&self, queue_pair: u32) -> Option<u64> {
+        let found = self.queue_pairs.get(queue_pair as usize)?.as_deref()?;
+        let requester = found.requester.as_ref()?;
+        Some(requester.statistics().timeouts)
+    }
+
     /// True if a packet is this engine's business: RoCEv2, while its filter lets frames in.
     #[must_use]
     pub fn claims(&self, packet: &Packet) -> bool {

@@ -2,9 +2,9 @@
 //! random workload of all verbs under faults, and an oracle that checks the results.
 //!
 //! ```
-//! use ringside_sim::{FaultMix, Scenario, Untouched, run};
+//! use ringside_sim::{FaultMix, Scenario, Trace, Untouched, run};
 //! let scenario = Scenario::new(7, 100, FaultMix::BySeed);
-//! let outcome = run(&scenario, false, &mut Untouched);
+//! let outcome = run(&scenario, Trace::Off, &mut Untouched);
 //! assert_eq!(outcome.finding, None);
 //! ```
 #![forbid(unsafe_code)]
@@ -25,7 +25,7 @@ mod wire;
 pub use fault::{FaultEvent, FaultKind, FaultMix};
 pub use oracle::Seen;
 pub use rule::{Finding, Rule};
-pub use run::{Counts, Outcome, run};
+pub use run::{Counts, Outcome, Trace, run};
 pub use scenario::{Faults, Scenario, Step, StepKind};
 pub use seam::{Interference, Untouched};
 pub use shrink::{Shrunk, shrink};

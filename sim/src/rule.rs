@@ -26,6 +26,8 @@ pub enum Rule {
     NoBreach,
     /// The driver observes nothing impossible of the device.
     NoAnomaly,
+    /// No request waits in full for an answer that nothing has lost.
+    AnsweredInTime,
     /// Every call ends within its deadline.
     EndsInTime,
     /// A valid call succeeds unless a fault prevents it, and an invalid one is refused.
@@ -38,7 +40,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::CompletesOnce,
         Self::Completes,
         Self::StatusAllowed,
@@ -49,6 +51,7 @@ impl Rule {
         Self::NothingLeft,
         Self::NoBreach,
         Self::NoAnomaly,
+        Self::AnsweredInTime,
         Self::EndsInTime,
         Self::CallRight,
         Self::EventRight,
@@ -69,6 +72,7 @@ impl Rule {
             Self::NothingLeft => "nothing-left",
             Self::NoBreach => "no-breach",
             Self::NoAnomaly => "no-anomaly",
+            Self::AnsweredInTime => "answered-in-time",
             Self::EndsInTime => "ends-in-time",
             Self::CallRight => "call-right",
             Self::EventRight => "event-right",
@@ -92,6 +96,7 @@ impl Rule {
             Self::NothingLeft => "destroyed objects leave nothing behind",
             Self::NoBreach => "the driver keeps to the interface of the device",
             Self::NoAnomaly => "the driver observes nothing impossible of the device",
+            Self::AnsweredInTime => "no request waits in full for an answer that nothing has lost",
             Self::EndsInTime => "every call ends within its deadline",
             Self::CallRight => "valid calls succeed, invalid ones are refused",
             Self::EventRight => "events have a cause, and armed queues give one",

@@ -23,7 +23,7 @@ use crate::scenario::{Scenario, Step, StepKind};
 use crate::seam::Interference;
 use crate::wire::{self, Wire};
 use ringside_bus::{Clock, Function};
-use ringside_model::Stepped;
+use ringside_model::{Stepped, TimeOver};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -32,6 +32,10 @@ use std::time::Duration;
 /// The longest virtual time for one call of the driver: a command's deadline, twice, and the
 /// five seconds that a queue pair may take to drain.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
+
+/// The longest virtual time for a step, and for all that comes before the first or after the last:
+/// more than all its calls and waits may take. A run that is beyond it hangs.
+const STEP_LIMIT: Duration = Duration::from_secs(600);
 
 /// The number of runs in a thousand that have messages of up to 1 MiB.
 const RUNS_WITH_LONG_MESSAGES: usize = 20;
@@ -130,8 +134,7 @@ pub(crate) struct Run<'a> {
     random: Random,
     digest: Digest,
     counts: Counts,
-    trace: Option<Vec<String>>,
-    step: Option<u32>,
+    progress: &'a mut Progress,
     next_id: u64,
     next_link: u32,
     /// Requests whose completion is waited for, and those completions.
@@ -156,22 +159,39 @@ pub(crate) struct Run<'a> {
     longest: usize,
 }
 
+/// The lines of [`Outcome::trace`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trace {
+    /// None.
+    #[default]
+    Off,
+    /// The steps. The run is the same as without a trace.
+    Steps,
+    /// The steps, and all frames. Every packet is a frame of its own then, so that a run without
+    /// faults of frames may take another course.
+    Frames,
+}
+
 /// Performs a scenario.
 #[must_use]
-pub fn run(scenario: &Scenario, with_trace: bool, interference: &mut dyn Interference) -> Outcome {
+pub fn run(scenario: &Scenario, trace: Trace, interference: &mut dyn Interference) -> Outcome {
     let wire = Wire::default();
     let world = rig::world(scenario);
     let mut record = Record {
-        trace: with_trace.then(Vec::new),
+        progress: Progress {
+            trace: (trace != Trace::Off).then(Vec::new),
+            shows_frames: trace == Trace::Frames,
+            ..Progress::default()
+        },
         digest: Digest::new(),
         counts: Counts::default(),
         of_functions: Vec::new(),
         frames_parsed_again: 0,
     };
     let result = {
-        let record = &mut record;
-        let all = AssertUnwindSafe(|| perform(scenario, (&world, &wire), record, interference));
-        catch_unwind(all).unwrap_or_else(|panic| Err(of_panic(&*panic)))
+        let all =
+            AssertUnwindSafe(|| perform(scenario, (&world, &wire), &mut record, interference));
+        catch_unwind(all).unwrap_or_else(|panic| Err(of_panic(&*panic, &record.progress)))
     };
     let time_ns = world.clock().now().0;
     let book = wire.book().clone();
@@ -190,24 +210,43 @@ pub fn run(scenario: &Scenario, with_trace: bool, interference: &mut dyn Interfe
         counts: record.counts,
         frames_parsed_again: record.frames_parsed_again,
         time_ns,
-        trace: record.trace.unwrap_or_default(),
+        trace: record.progress.trace.unwrap_or_default(),
     }
 }
 
 type Stopped = (Problem, Option<u32>);
 
-fn of_panic(panic: &(dyn std::any::Any + Send)) -> Stopped {
+fn of_panic(panic: &(dyn std::any::Any + Send), progress: &Progress) -> Stopped {
+    if panic.is::<TimeOver>() {
+        let what = match progress.call.as_str() {
+            "" => "the run",
+            call => call,
+        };
+        let text = format!("{what} does not end");
+        return (Problem::new(Rule::EndsInTime, text), progress.step);
+    }
     let text = panic
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied());
     let what = text.unwrap_or("no words").to_owned();
-    (Problem::new(Rule::NoPanic, what), None)
+    (Problem::new(Rule::NoPanic, what), progress.step)
 }
 
-/// Records of a run under way. Those of a run that panics stay as they began, but for the faults.
-struct Record {
+/// The point that a run has reached; known after a panic as well.
+#[derive(Default)]
+struct Progress {
     trace: Option<Vec<String>>,
+    shows_frames: bool,
+    step: Option<u32>,
+    /// the call of the driver that is under way
+    call: String,
+}
+
+/// Records of a run under way. Those of a run that panics stay as they began, but for the faults
+/// and the progress.
+struct Record {
+    progress: Progress,
     digest: Digest,
     counts: Counts,
     /// Faults of functions that struck, in order.
@@ -223,9 +262,9 @@ fn perform(
 ) -> Result<(), Stopped> {
     let last = scenario.steps.last().map_or(0, |step| step.number + 1);
     let (of_frames, events) = wire::divide(&scenario.faults, scenario.seed, last);
-    let mut run =
-        Run::new(scenario.seed, world, wire, interference).map_err(|problem| (problem, None))?;
-    run.trace = record.trace.take();
+    let progress = &mut record.progress;
+    let mut run = Run::new(scenario.seed, (world, wire), progress, interference)
+        .map_err(|problem| (problem, None))?;
     run.quiet_wire = of_frames.is_quiet() && events.is_empty();
     let forge = run.interference.forges();
     // Packets then go from function to function as in service: in long frames, or without one.
@@ -233,7 +272,7 @@ fn perform(
         let script = wire.script(of_frames, forge);
         world.with(|world| world.switch().set_script(Some(script)));
     }
-    if run.trace.is_some() {
+    if run.progress.shows_frames {
         run.wire.book().shown = Some(Vec::new());
         world.with(|world| world.switch().set_tap(Some(wire.tap())));
     }
@@ -250,9 +289,8 @@ fn perform(
             break;
         }
     }
-    let step = run.step.filter(|_| result.is_err());
+    let step = run.progress.step.filter(|_| result.is_err());
     let result = result.and_then(|()| run.settle_down(last));
-    record.trace = run.trace.take();
     record.digest = run.digest;
     record.counts = run.counts.clone();
     record.counts.mapped_doorbells = world.has_mapped_doorbells().into();
@@ -298,10 +336,11 @@ fn longest(seed: u64) -> usize {
 impl<'a> Run<'a> {
     fn new(
         seed: u64,
-        world: &Stepped,
-        wire: &Wire,
+        (world, wire): (&Stepped, &Wire),
+        progress: &'a mut Progress,
         interference: &'a mut dyn Interference,
     ) -> Result<Self, Problem> {
+        world.end_at(Some(world.clock().now().plus(STEP_LIMIT)));
         let mut random = Random::split(seed, 0x5E7);
         let mut ledger = Ledger::default();
         let mut sides = Vec::new();
@@ -331,8 +370,7 @@ impl<'a> Run<'a> {
             random,
             digest: Digest::new(),
             counts: Counts::default(),
-            trace: None,
-            step: None,
+            progress,
             next_id: 1,
             next_link: 0,
             watched: BTreeSet::new(),
@@ -367,7 +405,8 @@ impl<'a> Run<'a> {
         events: &[FaultEvent],
         struck: &mut Vec<FaultEvent>,
     ) -> Result<(), Problem> {
-        self.step = Some(step.number);
+        self.progress.step = Some(step.number);
+        self.limit_time();
         self.random = Random::split(seed, 0x1_0000 + u64::from(step.number));
         self.end_faults(step.number)?;
         self.strike(step.number, events, struck);
@@ -419,8 +458,9 @@ impl<'a> Run<'a> {
     /// Adds a line to the trace, if there is one.
     fn note(&mut self, text: impl FnOnce() -> String) {
         let now = self.clock.now().0;
-        if let Some(trace) = &mut self.trace {
-            let step = self.step.map_or(String::from("-"), |step| step.to_string());
+        let Progress { trace, step, .. } = &mut *self.progress;
+        if let Some(trace) = trace {
+            let step = step.map_or(String::from("-"), |step| step.to_string());
             let shown = self.wire.book().shown.as_mut().map(std::mem::take);
             for (at, frame) in shown.unwrap_or_default() {
                 let at = at.map_or(String::from("-"), |at| at.0.to_string());
@@ -436,10 +476,20 @@ impl<'a> Run<'a> {
         id
     }
 
+    /// Gives the next part of the run its time: one that never ends is found.
+    fn limit_time(&self) {
+        let end = self.clock.now().plus(STEP_LIMIT);
+        self.world.end_at(Some(end));
+    }
+
     /// Calls the driver, and checks that the call ends in time.
     fn call<T>(&mut self, what: &str, call: impl FnOnce(&mut Self) -> T) -> Result<T, Problem> {
         let before = self.clock.now();
+        let end_of_part = self.world.end_at(Some(before.plus(CALL_LIMIT)));
+        what.clone_into(&mut self.progress.call);
         let result = call(self);
+        self.progress.call.clear();
+        self.world.end_at(end_of_part);
         let took = self.clock.now().since(before);
         self.digest.add(&[self.clock.now().0]);
         if took > CALL_LIMIT {

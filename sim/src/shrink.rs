@@ -2,7 +2,7 @@
 //! Zeller, R. Hildebrandt, "Simplifying and isolating failure-inducing input", 2002.
 
 use crate::rule::{Finding, Rule};
-use crate::run::{Outcome, run};
+use crate::run::{Outcome, Trace, run};
 use crate::scenario::{Faults, Scenario, Step};
 use crate::seam::Interference;
 
@@ -78,7 +78,7 @@ struct Search<'a> {
 impl Search<'_> {
     fn outcome(&mut self, scenario: &Scenario) -> Outcome {
         self.runs += 1;
-        run(scenario, false, &mut *(self.interference)())
+        run(scenario, Trace::Off, &mut *(self.interference)())
     }
 
     /// Returns the finding, if it violates the same rule.

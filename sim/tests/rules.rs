@@ -6,11 +6,14 @@ mod slow;
 use ringside_bus::Iova;
 use ringside_model::Stepped;
 use ringside_model::record::{Event, Recorder};
+use ringside_model::wire::FrameFate;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::{Access, Status};
-use ringside_sim::{FaultMix, Interference, Rule, Scenario, Seen, run, shrink};
+use ringside_sim::{FaultMix, Interference, Rule, Scenario, Seen, Trace, run, shrink};
 use ringside_spec::rdma::commands::{CreateCompletionQueue, Opcode};
 use ringside_spec::verbs::{CompletionElement, QueueSide};
+use slow::{Lasts, Sluggish};
+use std::collections::BTreeSet;
 
 /// Changes completions between driver and user: each change happens once.
 struct Changed<F>(F, bool);
@@ -46,7 +49,7 @@ fn none() -> FaultMix {
 fn broken<I: Interference>(plant: impl Fn() -> I) -> Option<Rule> {
     (1..=12).find_map(|seed| {
         let scenario = Scenario::new(seed, 80, none());
-        let outcome = run(&scenario, false, &mut plant());
+        let outcome = run(&scenario, Trace::Off, &mut plant());
         outcome.finding.map(|finding| finding.rule)
     })
 }
@@ -204,7 +207,7 @@ fn a_write_to_memory_that_was_given_back_in_trouble_is_found() {
     let mix: FaultMix = "command-fails=3".parse().unwrap();
     let rule = (1..=12).find_map(|seed| {
         let scenario = Scenario::new(seed, 80, mix.clone());
-        let outcome = run(&scenario, false, &mut LateWriter);
+        let outcome = run(&scenario, Trace::Off, &mut LateWriter);
         outcome.finding.map(|finding| finding.rule)
     });
     assert_eq!(rule, Some(Rule::OutsideUntouched));
@@ -277,16 +280,86 @@ fn something_that_a_device_cannot_say_is_found() {
     // Not every seed shows it: completions of a destroyed queue pair are not an anomaly.
     let rule = (1..=12).find_map(|seed| {
         let scenario = Scenario::new(seed, 0, none());
-        let outcome = run(&scenario, false, &mut Stray::default());
+        let outcome = run(&scenario, Trace::Off, &mut Stray::default());
         outcome.finding.map(|finding| finding.rule)
     });
     assert_eq!(rule, Some(Rule::NoAnomaly));
 }
 
+/// Some frames are lost, and repeated after a time-out, although the run has no faults.
+fn losses_without_a_fault() -> impl Interference {
+    Beside(0, |world: &Stepped, _: [&Device; 2], _: [Iova; 2]| {
+        let some = |frame| FrameFate {
+            lost: (40..44).contains(&frame),
+            ..FrameFate::default()
+        };
+        world.with(|world| world.switch().set_script(Some(Box::new(some))));
+    })
+}
+
+#[test]
+fn an_answer_that_only_a_repetition_brings_is_found() {
+    let findings = (1..=12).filter_map(|seed| {
+        let scenario = Scenario::new(seed, 80, none());
+        run(&scenario, Trace::Off, &mut losses_without_a_fault()).finding
+    });
+    let found = findings.map(|found| found.rule);
+    let found: BTreeSet<_> = found.collect();
+    assert!(found.contains(&Rule::AnsweredInTime), "{found:?}");
+}
+
+/// Makes the second failed completion of a queue, which was flushed, a success.
+fn a_success_after_a_failure(is_send: bool) -> impl Interference {
+    let mut failed = BTreeSet::new();
+    changed(move |seen| {
+        let of_queue = |one: &&mut Seen| one.is_send == is_send && one.datagram.is_none();
+        for one in seen.iter_mut().filter(of_queue) {
+            let has_failed = one.status != Status::Success && !failed.insert(one.queue_pair);
+            if has_failed && one.status == Status::Flushed {
+                one.status = Status::Success;
+                return true;
+            }
+        }
+        false
+    })
+}
+
+#[test]
+fn a_success_after_a_failure_of_its_queue_is_found() {
+    for is_send in [true, false] {
+        let findings = (1..=12).filter_map(|seed| {
+            let scenario = Scenario::new(seed, 80, none());
+            let mut plant = a_success_after_a_failure(is_send);
+            run(&scenario, Trace::Off, &mut plant).finding
+        });
+        let findings: Vec<_> = findings.collect();
+        assert!(!findings.is_empty());
+        for found in findings {
+            assert_eq!(found.rule, Rule::StatusAllowed, "{found}");
+            assert!(found.what.contains("one before it failed"), "{found}");
+        }
+    }
+}
+
 #[test]
 fn a_call_that_takes_too_long_is_found() {
-    let rule = broken(slow::Sluggish::default);
+    let rule = broken(|| Sluggish::new(Lasts::AMinute));
     assert_eq!(rule, Some(Rule::EndsInTime));
+}
+
+#[test]
+fn a_call_that_never_returns_is_found_with_its_step() {
+    let outcome = (1..=12).find_map(|seed| {
+        let scenario = Scenario::new(seed, 80, none());
+        let outcome = run(&scenario, Trace::Steps, &mut Sluggish::new(Lasts::Forever));
+        outcome.finding.is_some().then_some(outcome)
+    });
+    let outcome = outcome.expect("a seed that reads a register");
+    let finding = outcome.finding.expect("found");
+    assert_eq!(finding.rule, Rule::EndsInTime);
+    assert!(finding.what.ends_with("does not end"), "{finding}");
+    assert!(finding.step >= Some(slow::STEP), "{finding}");
+    assert!(!outcome.trace.is_empty());
 }
 
 #[test]
@@ -326,6 +399,24 @@ fn a_panic_is_found() {
 }
 
 #[test]
+fn a_panic_is_found_with_its_step_and_the_steps_before() {
+    let plant = || {
+        Beside(3, |_: &Stepped, _: [&Device; 2], _: [Iova; 2]| {
+            panic!("planted, to be found");
+        })
+    };
+    let scenario = Scenario::new(1, 80, none());
+    let outcome = run(&scenario, Trace::Steps, &mut plant());
+    let finding = outcome.finding.expect("found");
+    assert_eq!((finding.rule, finding.step), (Rule::NoPanic, Some(3)));
+    assert!(outcome.trace.len() > 3, "{:?}", outcome.trace);
+    // The search needs none of the steps behind it.
+    let shrunk = shrink(&scenario, 3, || Box::new(plant())).expect("it shows again");
+    let last = shrunk.scenario.steps.last().map(|step| step.number);
+    assert!(last <= Some(3), "{last:?}");
+}
+
+#[test]
 fn a_finding_is_made_short_and_shows_itself_again() {
     // A driver that drops the completions of all sends of a long message, under many faults.
     let plant = || {
@@ -337,7 +428,7 @@ fn a_finding_is_made_short_and_shows_itself_again() {
     let mix: FaultMix = "drop=20000,duplicate=20000,delay=20000".parse().unwrap();
     let found = (1..=12).find_map(|seed| {
         let scenario = Scenario::new(seed, 60, mix.clone());
-        let outcome = run(&scenario, false, &mut plant());
+        let outcome = run(&scenario, Trace::Off, &mut plant());
         outcome.finding.map(|finding| (scenario, finding))
     });
     let (scenario, finding) = found.expect("a finding");
@@ -350,6 +441,6 @@ fn a_finding_is_made_short_and_shows_itself_again() {
         events.len() <= 2 && shrunk.scenario.steps.len() <= 8,
         "{shrunk:?}"
     );
-    let again = run(&shrunk.scenario, false, &mut plant());
+    let again = run(&shrunk.scenario, Trace::Off, &mut plant());
     assert_eq!(again.finding, Some(shrunk.finding));
 }

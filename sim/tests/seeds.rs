@@ -1,7 +1,7 @@
 //! Many seeds, and the same seed twice.
 
 use ringside_sim::{
-    Counts, FaultEvent, FaultKind, FaultMix, Faults, Outcome, Scenario, Untouched, run,
+    Counts, FaultEvent, FaultKind, FaultMix, Faults, Outcome, Scenario, Trace, Untouched, run,
 };
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -65,7 +65,7 @@ fn two_thousand_seeds_keep_all_rules_and_every_kind_of_fault_strikes() {
                         break;
                     }
                     let scenario = Scenario::new(seed, STEPS, FaultMix::BySeed);
-                    let outcome = run(&scenario, false, &mut Untouched);
+                    let outcome = run(&scenario, Trace::Off, &mut Untouched);
                     struck.lock().expect("no panic").add(&outcome);
                     if let Some(finding) = outcome.finding {
                         panic!(
@@ -85,7 +85,7 @@ fn memory_addresses_and_attributes_of_the_application_keep_all_rules() {
     let mut counts = Counts::default();
     for seed in 1..=120 {
         let scenario = Scenario::new(seed, STEPS, FaultMix::Chosen(Vec::new()));
-        let outcome = run(&scenario, false, &mut Untouched);
+        let outcome = run(&scenario, Trace::Off, &mut Untouched);
         assert_eq!(outcome.finding, None, "seed {seed}");
         counts.add(&outcome.counts);
     }
@@ -99,7 +99,7 @@ fn seeds_that_once_found_something_keep_all_rules() {
     // was recovered and before it was reset; too few places for long receives.
     for seed in [1_511, 51_280, 56_189, 71_869] {
         let scenario = Scenario::new(seed, STEPS, FaultMix::BySeed);
-        let outcome = run(&scenario, false, &mut Untouched);
+        let outcome = run(&scenario, Trace::Off, &mut Untouched);
         assert_eq!(outcome.finding, None, "seed {seed}");
     }
 }
@@ -122,7 +122,11 @@ fn longer_runs_that_once_found_something_keep_all_rules() {
         .into_iter()
         .chain(with_all.map(|seed| (seed, all.clone())));
     for (seed, faults) in runs {
-        let outcome = run(&Scenario::new(seed, 150, faults), false, &mut Untouched);
+        let outcome = run(
+            &Scenario::new(seed, 150, faults),
+            Trace::Off,
+            &mut Untouched,
+        );
         assert_eq!(outcome.finding, None, "seed {seed}");
     }
 }
@@ -133,7 +137,7 @@ fn runs_with_every_kind_of_fault_keep_all_rules() {
     let all: FaultMix = "all".parse().unwrap();
     for seed in 1..=36 {
         let scenario = Scenario::new(seed, 150, all.clone());
-        let outcome = run(&scenario, false, &mut Untouched);
+        let outcome = run(&scenario, Trace::Off, &mut Untouched);
         assert_eq!(outcome.finding, None, "seed {seed}");
         let struck = outcome.events.iter().filter_map(FaultKind::of);
         let kinds: std::collections::BTreeSet<_> = struck.collect();
@@ -179,7 +183,7 @@ fn short_runs_that_once_found_something_keep_all_rules() {
         let needed = steps.iter().map(|step| step + 1).max().unwrap_or(0);
         let mut scenario = Scenario::new(*seed, STEPS.max(needed), FaultMix::BySeed).keeping(steps);
         scenario.faults = Faults::Events(events.unwrap());
-        let outcome = run(&scenario, false, &mut Untouched);
+        let outcome = run(&scenario, Trace::Off, &mut Untouched);
         assert_eq!(outcome.finding, None, "seed {seed}");
     }
 }
@@ -193,9 +197,13 @@ fn a_trace_changes_nothing() {
     let mut compared = 0;
     for seed in 0..60 {
         let scenario = Scenario::new(seed, STEPS, FaultMix::Chosen(Vec::new()));
-        let [direct, framed] =
-            [false, true].map(|with_trace| run(&scenario, with_trace, &mut Untouched));
+        let [direct, steps, framed] = [Trace::Off, Trace::Steps, Trace::Frames]
+            .map(|trace| run(&scenario, trace, &mut Untouched));
         assert_eq!(direct.finding, None, "seed {seed}");
+        // The steps alone are those of the run, long messages or not.
+        assert!(!steps.trace.is_empty());
+        assert_eq!(direct.digest, steps.digest, "seed {seed}");
+        assert_eq!(direct.counts, steps.counts, "seed {seed}");
         assert_eq!(framed.finding, None, "seed {seed}, with a trace");
         assert!(direct.trace.is_empty() && !framed.trace.is_empty());
         if direct.counts.long_messages == 0 {
@@ -218,7 +226,8 @@ fn frames_as_bytes_change_nothing() {
             frames_as_bytes: true,
             ..values.clone()
         };
-        let [values, bytes] = [values, bytes].map(|scenario| run(&scenario, true, &mut Untouched));
+        let [values, bytes] =
+            [values, bytes].map(|scenario| run(&scenario, Trace::Frames, &mut Untouched));
         assert_eq!(values.finding, None, "seed {seed}");
         assert_eq!(bytes.finding, None, "seed {seed}, frames as bytes");
         assert_eq!(values.events, bytes.events, "seed {seed}");
@@ -239,7 +248,7 @@ fn the_same_seed_does_the_same_and_another_does_not() {
     let mut digests = std::collections::BTreeSet::new();
     for seed in 0..10 {
         let scenario = Scenario::new(seed, STEPS, all.clone());
-        let [one, two] = [(); 2].map(|()| run(&scenario, false, &mut Untouched));
+        let [one, two] = [(); 2].map(|()| run(&scenario, Trace::Off, &mut Untouched));
         assert_eq!(one.digest, two.digest, "seed {seed}");
         assert_eq!(one.events, two.events, "seed {seed}");
         assert_eq!(one.counts, two.counts, "seed {seed}");
@@ -252,12 +261,12 @@ fn the_same_seed_does_the_same_and_another_does_not() {
 fn a_run_with_the_faults_that_struck_is_the_same_run() {
     for seed in 0..10 {
         let drawn = Scenario::new(seed, STEPS, FaultMix::BySeed);
-        let first = run(&drawn, false, &mut Untouched);
+        let first = run(&drawn, Trace::Off, &mut Untouched);
         let listed = Scenario {
             faults: ringside_sim::Faults::Events(first.events.clone()),
             ..drawn
         };
-        let second = run(&listed, false, &mut Untouched);
+        let second = run(&listed, Trace::Off, &mut Untouched);
         assert_eq!(first.digest, second.digest, "seed {seed}");
     }
 }

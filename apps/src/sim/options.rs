@@ -1,7 +1,7 @@
 //! The options of `ringside sim`.
 
-use clap::Args;
-use ringside_sim::{FaultKind, FaultMix};
+use clap::{Args, ValueEnum};
+use ringside_sim::{FaultKind, FaultMix, Trace};
 
 const HELP: &str = "\
 Two devices, the wire between them and a random workload of all verbs run in one thread and in \
@@ -23,7 +23,7 @@ and these an amount, the number of times in a run:
 {COUNTS}
 
 The command repeats each finding with ever fewer faults and steps, and prints the shortest run with the \
-command that shows it again. Exit code 1: a rule was broken. Ctrl-C ends it after the runs under way, and \
+command that shows it again. Ten findings end it. Exit code 1: a rule was broken. Ctrl-C ends it after the runs under way, and \
 shows the findings until then.";
 
 /// Longest line of the names of faults.
@@ -46,6 +46,24 @@ fn help() -> String {
     };
     HELP.replace("{RATES}", &names(true))
         .replace("{COUNTS}", &names(false))
+}
+
+/// The lines of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TraceOf {
+    Frames,
+    Steps,
+}
+
+impl TraceOf {
+    /// The trace of a run, from the option.
+    pub(super) fn of(option: Option<Self>) -> Trace {
+        match option {
+            None => Trace::Off,
+            Some(Self::Steps) => Trace::Steps,
+            Some(Self::Frames) => Trace::Frames,
+        }
+    }
 }
 
 #[derive(Args, Debug, Clone)]
@@ -75,9 +93,11 @@ pub(crate) struct Sim {
     /// Only these steps of the workload, such as 0,3,17-20
     #[arg(long, value_name = "STEPS")]
     pub(super) keep: Option<String>,
-    /// Print each step (with --runs 1); with --json on standard error
-    #[arg(long)]
-    pub(crate) trace: bool,
+    /// Print each step (with --runs 1); with --json on standard error. 'frames' prints every frame
+    /// as well, and has each packet be one: without faults of frames the run may take another
+    /// course. 'steps' changes nothing
+    #[arg(long, value_name = "LINES", num_args = 0..=1, require_equals = true, default_missing_value = "frames")]
+    pub(crate) trace: Option<TraceOf>,
     /// Do not search for the shortest run that shows a finding
     #[arg(long)]
     pub(super) no_shrink: bool,

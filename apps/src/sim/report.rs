@@ -86,6 +86,18 @@ pub(super) struct Found {
     shortest: Option<Short>,
     /// The command that shows it.
     replay: String,
+    /// It shows with each packet as a frame, too.
+    #[serde(skip)]
+    shows_frames: bool,
+}
+
+/// The options of the command that shows a finding again.
+#[derive(Clone, Copy)]
+pub(super) struct Replay {
+    /// Steps of the run before `--keep` leaves some out.
+    pub(super) steps: u32,
+    /// The trace may have the frames: with them the run takes the same course.
+    pub(super) shows_frames: bool,
 }
 
 #[derive(Serialize)]
@@ -97,15 +109,16 @@ struct Short {
 }
 
 impl Found {
-    /// A finding in `scenario`, which had `steps` steps before `--keep` left some out.
+    /// A finding in `scenario`.
     pub(super) fn new(
         scenario: &Scenario,
         finding: &Finding,
         shrunk: Option<&Shrunk>,
-        steps: u32,
+        options: Replay,
     ) -> Self {
         let seed = scenario.seed;
-        let replay = replay(shrunk.map_or(scenario, |shrunk| &shrunk.scenario), steps);
+        let shortest_scenario = shrunk.map_or(scenario, |shrunk| &shrunk.scenario);
+        let replay = replay(shortest_scenario, options);
         let shortest = shrunk.map(|shrunk| Short {
             faults: match &shrunk.scenario.faults {
                 Faults::Events(events) => events.iter().map(ToString::to_string).collect(),
@@ -129,12 +142,56 @@ impl Found {
             time_ns: finding.time_ns,
             shortest,
             replay,
+            shows_frames: options.shows_frames,
         }
     }
 }
 
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "\nseed {} breaks the rule {}: {}\n",
+            self.seed, self.rule, self.meaning
+        )?;
+        writeln!(
+            f,
+            "  {} (step {:?}, {} ns)",
+            self.what, self.step, self.time_ns
+        )?;
+        if let Some(short) = &self.shortest {
+            writeln!(
+                f,
+                "  shortest: {} faults, {} steps (found in {} runs): {}",
+                short.faults.len(),
+                short.steps.len(),
+                short.runs_needed,
+                short.what
+            )?;
+            writeln!(
+                f,
+                "  faults: {}",
+                if short.faults.is_empty() {
+                    "none".to_owned()
+                } else {
+                    short.faults.join(", ")
+                }
+            )?;
+        }
+        writeln!(f, "  replay: {}", self.replay)?;
+        if !self.shows_frames {
+            writeln!(
+                f,
+                "  with --trace each packet is a frame of its own, and the run takes another course"
+            )?;
+        }
+        Ok(())
+    }
+}
+
 /// The command that runs `scenario` again and prints its steps.
-pub(super) fn replay(scenario: &Scenario, steps: u32) -> String {
+pub(super) fn replay(scenario: &Scenario, options: Replay) -> String {
+    let steps = options.steps;
     let mut command = format!(
         "ringside sim --seed {} --runs 1 --steps {steps}",
         scenario.seed
@@ -153,7 +210,10 @@ pub(super) fn replay(scenario: &Scenario, steps: u32) -> String {
     if scenario.frames_as_bytes {
         command.push_str(" --frames-as-bytes");
     }
-    command.push_str(" --trace");
+    command.push_str(match options.shows_frames {
+        true => " --trace",
+        false => " --trace=steps",
+    });
     command
 }
 
@@ -173,11 +233,19 @@ pub(super) struct SummaryView {
     virtual_seconds: f64,
     seconds: f64,
     seeds_per_second: f64,
+    /// The reason for which some runs were left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_early: Option<&'static str>,
 }
 
 impl SummaryView {
-    pub(super) fn new(summary: &Summary, findings: Vec<Found>, elapsed: Duration) -> Self {
+    pub(super) fn new(
+        summary: &Summary,
+        findings: Vec<Found>,
+        (ended_early, elapsed): (Option<&'static str>, Duration),
+    ) -> Self {
         Self {
+            ended_early,
             runs: summary.runs,
             first_seed: summary.first_seed,
             steps: summary.steps,
@@ -206,6 +274,9 @@ impl fmt::Display for SummaryView {
             self.steps,
             self.findings.len()
         )?;
+        if let Some(why) = self.ended_early {
+            writeln!(f, "  ended early: {why}")?;
+        }
         writeln!(
             f,
             "  {} requests, {} completions ({} successes), {} frames, {} bytes",
@@ -228,36 +299,7 @@ impl fmt::Display for SummaryView {
             self.virtual_seconds, self.seconds, self.seeds_per_second
         )?;
         for found in &self.findings {
-            write!(
-                f,
-                "\nseed {} breaks the rule {}: {}\n",
-                found.seed, found.rule, found.meaning
-            )?;
-            writeln!(
-                f,
-                "  {} (step {:?}, {} ns)",
-                found.what, found.step, found.time_ns
-            )?;
-            if let Some(short) = &found.shortest {
-                writeln!(
-                    f,
-                    "  shortest: {} faults, {} steps (found in {} runs): {}",
-                    short.faults.len(),
-                    short.steps.len(),
-                    short.runs_needed,
-                    short.what
-                )?;
-                writeln!(
-                    f,
-                    "  faults: {}",
-                    if short.faults.is_empty() {
-                        "none".to_owned()
-                    } else {
-                        short.faults.join(", ")
-                    }
-                )?;
-            }
-            writeln!(f, "  replay: {}", found.replay)?;
+            write!(f, "{found}")?;
         }
         Ok(())
     }

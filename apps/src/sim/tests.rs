@@ -19,11 +19,15 @@ struct Line {
     sim: Sim,
 }
 
-/// The scenario that a replay command runs.
-fn scenario_of(command: &str) -> Scenario {
+fn sim_of(command: &str) -> Sim {
     let words = command.replace('\'', "");
     let words = words.split(' ').skip(1);
-    let sim = Line::try_parse_from(words).expect("a command line").sim;
+    Line::try_parse_from(words).expect("a command line").sim
+}
+
+/// The scenario that a replay command runs.
+fn scenario_of(command: &str) -> Scenario {
+    let sim = sim_of(command);
     let wanted = Wanted::of(&sim).unwrap_or_else(|_| panic!("{command}"));
     wanted.scenario(sim.seed, &sim)
 }
@@ -45,8 +49,46 @@ fn the_replay_command_runs_the_same_scenario() {
             if let Some(keep) = keep {
                 scenario = scenario.keeping(&keep);
             }
-            let command = replay(&scenario, 30);
-            assert_eq!(scenario_of(&command), scenario, "{command}");
+            for shows_frames in [false, true] {
+                let options = Replay {
+                    steps: 30,
+                    shows_frames,
+                };
+                let command = replay(&scenario, options);
+                assert_eq!(scenario_of(&command), scenario, "{command}");
+            }
         }
+    }
+}
+
+/// Of a run on which nothing looks at frames; with them it takes another course.
+#[test]
+fn the_replay_command_has_the_trace_with_which_the_finding_shows() {
+    for (shows_frames, trace) in [(true, Trace::Frames), (false, Trace::Steps)] {
+        let options = Replay {
+            steps: 30,
+            shows_frames,
+        };
+        let command = replay(&Scenario::new(7, 30, FaultMix::BySeed), options);
+        assert_eq!(TraceOf::of(sim_of(&command).trace), trace, "{command}");
+    }
+}
+
+#[test]
+fn events_that_a_run_cannot_have_are_refused() {
+    let given = |only: &str| {
+        let sim = sim_of(&format!("ringside sim --steps 60 --only '{only}'"));
+        Wanted::of(&sim).map(drop)
+    };
+    for possible in ["link-down/1@step59+3", "clock-jump:7@step0", "drop@99999"] {
+        assert!(given(possible).is_ok(), "{possible}");
+    }
+    for (only, said) in [
+        ("link-down/7@step5+3", "there is no function 7"),
+        ("drop@1,link-down/0@step60+3", "there is no step 60"),
+        ("clock-jump:7@step70", "the steps 0 to 59"),
+    ] {
+        let refused = given(only).expect_err(only).text();
+        assert!(refused.contains(said), "{refused}");
     }
 }

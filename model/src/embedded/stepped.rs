@@ -15,9 +15,16 @@ const STEPS_PER_PAUSE: usize = 10_000;
 /// deadline.
 const SMALLEST_STEP: Duration = Duration::from_nanos(100);
 
+/// The payload with which [`Stepped::end_at`] unwinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeOver;
+
 struct Inside {
     world: World,
     now: Instant,
+    /// see [`Stepped::end_at`]
+    end: Option<Instant>,
+    is_over: bool,
 }
 
 /// See the module. Cloning shares the world.
@@ -57,7 +64,12 @@ impl Stepped {
     fn of(world: World, doorbell_pages: Vec<Memory>) -> Self {
         let now = Instant(0);
         Self(Arc::new(Shared {
-            inside: Mutex::new(Inside { world, now }),
+            inside: Mutex::new(Inside {
+                world,
+                now,
+                end: None,
+                is_over: false,
+            }),
             doorbell_pages,
         }))
     }
@@ -95,6 +107,14 @@ impl Stepped {
         inside.now = inside.now.plus(by);
     }
 
+    /// Ends the caller once its clock is beyond `end`: the next pause unwinds with [`TimeOver`], as
+    /// a panic without a message. So a test is told of a call that would never return. From then on
+    /// the functions are gone, so that no destructor waits for them. `None` ends that; returns the
+    /// end that was set before.
+    pub fn end_at(&self, end: Option<Instant>) -> Option<Instant> {
+        std::mem::replace(&mut self.0.inside().end, end)
+    }
+
     /// Looks at, or changes, the world between steps.
     pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
         look(&mut self.0.inside().world)
@@ -127,12 +147,20 @@ impl Clock for Shared {
             None => at_most.max(SMALLEST_STEP),
         };
         inside.now = now.plus(passes);
+        if inside.end.is_some_and(|end| inside.now > end) && !std::thread::panicking() {
+            (inside.end, inside.is_over) = (None, true);
+            drop(inside);
+            std::panic::resume_unwind(Box::new(TimeOver));
+        }
     }
 }
 
 impl Carrier for Shared {
     fn ask(&self, function: usize, request: Request) -> Result<Reply, CarrierError> {
         let mut inside = self.inside();
+        if inside.is_over {
+            return Err(CarrierError::Gone("its time was over".into()));
+        }
         let now = inside.now;
         inside.world.step(now);
         Ok(inside.world.handle(function, request))

@@ -215,6 +215,7 @@ impl Ledger {
         let mut done = Vec::new();
         if let Some(end) = link.ends.get_mut(end) {
             end.torn |= !good;
+            end.sends_failed |= !good;
             done.extend(end.sends.drain(..=place));
         }
         for request in done {
@@ -312,6 +313,10 @@ impl Ledger {
         if seen.status != Status::Success {
             return self.judge_failed_receive(number, end, receive, seen);
         }
+        if link.end(end).receives_failed {
+            let why = "one before it failed, and so did its queue pair";
+            return Err(Problem::new(Rule::StatusAllowed, text(why)));
+        }
         let sender = link.ends.get_mut(1 - end);
         let Some(message) = sender.and_then(|sender| sender.under_way.pop_front()) else {
             return Err(Problem::new(
@@ -385,7 +390,7 @@ impl Ledger {
             ));
         }
         if let Some(end) = link.ends.get_mut(end) {
-            end.torn = true;
+            (end.torn, end.receives_failed) = (true, true);
         }
         if weather.is_troubled_at(end) {
             link.stale.push(receive.claim);

@@ -90,6 +90,9 @@ pub(crate) struct End {
     pub(crate) fed: bool,
     /// It has failed, or was failed or destroyed on purpose.
     pub(crate) torn: bool,
+    /// A completion of its send queue, and one of its receives, was no success: none after it is.
+    pub(super) sends_failed: bool,
+    pub(super) receives_failed: bool,
     pub(crate) sends: VecDeque<Request>,
     pub(crate) receives: VecDeque<Receive>,
     /// Messages that the other end has not received yet.
@@ -106,6 +109,8 @@ impl End {
             not_ready_retries,
             fed,
             torn: false,
+            sends_failed: false,
+            receives_failed: false,
             sends: VecDeque::new(),
             receives: VecDeque::new(),
             under_way: VecDeque::new(),

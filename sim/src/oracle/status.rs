@@ -22,6 +22,9 @@ pub(super) fn objection(
     let is_wrong = !request.wrong.is_empty();
     match status {
         Status::Success if is_wrong => Some("the request was wrong and must be refused"),
+        Status::Success if link.end(end).sends_failed => {
+            Some("one before it failed, and so did its queue pair")
+        }
         Status::Success => None,
         status if request.wrong.contains(&status) => None,
         Status::RemoteAccess if request.key_dies => None,

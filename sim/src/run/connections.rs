@@ -158,7 +158,32 @@ impl Run<'_> {
         }
     }
 
+    /// Checks that no end of a connection has waited in full for an answer: where nothing is lost
+    /// and both ends are whole, an answer that stays away would be healed by a repetition alone.
+    fn check_answers(&self, number: u32) -> Result<(), Problem> {
+        let whole = self.ledger.links.get(&number).filter(|link| {
+            let torn = link.ends.iter().any(|end| end.torn);
+            !link.is_wrong() && !torn
+        });
+        let Some(link) = whole.filter(|_| self.quiet_wire && !self.is_troubled()) else {
+            return Ok(());
+        };
+        for (side, end) in link.ends.iter().enumerate() {
+            let timeouts = self
+                .world
+                .with(|world| world.function(side)?.rdma().timeouts(end.number));
+            if timeouts.is_some_and(|timeouts| timeouts > 0) {
+                let text = format!(
+                    "connection {number}, side {side}: {timeouts:?} time-outs on a wire that loses nothing"
+                );
+                return Err(Problem::new(Rule::AnsweredInTime, text));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn destroy_link(&mut self, number: u32) -> Result<(), Problem> {
+        self.check_answers(number)?;
         let Some(ends) = self.held.remove(&number) else {
             return Ok(());
         };

@@ -15,7 +15,8 @@ const OVERFLOW: &str = "a completion queue has overflown";
 impl Run<'_> {
     /// Ends all faults, waits for all outstanding requests, and destroys all objects.
     pub(super) fn settle_down(&mut self, last: u32) -> Result<(), Problem> {
-        self.step = None;
+        self.progress.step = None;
+        self.limit_time();
         self.let_interfere(last);
         self.note(|| "the workload is over".to_owned());
         self.wire.book().quiet = true;

@@ -1,4 +1,4 @@
-//! A function whose registers take a minute to be read, once.
+//! A function whose registers take long to be read.
 
 use ringside_bus::{Around, Function, FunctionError, Iova};
 use ringside_model::Stepped;
@@ -8,11 +8,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// The step from which on a register takes long.
+pub(crate) const STEP: u32 = 5;
+
+/// The time of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lasts {
+    /// A minute, once.
+    AMinute,
+    /// The driver's thread never comes back.
+    Forever,
+}
+
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Sluggish {
+    lasts: Lasts,
     world: Option<Stepped>,
     due: Arc<AtomicBool>,
+}
+
+impl Sluggish {
+    pub(crate) fn new(lasts: Lasts) -> Self {
+        Self {
+            lasts,
+            world: None,
+            due: Arc::default(),
+        }
+    }
 }
 
 impl Interference for Sluggish {
@@ -23,13 +45,14 @@ impl Interference for Sluggish {
     fn function(&mut self, _index: u16, function: Arc<dyn Function>) -> Arc<dyn Function> {
         Arc::new(Slow {
             inner: function,
+            lasts: self.lasts,
             world: self.world.clone().expect("a world"),
             due: Arc::clone(&self.due),
         })
     }
 
     fn between(&mut self, step: u32, _: &Stepped, _: [&Device; 2], _: [Iova; 2]) {
-        if step == 5 {
+        if step == STEP {
             self.due.store(true, Ordering::Relaxed);
         }
     }
@@ -37,6 +60,7 @@ impl Interference for Sluggish {
 
 struct Slow {
     inner: Arc<dyn Function>,
+    lasts: Lasts,
     world: Stepped,
     due: Arc<AtomicBool>,
 }
@@ -48,7 +72,12 @@ impl Around for Slow {
 
     fn read32(&self, bar: u8, offset: u64) -> Result<u32, FunctionError> {
         if self.due.swap(false, Ordering::Relaxed) {
-            self.world.jump(Duration::from_secs(60));
+            match self.lasts {
+                Lasts::AMinute => self.world.jump(Duration::from_secs(60)),
+                Lasts::Forever => loop {
+                    self.inner.clock().pause(Duration::from_millis(1));
+                },
+            }
         }
         self.inner.read32(bar, offset)
     }
