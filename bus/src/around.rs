@@ -32,6 +32,14 @@ pub trait Around: Send + Sync {
         self.inner().attachment()
     }
 
+    /// See [`Function::config_read`].
+    ///
+    /// # Errors
+    /// See [`Around::read32`].
+    fn config_read(&self, offset: u16, bytes: &mut [u8]) -> Result<(), FunctionError> {
+        self.reach()?.config_read(offset, bytes)
+    }
+
     /// See [`Function::config_write`].
     ///
     /// # Errors
@@ -122,7 +130,7 @@ impl<T: Around> Function for T {
     }
 
     fn config_read(&self, offset: u16, bytes: &mut [u8]) -> Result<(), FunctionError> {
-        self.reach()?.config_read(offset, bytes)
+        Around::config_read(self, offset, bytes)
     }
 
     fn config_write(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {

@@ -244,9 +244,10 @@ impl Context {
     }
 
     /// Repeats flushes of queue pairs of a device that failed, for which their completion queues
-    /// had no room.
+    /// had no room, and the attempt to silence a device that may still write.
     pub(crate) fn flush_owed(&mut self) {
         if let Some(engine) = &self.engine {
+            engine.silence_again();
             engine.state().flush_owed();
         }
         if let Some(carried) = &mut self.carried {

@@ -158,6 +158,9 @@ impl Device {
 
     /// Takes the device down: queues and objects, firmware configuration, a reset, bus mastering
     /// off, and only then its memory.
+    ///
+    /// Outstanding requests complete as flushed, unless the device may still write to memory, which
+    /// [`ShutdownReport::leaked_bytes`] then says: those never complete.
     pub fn shutdown(mut self) -> ShutdownReport {
         self.take_down()
     }

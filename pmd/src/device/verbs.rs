@@ -124,11 +124,13 @@ impl Device {
     /// `events`; returns how many there were.
     ///
     /// Has to be called from time to time: the requests of a failed queue pair complete only after
-    /// it. Control path: takes a lock and waits for the device.
+    /// it, and so do those of a failed device that did not answer at first: see
+    /// [`Device::is_contained`]. Control path: takes a lock and waits for the device.
     ///
     /// Errors: the first command that failed; the events are appended all the same.
     pub fn poll_events(&self, events: &mut Vec<Event>) -> Result<usize, RdmaError> {
         let asked = self.take_release_request(events);
+        self.silence_again();
         Ok(asked + self.engine()?.poll_events(events)?)
     }
 

@@ -5,6 +5,10 @@
 //! completed itself. Polling cores are notified through the inboxes of their completion queues,
 //! without a lock on their path. Memory stays allocated until a reset of the function was confirmed
 //! ([`Engine::release`]).
+//!
+//! A device that gives no answer may still write: the server of a function can be stopped, and goes
+//! on later with the requests that it had. The requests then stay outstanding, and the driver tries
+//! again ([`Engine::silence_again`]) until the device answers, or its backend says that it is gone.
 
 use super::RdmaError;
 use super::carried::Carried;
@@ -14,44 +18,69 @@ use super::event::Event;
 use super::records::{CompletionQueueRecord, QueuePairCondition, QueuePairRecord};
 use crate::event_descriptor::disconnect_vector;
 use crate::failure::FailureCause;
-use ringside_bus::Function;
 use ringside_bus::config_space::{COMMAND, Command};
+use ringside_bus::{Function, FunctionError};
 use ringside_cq::{CompletionContext, CompletionQueueHandle};
 use ringside_spec::verbs::QueueSide;
+use std::time::Duration;
+
+/// The pause between two attempts to silence a device. An attempt takes as long as the backend
+/// waits for an answer.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Offset of vendor and device identifier in configuration space. A function that is there has
+/// other values than all ones.
+const IDENTIFIERS: u16 = 0;
 
 /// The result of the attempt to switch bus mastering off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
     /// It is off, and reads so.
     Confirmed,
-    /// The device does not respond.
+    /// The device is gone from the bus, or the process that served it has ended.
     NobodyThere,
-    /// It is still on, or cannot be seen.
+    /// It is still on, or the device does not answer: it may write.
     Unknown,
 }
 
 /// Takes bus mastering away and reads back that it is off.
 pub(crate) fn silence(function: &dyn Function) -> Silence {
+    match try_silence(function) {
+        Ok(silence) => silence,
+        Err(FunctionError::Gone { .. }) => Silence::NobodyThere,
+        // No answer is no sign that the device has stopped.
+        Err(_) => Silence::Unknown,
+    }
+}
+
+fn try_silence(function: &dyn Function) -> Result<Silence, FunctionError> {
     let read = || {
         let mut bytes = [0; 2];
-        function.config_read(COMMAND, &mut bytes).ok()?;
-        Some(u16::from_le_bytes(bytes))
+        function.config_read(COMMAND, &mut bytes)?;
+        Ok::<_, FunctionError>(u16::from_le_bytes(bytes))
     };
-    let Some(found) = read() else {
-        return Silence::NobodyThere;
-    };
+    let found = read()?;
     if found == u16::MAX {
-        return Silence::NobodyThere;
+        return absence(function);
     }
     let off = Command(found).with_bus_master(false).0;
-    if function.config_write(COMMAND, &off.to_le_bytes()).is_err() {
-        return Silence::Unknown;
+    function.config_write(COMMAND, &off.to_le_bytes())?;
+    match read()? {
+        u16::MAX => absence(function),
+        value if Command(value).bus_master() => Ok(Silence::Unknown),
+        _ => Ok(Silence::Confirmed),
     }
-    match read() {
-        Some(u16::MAX) => Silence::NobodyThere,
-        Some(value) if !Command(value).bus_master() => Silence::Confirmed,
+}
+
+/// The conclusion from a command register of all ones: the function is gone only if its identifiers
+/// read so too.
+fn absence(function: &dyn Function) -> Result<Silence, FunctionError> {
+    let mut bytes = [0; 4];
+    function.config_read(IDENTIFIERS, &mut bytes)?;
+    Ok(match u32::from_le_bytes(bytes) {
+        u32::MAX => Silence::NobodyThere,
         _ => Silence::Unknown,
-    }
+    })
 }
 
 impl Engine {
@@ -82,13 +111,39 @@ impl Engine {
             .service
             .pending_events
             .push(Event::DeviceFailed { cause });
-        if silence(&**self.registers.function()) != Silence::Unknown {
-            state.service.end.silent = true;
-            state.flush_all();
-        }
+        let found = silence(&**self.registers.function());
+        self.note_silence(state, found);
         for interrupt in &state.service.interrupts {
             interrupt.event.wake();
         }
+    }
+
+    fn note_silence(&self, state: &mut EngineState, found: Silence) {
+        if found != Silence::Unknown {
+            state.service.end.silent = true;
+            return state.flush_all();
+        }
+        let device = self.registers.function().address();
+        tracing::warn!(%device, "the failed device may still write: requests stay outstanding");
+        let now = self.registers.clock().now();
+        state.service.end.next_attempt = Some(now.plus(PAUSE));
+    }
+
+    /// Tries again to silence a failed device that may still write, unless the last attempt was a
+    /// moment ago. Its outstanding requests complete if that succeeds.
+    ///
+    /// Waits for the device, with the engine unlocked meanwhile.
+    pub(crate) fn silence_again(&self) {
+        let mut state = self.state();
+        let now = self.registers.clock().now();
+        let end = &mut state.service.end;
+        if end.silent || end.next_attempt.is_none_or(|next| now < next) {
+            return;
+        }
+        // Other threads leave it to this one.
+        end.next_attempt = None;
+        let found = state.function(silence);
+        self.note_silence(&mut state, found);
     }
 
     /// Takes the device out of service although it has not failed.

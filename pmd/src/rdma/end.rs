@@ -1,6 +1,7 @@
 //! The end of a period of service.
 
 use crate::failure::FailureCause;
+use ringside_bus::Instant;
 use ringside_cq::{CompletionContext, CompletionQueueHandle};
 use ringside_spec::verbs::QueueSide;
 
@@ -42,6 +43,9 @@ pub(crate) struct End {
     pub(crate) reset_begun: bool,
     /// The device writes nothing more: its bus mastering is off, or it was reset.
     pub(crate) silent: bool,
+    /// The time of the next attempt to silence a device that may still write. `None`: there was
+    /// none yet, one is under way, or none is needed any more.
+    pub(crate) next_attempt: Option<Instant>,
     /// Queue pairs that there were.
     pub(crate) queue_pairs: usize,
     /// flushes for when the device is silent

@@ -21,7 +21,7 @@ use crate::admin::AdminQueue;
 use crate::control::{Completed, ControlError, ControlQueue};
 use crate::failure::FailureCause;
 use parking_lot::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
-use ringside_bus::DmaBuffer;
+use ringside_bus::{DmaBuffer, Function};
 use ringside_hmc::PageList;
 use ringside_spec::rdma::commands::{ControlCommand, ManageArp};
 use ringside_spec::rdma::fpm::ObjectType;
@@ -133,6 +133,12 @@ impl Session<'_> {
     pub(crate) fn firmware<T>(&mut self, ask: impl FnOnce(&AdminQueue) -> T) -> T {
         let admin = &self.engine.admin;
         MutexGuard::unlocked(&mut self.state, || ask(admin))
+    }
+
+    /// Asks the function, with the engine unlocked meanwhile.
+    pub(crate) fn function<T>(&mut self, ask: impl FnOnce(&dyn Function) -> T) -> T {
+        let function = self.engine.registers.function();
+        MutexGuard::unlocked(&mut self.state, || ask(&**function))
     }
 
     /// True once the control queue sends nothing more.

@@ -5,7 +5,9 @@
 //! other software, an error of the host memory cache, a critical error, a firmware or control queue
 //! that does not answer within its deadline, a function that reads all ones. Bus mastering is then
 //! switched off at once, every outstanding request completes as flushed exactly once, and
-//! [`Event::DeviceFailed`](crate::rdma::Event::DeviceFailed) is reported once, with the cause. Then
+//! [`Event::DeviceFailed`](crate::rdma::Event::DeviceFailed) is reported once, with the cause. If
+//! the device does not answer, it may still write: its requests then complete once it answers, is
+//! reset or is gone ([`Device::is_contained`]), which each of these calls tries again. Then
 //! [`Device::recover`] resets the function, frees the memory that was kept until then, and brings
 //! the device up. Objects from before the recovery refuse all calls with an error; destroying them
 //! ends at once. [`Device::supervise`] does all of that in one call:
@@ -104,9 +106,11 @@ impl Device {
     /// Reads the device's registers and returns the cause if it failed. [`Device::poll_events`]
     /// reports the event, and reads the registers from time to time itself.
     ///
-    /// Control path: three register reads.
+    /// Control path: three register reads. After a failure, none; it then tries again to switch off
+    /// the bus mastering of a device that did not answer, once a second.
     pub fn check(&self) -> Option<FailureCause> {
         let context = self.context();
+        self.silence_again();
         if let Some(cause) = self.down {
             return Some(cause);
         }
@@ -147,6 +151,21 @@ impl Device {
     /// something to do.
     pub fn give_up(&self) -> Result<(), RdmaError> {
         self.engine()?.give_up()
+    }
+
+    /// True if the device has failed and no longer writes to memory: its outstanding requests have
+    /// completed, or complete at the next poll. False while it is in service, and while it gives no
+    /// answer after a failure: a completion returns memory, so none is given then. Reads no
+    /// register.
+    #[must_use]
+    pub fn is_contained(&self) -> bool {
+        match &self.context().engine {
+            Some(engine) => {
+                let end = &engine.state().service.end;
+                end.cause.is_some() && end.silent
+            }
+            None => self.down.is_some(),
+        }
     }
 
     /// Shows threads that do not poll events if this period of service has ended.
@@ -233,14 +252,24 @@ impl Device {
         }
     }
 
-    /// Ends the period of service if it has not ended: no request is outstanding afterwards, and no
-    /// thread writes registers of the engine.
+    /// Tries again to stop the DMA of a failed device that may still write.
+    pub(crate) fn silence_again(&self) {
+        if self.check_process().is_ok()
+            && let Some(engine) = &self.context().engine
+        {
+            engine.silence_again();
+        }
+    }
+
+    /// Ends the period of service if it has not ended: no thread writes registers of the engine
+    /// afterwards, and no request is outstanding unless the device may still write.
     fn contain(&mut self) -> FailureCause {
         let cause = self.failure().unwrap_or(FailureCause::Requested);
         if let Some(engine) = &self.context().engine {
             let mut state = engine.state();
             engine.fail(&mut state, cause);
             drop(state);
+            engine.silence_again();
             engine.begin_reset();
         }
         self.context().ports.fail();

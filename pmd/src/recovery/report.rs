@@ -25,7 +25,7 @@ pub struct RecoveryReport {
     /// The total time of all stages.
     pub took: Duration,
     /// The stages, in order. Outstanding requests completed in the first, or when the failure was
-    /// noticed.
+    /// noticed; those of a device that did not answer until its reset, in the third.
     pub stages: Vec<RecoveryStage>,
     /// Queue pairs that existed when the device failed.
     pub queue_pairs: usize,
@@ -49,7 +49,8 @@ impl std::fmt::Debug for RecoveryReport {
     }
 }
 
-/// A recovery that failed. The device is out of service; outstanding requests have completed.
+/// A recovery that failed. The device is out of service; outstanding requests have completed if it
+/// writes no more ([`Device::is_contained`](crate::Device::is_contained)).
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RecoverError {
     /// The device took no reset. Memory that it may still use stays as it is.

@@ -6,6 +6,7 @@ mod destroy;
 mod life;
 mod refused;
 mod shared;
+mod silence;
 mod traffic;
 mod waits;
 mod workers;

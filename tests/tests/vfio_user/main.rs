@@ -3,6 +3,7 @@
 mod driver;
 mod other_client;
 mod other_server;
+mod stopped;
 mod user_memory;
 
 use ringside_bus::TscClock;
@@ -76,6 +77,19 @@ impl Served {
         let look: Look = Box::new(move |world| sender.send(look(world)).unwrap());
         self.looks.send(look).unwrap();
         receiver.recv_timeout(Duration::from_secs(60)).unwrap()
+    }
+
+    /// Has the server do nothing until the result is dropped.
+    fn hold(&self) -> mpsc::Sender<()> {
+        let (release, released) = mpsc::channel::<()>();
+        let (holds, held) = mpsc::channel();
+        let look: Look = Box::new(move |_| {
+            holds.send(()).unwrap();
+            let _ = released.recv_timeout(Duration::from_secs(60));
+        });
+        self.looks.send(look).unwrap();
+        held.recv_timeout(Duration::from_secs(10)).unwrap();
+        release
     }
 }
 

@@ -1,0 +1,297 @@
+//! A failed device that does not answer may still write: its requests stay outstanding until it is
+//! known that it does not.
+
+use crate::causes::renew;
+use crate::traffic::{Side, connect, exchange};
+use ringside_bus::config_space::COMMAND;
+use ringside_bus::{Around, Function, FunctionError};
+use ringside_pmd::Device;
+use ringside_pmd::rdma::{Completion, Flags};
+use ringside_pmd::recovery::{FailureCause, RecoverError, Supervised, Supervision};
+use ringside_testkit::{Bed, End, Pair, config};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The answers to reads of configuration space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answers {
+    /// Those of the device.
+    Right,
+    /// None before the deadline.
+    Late,
+    /// The command register reads all ones, and nothing else.
+    CommandOfOnes,
+    /// The backend reports that the device is gone.
+    Gone,
+}
+
+/// A function whose configuration space answers as a test says, and the reads since the last look.
+struct Mute {
+    inner: Arc<dyn Function>,
+    state: Mutex<(Answers, usize)>,
+}
+
+impl Mute {
+    fn set(&self, answers: Answers) {
+        self.state.lock().unwrap().0 = answers;
+    }
+
+    fn reads(&self) -> usize {
+        std::mem::take(&mut self.state.lock().unwrap().1)
+    }
+}
+
+impl Around for Mute {
+    fn inner(&self) -> &Arc<dyn Function> {
+        &self.inner
+    }
+
+    fn config_read(&self, offset: u16, bytes: &mut [u8]) -> Result<(), FunctionError> {
+        let answers = {
+            let mut state = self.state.lock().unwrap();
+            state.1 += 1;
+            state.0
+        };
+        let device = self.inner.address().clone();
+        match answers {
+            Answers::Late => Err(FunctionError::TimedOut {
+                device,
+                request: "a read".to_owned(),
+                waited_ms: 5000,
+            }),
+            Answers::Gone => Err(FunctionError::Gone {
+                device,
+                reason: "its server has ended".to_owned(),
+            }),
+            Answers::CommandOfOnes if offset == COMMAND => {
+                bytes.fill(0xFF);
+                Ok(())
+            }
+            Answers::Right | Answers::CommandOfOnes => self.inner.config_read(offset, bytes),
+        }
+    }
+}
+
+/// Two ends, the first of which fails while requests are outstanding and its configuration space
+/// answers as `answers` says.
+struct Failed {
+    pair: Pair,
+    mute: Arc<Mute>,
+    sides: [Side; 2],
+}
+
+impl Failed {
+    fn with(answers: Answers) -> Self {
+        let world = Bed::open();
+        let mute = Arc::new(Mute {
+            inner: world.function(0),
+            state: Mutex::new((Answers::Right, 0)),
+        });
+        let a = End::on(Arc::clone(&mute) as Arc<dyn Function>, 0, &config());
+        let b = End::new(&world, 1, &config());
+        let mut pair = Pair { world, a, b };
+        let mut sides = connect(&pair);
+        // Receives only: the device completes none of them without the peer.
+        let target = sides[0].region.slice(0..64).expect("inside");
+        for id in 0..4 {
+            sides[0].queue_pair.receive(id, &[target]).expect("room");
+            sides[0].posted.insert(id, 0);
+        }
+        mute.set(answers);
+        mute.reads();
+        pair.a.device.give_up().expect("in service");
+        sides[0].count(&mut pair.a);
+        Self { pair, mute, sides }
+    }
+
+    /// The requests that have not completed.
+    fn outstanding(&mut self) -> usize {
+        self.sides[0].count(&mut self.pair.a);
+        self.sides[0].outstanding()
+    }
+
+    /// Sends a message to the device that failed, and waits until it has arrived.
+    fn send(&mut self, id: u64) {
+        self.begin_send(id);
+        let [_, peer] = &mut self.sides;
+        for _ in 0..1000 {
+            self.pair.world.clock().pause(Duration::from_micros(100));
+            if peer.count(&mut self.pair.b) == 1 {
+                assert_eq!(peer.succeeded, 1);
+                return;
+            }
+        }
+        panic!("request {id:#x} of the peer does not end");
+    }
+
+    fn begin_send(&mut self, id: u64) {
+        let [_, peer] = &mut self.sides;
+        assert!(peer.region.write(0, &[7; 64]));
+        let bytes = peer.region.slice(0..64).expect("inside");
+        let posted = peer.queue_pair.send(id, &[bytes], Flags::SIGNALLED);
+        posted.expect("room");
+        peer.posted.insert(id, 0);
+        peer.queue_pair.ring();
+    }
+
+    /// The bytes that the receives are for.
+    fn received(&self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        assert!(self.sides[0].region.read(0, &mut bytes));
+        bytes
+    }
+
+    /// Lets the time to the next attempt pass.
+    fn pass(&self) {
+        let clock = self.pair.world.clock();
+        let end = clock.now().plus(Duration::from_secs(1));
+        while clock.now() < end {
+            clock.pause(end.since(clock.now()));
+        }
+    }
+
+    /// Back in service, with nothing left.
+    fn finish(self) {
+        let Self {
+            mut pair,
+            mute,
+            sides,
+        } = self;
+        mute.set(Answers::Right);
+        pair.a.device.recover().expect("back in service");
+        assert!(!pair.a.device.is_contained());
+        drop(sides);
+        renew(&mut pair);
+        exchange(&mut pair, 0x33);
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_device_that_answers_or_is_gone_returns_all_requests_at_once() {
+    for answers in [Answers::Right, Answers::Gone] {
+        let mut failed = Failed::with(answers);
+        assert_eq!(failed.outstanding(), 0, "{answers:?}");
+        assert!(failed.pair.a.device.is_contained());
+        failed.finish();
+    }
+}
+
+#[test]
+fn requests_stay_outstanding_while_a_failed_device_may_write() {
+    for answers in [Answers::Late, Answers::CommandOfOnes] {
+        for ends in [Answers::Right, Answers::Gone] {
+            let mut failed = Failed::with(answers);
+            for _ in 0..3 {
+                let _ = failed.pair.a.device.poll_events(&mut Vec::new());
+                assert_eq!(failed.outstanding(), 4, "{answers:?}");
+                assert!(!failed.pair.a.device.is_contained());
+                failed.pass();
+            }
+            // It still writes, and says so.
+            assert!(failed.pair.a.device.check().is_some());
+            failed.send(1 << 40);
+            assert_eq!(failed.outstanding(), 3, "{answers:?}");
+            assert_eq!(failed.received(), [7; 64]);
+            failed.pass();
+            failed.mute.set(ends);
+            let _ = failed.pair.a.device.poll_events(&mut Vec::new());
+            assert_eq!(failed.outstanding(), 0, "{answers:?}, then {ends:?}");
+            assert!(failed.pair.a.device.is_contained());
+            if ends == Answers::Right {
+                assert!(failed.sides[0].region.write(0, &[1; 64]));
+                failed.begin_send(2 << 40);
+                failed.pass();
+                assert_eq!(failed.received(), [1; 64], "a completion gives memory back");
+            }
+            failed.finish();
+        }
+    }
+}
+
+#[test]
+fn every_call_that_looks_at_a_failed_device_tries_to_silence_it() {
+    let cause = FailureCause::Requested;
+    let retry = || Supervision::new(Duration::from_secs(1), Duration::from_secs(3600));
+    type Call = fn(&mut Device, &mut Supervision);
+    let calls: [(&str, Call); 3] = [
+        ("check", |device, _| {
+            device.check();
+        }),
+        ("observe", |device, supervision| {
+            let _ = device.observe(supervision, &mut Vec::new());
+        }),
+        ("recover_in_turn", |device, supervision| {
+            let cause = FailureCause::Requested;
+            let supervised = device.recover_in_turn(supervision, cause);
+            assert!(
+                matches!(supervised, Supervised::Waiting(_)),
+                "{supervised:?}"
+            );
+        }),
+    ];
+    for (name, call) in calls {
+        let mut failed = Failed::with(Answers::Late);
+        let mut supervision = retry();
+        // The next attempt of a recovery is due in an hour.
+        let supervised = failed
+            .pair
+            .a
+            .device
+            .recover_in_turn(&mut supervision, cause);
+        let Supervised::Failing(error) = supervised else {
+            panic!("{supervised:?}");
+        };
+        assert!(matches!(*error, RecoverError::NotReset { .. }), "{error}");
+        assert_eq!(failed.outstanding(), 4, "{name}");
+        failed.pass();
+        failed.mute.set(Answers::Right);
+        call(&mut failed.pair.a.device, &mut supervision);
+        assert_eq!(failed.outstanding(), 0, "{name}");
+        failed.finish();
+    }
+}
+
+/// Each attempt can take as long as the deadline of the backend.
+#[test]
+fn a_device_that_does_not_answer_is_asked_once_a_second() {
+    let failed = Failed::with(Answers::Late);
+    assert_eq!(failed.mute.reads(), 1);
+    for _ in 0..2 {
+        for _ in 0..10 {
+            let _ = failed.pair.a.device.poll_events(&mut Vec::new());
+        }
+        assert_eq!(failed.mute.reads(), 0);
+        failed.pass();
+        let _ = failed.pair.a.device.poll_events(&mut Vec::new());
+        assert_eq!(failed.mute.reads(), 1);
+    }
+    failed.finish();
+}
+
+#[test]
+fn a_recovery_returns_the_requests_of_a_device_that_did_not_answer_before() {
+    let mut failed = Failed::with(Answers::Late);
+    failed.mute.set(Answers::Right);
+    failed.pair.a.device.recover().expect("back in service");
+    assert_eq!(failed.outstanding(), 0);
+    failed.finish();
+}
+
+#[test]
+fn a_shutdown_returns_no_request_of_a_device_that_may_write() {
+    let failed = Failed::with(Answers::Late);
+    let Failed { pair, mute, sides } = failed;
+    let Pair { world, a, b } = pair;
+    let End {
+        device,
+        mut completions,
+        domain,
+    } = a;
+    let report = device.shutdown();
+    assert!(!report.failures.is_empty());
+    assert!(report.leaked_bytes > 0);
+    let mut batch = [Completion::EMPTY; 4];
+    assert_eq!(completions.poll(&mut batch).len(), 0);
+    drop((sides, completions, domain, mute, b, world));
+}
