@@ -332,6 +332,13 @@ impl Completion {
         self.header.0 & either == 0
     }
 
+    /// True for a receive that is used up and after which its queue pair goes on: a message
+    /// consumed it, or the device passed over it.
+    #[must_use]
+    pub const fn is_consumed(&self) -> bool {
+        self.is_received() || !self.is_send() && SoftwareNote(self.header.0).unreported()
+    }
+
     /// True for a receive that a message consumed on a queue pair that had not been destroyed when
     /// the completion was polled. It costs no more than [`Self::is_received`].
     #[inline(always)]

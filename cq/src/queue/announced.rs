@@ -94,7 +94,7 @@ impl CompletionQueue {
     }
 
     /// Slots taken so far, modulo the size of the type.
-    fn position(&self) -> usize {
+    pub(super) fn position(&self) -> usize {
         let passed = self.passes.wrapping_mul(self.slots());
         passed.wrapping_add(self.ring.index())
     }

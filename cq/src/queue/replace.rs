@@ -3,7 +3,6 @@
 use super::{CompletionQueue, header_of};
 use crate::completion::Completion;
 use ringside_bus::{ReadRing, ZeroedRing};
-use ringside_qp::QueuePairState;
 use ringside_spec::rdma::events::{CQ_SHADOW_ARM_WORD, CqShadowArm};
 use ringside_spec::verbs::QUANTUM_WORDS;
 use ringside_spec::verbs::completion::CompletionHeader;
@@ -20,25 +19,9 @@ impl CompletionQueue {
         // Flushed requests are delivered later: the new ring may hold completions that precede
         // them.
         self.is_replacing = true;
-        let mut batch = [Completion::EMPTY; 16];
         // Requests of other cores are read meanwhile, and may drop some of them.
         self.moving = std::mem::take(&mut self.backlog);
-        let mut from_ring = 0;
-        loop {
-            let draining = self.drain.is_some();
-            let count = self.poll(&mut batch);
-            if count == 0 {
-                break;
-            }
-            let taken = batch.get(..count).unwrap_or(&[]);
-            self.count_flushed(taken);
-            self.moving.extend(taken.iter().copied());
-            // The loop ends even if the device keeps writing: a drain is finite.
-            from_ring += if draining { 0 } else { count };
-            if from_ring >= self.slots() + batch.len() {
-                break;
-            }
-        }
+        self.empty_ring();
         self.is_replacing = false;
         self.backlog = std::mem::take(&mut self.moving);
         self.ring = ReadRing::from(ring);
@@ -54,18 +37,35 @@ impl CompletionQueue {
         self.expect();
     }
 
-    /// Counts the flushed receives of these completions at queue pairs that a shared receive queue
-    /// feeds.
-    fn count_flushed(&self, taken: &[Completion]) {
-        let flushed = taken.iter().filter(|one| one.is_flushed_receive());
-        let mut last: Option<&QueuePairState> = None;
-        for number in flushed.map(Completion::queue_pair) {
-            if last.is_none_or(|last| last.number() != number) {
-                last = self.table.receiving(number);
+    /// Takes all completions out of the ring, for later.
+    ///
+    /// One at a time: requests of other cores are read only while nothing is in the batch, so that
+    /// a queue pair that they detach leaves none.
+    fn empty_ring(&mut self) {
+        let start = self.position();
+        let mut place = Completion::EMPTY;
+        while self.poll_all(std::slice::from_mut(&mut place), 0) == 1 {
+            self.count_flushed(&place);
+            self.moving.push_back(place);
+            // One slot can stand for many completions: slots are counted. The loop ends even if the
+            // device keeps writing and other cores keep posting.
+            let read = self.position().wrapping_sub(start);
+            let limit = match self.drain {
+                Some(_) => 2 * self.slots(),
+                None => self.slots(),
+            };
+            if read >= limit {
+                break;
             }
-            if let Some(fed) = last.filter(|fed| fed.keeps_receives()) {
-                fed.count_flushed_in_former_ring();
-            }
+        }
+    }
+
+    /// Counts a flushed receive at its queue pair, if a shared receive queue feeds that.
+    fn count_flushed(&self, taken: &Completion) {
+        let flushed = taken.is_flushed_receive().then(|| taken.queue_pair());
+        let fed = flushed.and_then(|number| self.table.receiving(number));
+        if let Some(fed) = fed.filter(|fed| fed.keeps_receives()) {
+            fed.count_flushed_in_former_ring();
         }
     }
 

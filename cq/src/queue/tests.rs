@@ -651,6 +651,11 @@ fn receives_passed_over_by_the_device_are_reported_as_such() {
     assert_eq!(ids(&found), [10, 11, 12]);
     let wanted = [Status::Unreported, Status::Unreported, Status::Success];
     assert_eq!(statuses(&found), wanted);
+    // The queue pair goes on: a shared receive queue feeds it further.
+    assert!(found.iter().all(Completion::is_consumed));
+    bench.fail(QueueSide::Receive, 12, 2);
+    let failed = bench.poll();
+    assert!(!failed[0].is_consumed(), "{failed:?}");
     assert_eq!(
         bench.queue.anomalies().bad_index,
         1,
@@ -1307,4 +1312,187 @@ fn what_a_new_ring_has_is_told_of() {
     bench.complete_send(5);
     assert!(bench.ask(&mut announced, false));
     assert!(!bench.ask(&mut announced, true));
+}
+
+/// A queue pair with silent sends, whose send queue the device flushes: its state.
+fn flushed_sender(bench: &mut QueuesInMemory, slot: u32, sends: u64) -> Arc<QueuePairState> {
+    let context = CompletionContext::new(slot, 1);
+    let state = Arc::new(QueuePairState::new(context, 100 + slot, 64, 8, 0));
+    bench.queue.attach(Arc::clone(&state), Sides::Both).unwrap();
+    let page = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
+    let doorbell = Doorbell::mapped(&page, 0).unwrap();
+    let mut send = SendQueue::new(words(64 * 4), doorbell, Arc::clone(&state)).unwrap();
+    let request = SendInline {
+        data: &[0; 8],
+        kind: SendKind::Plain,
+    };
+    for id in 0..sends {
+        send.post(id, &request, SILENT).unwrap();
+    }
+    let element = CompletionElement::success(QueueSide::Send, context.0, state.number(), 0);
+    bench.complete(CompletionElement {
+        error: true,
+        major: FLUSH_MAJOR,
+        minor: 0x0101,
+        ..element
+    });
+    state
+}
+
+/// One flush completion stands for all requests of a queue: more than the ring has slots.
+#[test]
+fn a_new_ring_loses_nothing_behind_flush_completions_of_many_requests() {
+    for sends in [1, 4, 16, 17, 40] {
+        let mut bench = bench(16);
+        let failed = [4, 5, 6, 7].map(|slot| flushed_sender(&mut bench, slot, sends));
+        bench.post(77, SIGNALLED);
+        bench.complete_send(0);
+        let ring = CompletionQueue::check_ring(words(64 * 4)).unwrap();
+        bench.queue.replace(ring);
+        let mut found = Vec::new();
+        for _ in 0..10 {
+            found.extend(bench.poll());
+        }
+        let of = |number| {
+            let own = found.iter().filter(move |one| one.queue_pair() == number);
+            own.map(|one| one.status()).collect::<Vec<_>>()
+        };
+        for state in &failed {
+            let all = of(state.number());
+            assert_eq!(all.len(), sends as usize);
+            let other = all.iter().filter(|status| **status != Status::Flushed);
+            assert_eq!(other.count(), 1, "the reason, once: {all:?}");
+            assert_ne!(all[0], Status::Flushed, "the reason is first");
+        }
+        assert_eq!(of(42), [Status::Success], "{sends} sends each");
+        assert_eq!(bench.queue.anomalies(), Anomalies::default());
+    }
+}
+
+#[test]
+fn a_queue_pair_that_another_core_detaches_during_a_change_of_rings_leaves_no_completion() {
+    for round in 0..300 {
+        let mut bench = bench(64);
+        for id in 0..60 {
+            bench.post(id, SIGNALLED);
+            bench.complete_send(id as u16);
+        }
+        let handle = bench.queue.handle();
+        let context = bench.state.context;
+        let begin = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                begin.wait();
+                for _ in 0..round % 30 * 20 {
+                    std::hint::spin_loop();
+                }
+                handle.detach(context).unwrap();
+            });
+            let ring = CompletionQueue::check_ring(words(64 * 4)).unwrap();
+            begin.wait();
+            bench.queue.replace(ring);
+        });
+        assert_eq!(bench.poll(), [], "round {round}");
+        assert_eq!(bench.queue.backlog().count(), 0);
+    }
+}
+
+/// The count of polls begins anew with each completion that was waited for.
+#[test]
+fn second_halves_that_come_late_one_after_the_other_are_all_waited_for() {
+    let mut bench = bench(16);
+    for id in 0..2 {
+        bench.receive.post(id, &[]).unwrap();
+    }
+    bench.post(9, SIGNALLED);
+    assert!(bench.queue.flush(bench.state.context, QueueSide::Send));
+    assert_eq!(ids(&bench.poll()), [9]);
+    for id in 0..2 {
+        let element = CompletionElement {
+            extended: true,
+            ..bench.success(QueueSide::Receive, id)
+        };
+        bench.complete(element);
+        // The limit is 4096.
+        for _ in 0..4000 {
+            assert_eq!(bench.poll(), []);
+        }
+        let extension = CompletionExtension {
+            immediate: Some(5),
+            ..CompletionExtension::NONE
+        };
+        bench.put(|polarity| extension.encode(polarity));
+        assert_eq!(ids(&bench.poll()), [u64::from(id)]);
+    }
+    assert_eq!(bench.queue.anomalies().half_written, 0);
+}
+
+#[test]
+fn a_slot_of_which_another_queue_pair_has_one_side_is_taken() {
+    let mut bench = bench(16);
+    let [first, second] = [11, 12].map(|generation| {
+        let context = CompletionContext::new(5, generation);
+        Arc::new(QueuePairState::new(context, generation, 64, 8, 0))
+    });
+    bench.queue.attach(first, Sides::Send).unwrap();
+    let refused = bench.queue.attach(second, Sides::Receive);
+    assert_eq!(refused, Err(AttachError::SlotTaken { slot: 5 }));
+}
+
+/// Attached, flushed on both sides and detached: four requests for each.
+#[test]
+fn all_queue_pairs_of_an_unpolled_queue_come_fail_and_go() {
+    let mut queue = CompletionQueue::new(words(16 * 4), words(8), 128).unwrap();
+    let handle = queue.handle();
+    for slot in 0..128 {
+        let context = CompletionContext::new(slot, 3);
+        let state = Arc::new(QueuePairState::new(context, slot, 64, 8, 0));
+        handle.attach(state, Sides::Both).unwrap();
+        for side in [QueueSide::Send, QueueSide::Receive] {
+            handle.flush(context, side).unwrap();
+        }
+        handle.detach(context).unwrap();
+    }
+    assert_eq!(queue.poll(&mut [Completion::EMPTY; 4]), 0);
+    assert_eq!(queue.anomalies(), Anomalies::default());
+}
+
+/// The library keeps notes of its own in bits that the device must leave at zero.
+#[test]
+fn reserved_bits_of_a_receive_say_nothing() {
+    let mut bench = bench(16);
+    bench.receive.post(1, &[]).unwrap();
+    bench.receive.post(2, &[]).unwrap();
+    let reserved = CompletionHeader::RESERVED;
+    assert_ne!(reserved, 0);
+    let element = CompletionElement {
+        extended: true,
+        ..bench.success(QueueSide::Receive, 0)
+    };
+    let with_reserved = |element: CompletionElement, polarity| {
+        let mut words = element.encode(polarity);
+        words[3] |= reserved;
+        words
+    };
+    bench.put(|polarity| with_reserved(element, polarity));
+    let extension = CompletionExtension {
+        immediate: Some(5),
+        ..CompletionExtension::NONE
+    };
+    bench.put(|polarity| extension.encode(polarity));
+    let failure = CompletionElement {
+        error: true,
+        major: 1,
+        minor: 2,
+        ..bench.success(QueueSide::Receive, 1)
+    };
+    bench.put(|polarity| with_reserved(failure, polarity));
+    let found = bench.poll();
+    assert_eq!(ids(&found), [1, 2]);
+    assert_eq!(found[0].status(), Status::Success);
+    assert_eq!(found[0].datagram(), None);
+    for one in found {
+        assert!(!one.outlives_queue_pair());
+        assert_ne!(one.status(), Status::Unreported);
+    }
 }

@@ -298,7 +298,7 @@ impl SharedReceiveQueue {
                 {
                     continue;
                 }
-                match done.is_received() {
+                match done.is_consumed() {
                     true => self.inner.consumed(number),
                     false => self.inner.failed(number),
                 }
