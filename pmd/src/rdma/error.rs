@@ -397,9 +397,11 @@ impl RdmaError {
     }
 
     /// True if an operation that ended with it has changed nothing in the device: the device
-    /// refused its command, or got none.
+    /// refused its command, or got none. A device that does not answer may have carried out an
+    /// earlier one.
     pub(crate) const fn leaves_object(&self) -> bool {
         match self {
+            Self::Control(ControlError::Full { .. }) => true,
             Self::Control(_) => self.is_refusal_by_device(),
             Self::DeviceFailed { .. } | Self::Gone { .. } => false,
             _ => true,
@@ -413,5 +415,27 @@ impl From<ControlError> for RdmaError {
             ControlError::Abandoned { cause, .. } => Self::DeviceFailed { cause },
             error => Self::Control(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RdmaError;
+    use crate::control::ControlError;
+    use ringside_spec::rdma::commands::Opcode;
+
+    /// A command that was not sent leaves a queue pair in the state that it had.
+    #[test]
+    fn a_command_that_found_no_room_leaves_the_object() {
+        let full = ControlError::Full {
+            opcode: Opcode::ModifyQueuePair,
+            commands: 2047,
+            waited_ms: 1000,
+        };
+        assert!(RdmaError::from(full).leaves_object());
+        let stuck = ControlError::Stuck {
+            opcode: Opcode::ModifyQueuePair,
+        };
+        assert!(!RdmaError::from(stuck).leaves_object());
     }
 }

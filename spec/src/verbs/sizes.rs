@@ -75,8 +75,9 @@ pub const fn receive_element_bytes(fragments: usize) -> usize {
 /// more than the device has. One element always stays free.
 #[must_use]
 pub fn receive_ring_quanta(work_requests: u32, shift: u32) -> Option<u32> {
-    let wanted = work_requests.checked_shl(shift)?.checked_add(1)?;
-    let quanta = wanted.checked_next_power_of_two()?.max(8 << shift);
+    let used = u64::from(work_requests) << shift.min(3);
+    let wanted = u32::try_from(used).ok()?.checked_add(1)?;
+    let quanta = wanted.checked_next_power_of_two()?.max(8 << shift.min(3));
     (quanta <= MAX_RING_QUANTA).then_some(quanta)
 }
 

@@ -319,3 +319,13 @@ fn an_element_that_is_plain_at_a_glance_has_no_breach_on_a_closer_look() {
     }
     assert!(plain > 1000, "{plain} elements were plain");
 }
+
+#[test]
+fn a_ring_for_more_requests_than_32_bits_count_is_refused() {
+    for shift in 0..=3 {
+        assert_eq!(sizes::receive_ring_quanta(u32::MAX, shift), None);
+        assert_eq!(sizes::receive_ring_quanta(1 << 31, shift), None);
+        assert_eq!(sizes::send_ring_quanta(1 << 31, shift), None);
+    }
+    assert_eq!(sizes::receive_ring_quanta(7, 1), Some(16));
+}

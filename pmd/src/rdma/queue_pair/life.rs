@@ -106,7 +106,7 @@ impl Session<'_> {
         let ready_to_receive = to_receive(record, number);
         record.was_connected = true;
         let moved = self.execute(ready_to_receive).map_err(RdmaError::from);
-        if moved.as_ref().is_err_and(RdmaError::is_refusal_by_device) {
+        if moved.as_ref().is_err_and(RdmaError::leaves_object) {
             self.forget_peer(number, attributes, peer.mac);
         }
         moved.map(|_| path)
@@ -175,7 +175,7 @@ impl Session<'_> {
         let ready_to_send = to_send(record, number);
         if !std::mem::replace(&mut record.was_connected, true) {
             let moved = self.execute(ready_to_receive).map_err(RdmaError::from);
-            if moved.as_ref().is_err_and(RdmaError::is_refusal_by_device)
+            if moved.as_ref().is_err_and(RdmaError::leaves_object)
                 && let Ok(record) = self.objects.queue_pairs.must_mut(number)
             {
                 record.was_connected = false;
