@@ -4,7 +4,6 @@
 use super::RdmaError;
 use super::engine::Engine;
 use super::event_vectors::{check_event_queue, completion_vector};
-use ringside_spec::rdma::events::CompletionEvent;
 use ringside_spec::rdma::registers::CQ_ACKNOWLEDGE;
 use serde::Serialize;
 
@@ -43,12 +42,10 @@ impl Engine {
                 continue;
             }
             // One turn of the ring at most: a device that never stops does not hold the caller.
-            for _ in 0..events.entries {
-                let Some(words) = events.ring.take() else {
+            for _ in 0..events.ahead.len() + events.entries as usize {
+                let Some(number) = events.next() else {
                     break;
                 };
-                events.taken += 1;
-                let number = CompletionEvent::decode(&words).completion_context as u32;
                 // The device's event is checked: an event of a destroyed queue is ignored.
                 let Some(record) = state.objects.completion_queues.get(number) else {
                     continue;

@@ -333,8 +333,13 @@ impl Session<'_> {
     ) -> Result<(u32, u32), RdmaError> {
         self.names.generation = self.names.generation.wrapping_add(1);
         let generation = self.names.generation;
-        let making = Making::<CompletionQueueRecord>::begin(self)?;
+        let mut making = Making::<CompletionQueueRecord>::begin(self)?;
         let number = making.number();
+        for events in &mut making.state().made.completion_events {
+            events.take_ahead();
+            // Of the queue that had this number before.
+            events.ahead.remove(&number);
+        }
         let command = CreateCompletionQueue {
             size_entries: entries,
             completion_context: completion_queue_context(number, generation),
@@ -372,6 +377,9 @@ impl Session<'_> {
         ring: DmaBuffer,
         entries: u32,
     ) -> Result<DmaBuffer, RdmaError> {
+        for events in &mut self.made.completion_events {
+            events.take_ahead();
+        }
         let record = self.objects.completion_queues.must(number)?;
         let completion_context = record.context(number);
         let shadow_address = record.shadow.iova().0;

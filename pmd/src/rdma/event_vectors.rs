@@ -4,6 +4,8 @@
 use super::RdmaError;
 use ringside_bus::DmaBuffer;
 use ringside_cq::EventRing;
+use ringside_spec::rdma::events::CompletionEvent;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// The vector of asynchronous events and other causes.
@@ -57,6 +59,34 @@ pub(crate) struct CompletionEventQueue {
     pub(crate) entries: u32,
     /// events taken from it
     pub(crate) taken: u64,
+    /// completion queues whose events were taken from the ring before the program asked for them
+    pub(crate) ahead: BTreeSet<u32>,
+}
+
+impl CompletionEventQueue {
+    /// The number of a completion queue that has something to poll, as the device says.
+    pub(crate) fn next(&mut self) -> Option<u32> {
+        self.ahead.pop_first().or_else(|| self.read())
+    }
+
+    /// Takes all events out of the ring, for a program that takes them later or never. The device
+    /// is not told what was taken: it would write beyond the reader, who would then see nothing
+    /// until the device has gone round again. The ring has one entry for each completion queue, so
+    /// this is due before one is made or asks again.
+    pub(crate) fn take_ahead(&mut self) {
+        for _ in 0..self.entries {
+            let Some(number) = self.read() else {
+                break;
+            };
+            self.ahead.insert(number);
+        }
+    }
+
+    fn read(&mut self) -> Option<u32> {
+        let words = self.ring.take()?;
+        self.taken += 1;
+        Some(CompletionEvent::decode(&words).completion_context as u32)
+    }
 }
 
 /// The number of completion event queues to make: the least of those requested, those of the

@@ -308,3 +308,63 @@ fn asynchronous_events_have_one_owner() {
     drop((events, completions));
     pair.finish();
 }
+
+/// A completion queue on `a` that asked for an event and got a completion. Fields are dropped in
+/// this order.
+struct Asked {
+    _ends: [QueuePair<Connected>; 2],
+    completions: CompletionQueue,
+}
+
+impl Asked {
+    fn new(pair: &Pair, from: &MemoryRegion, to: &MemoryRegion) -> Self {
+        let mut completions = pair.a.device.completion_queue(16).unwrap();
+        completions.arm(Notify::Next);
+        let a = pair.a.queue_pair(QueuePairConfig::reliable(&completions));
+        let b = pair.b.queue_pair(pair.b.config());
+        let (to_a, to_b) = (a.endpoint(), b.endpoint());
+        let (mut a, b) = (a.connect(&to_b).unwrap(), b.connect(&to_a).unwrap());
+        let pieces = [from.slice(0..8).unwrap()];
+        let target = to.remote().at(0);
+        a.write(7, &pieces, target, Flags::SIGNALLED).unwrap();
+        a.ring();
+        let mut batch = [Completion::EMPTY; 4];
+        for _ in 0..1000 {
+            pair.pass();
+            if !completions.poll(&mut batch).is_empty() {
+                let _ends = [a, b];
+                return Self { _ends, completions };
+            }
+        }
+        panic!("the write does not complete");
+    }
+}
+
+/// The device is not told what the program has read of the ring of events.
+#[test]
+fn events_that_no_program_takes_hide_no_later_event() {
+    let mut config = config();
+    config.rdma.completion_queues = 16;
+    let mut pair = Pair::with(&config);
+    let (from, to) = (pair.a.region(64), pair.b.region(64));
+    let events = |pair: &Pair| {
+        let mut named = Vec::new();
+        let count = pair.a.device.poll_completion_events(&mut named).unwrap();
+        assert_eq!(count, named.len());
+        named
+    };
+    let early = Asked::new(&pair, &from, &to);
+    for _ in 0..100 {
+        drop(Asked::new(&pair, &from, &to));
+        // The queue of the other end is not asked, but it has to be polled.
+        pair.b.completions.poll(&mut [Completion::EMPTY; 4]);
+    }
+    // Of the queues that are there, each event is reported once: those of the others are gone.
+    assert_eq!(events(&pair), [early.completions.number()]);
+    for _ in 0..100 {
+        let late = Asked::new(&pair, &from, &to);
+        assert_eq!(events(&pair), [late.completions.number()]);
+        drop(late);
+        pair.b.completions.poll(&mut [Completion::EMPTY; 4]);
+    }
+}

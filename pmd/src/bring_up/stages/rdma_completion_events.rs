@@ -12,6 +12,7 @@ use ringside_cq::EventRing;
 use ringside_spec::rdma::commands::{CreateCompletionEventQueue, DestroyCompletionEventQueue};
 use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::rdma::limits::{COMPLETION_EVENT_BYTES, EVENT_RING_ALIGNMENT, MAX_CEQ_ENTRIES};
+use std::collections::BTreeSet;
 
 pub(super) const STAGE: Stage = Stage {
     name: "rdma-completion-events",
@@ -69,6 +70,7 @@ fn create(engine: &Engine, number: u16, entries: u32) -> Result<(), StageError> 
         buffer,
         entries,
         taken: 0,
+        ahead: BTreeSet::new(),
     });
     let created = state.execute(command);
     if created.as_ref().is_err_and(ControlError::is_refusal) {
