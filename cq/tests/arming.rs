@@ -44,7 +44,9 @@ fn completing_while_arming() {
             armed.load(Acquire)
         })
     };
-    arming::arm(|| armed.store(true, Release), || {});
+    // The device reads the arming when the doorbell rings.
+    let is_stored = || assert!(armed.load(Relaxed), "rung before it is armed");
+    arming::arm(|| armed.store(true, Release), is_stored);
     let polled = completed.load(Relaxed);
     let event = device.join().expect("the device");
     assert!(polled || event, "a completion without poll or event");

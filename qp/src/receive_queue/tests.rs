@@ -30,6 +30,33 @@ fn pieces(count: u32) -> Vec<Fragment> {
 }
 
 #[test]
+fn memory_that_is_no_ring_is_refused() {
+    let memory = Memory::allocate(1 << 21, PageSize::FourKiB, None).unwrap();
+    let context = CompletionContext::new(0, 1);
+    let make = |quanta: usize, elements: u32, shift: u32| {
+        let state = Arc::new(QueuePairState::new(context, 1, 64, elements, shift));
+        let ring = memory.words(0, quanta * 32).unwrap();
+        ReceiveQueue::new(ring, state).map(|_| ())
+    };
+    for (quanta, shift) in [(0, 0), (1, 0), (3, 0), (65_536, 0), (4, 2), (8, 3)] {
+        let refused = make(quanta, 2, shift).unwrap_err();
+        let RingError::WrongSize {
+            minimum, maximum, ..
+        } = refused
+        else {
+            panic!("{quanta} quanta: {refused:?}");
+        };
+        assert_eq!((minimum, maximum), (2 << shift, 32_768));
+    }
+    assert_eq!(make(2, 2, 0), Ok(()));
+    assert_eq!(make(16, 2, 3), Ok(()));
+    assert_eq!(
+        make(8, 4, 2),
+        Err(RingError::StateMismatch { ring: 2, state: 4 })
+    );
+}
+
+#[test]
 fn every_size_of_element_takes_its_fragments_and_no_more() {
     for (shift, maximum) in [(0, 1), (1, 3), (2, 7), (3, 13)] {
         let (mut queue, ring) = queue(4, shift);

@@ -226,6 +226,22 @@ fn a_fenced_invalidation_waits_for_all_requests_before_it() {
 }
 
 #[test]
+fn a_datagram_waits_for_earlier_reads_if_asked_to() {
+    let request = SendDatagram {
+        payload: Payload::Inline(b"hello"),
+        immediate: None,
+        address_handle: 1,
+        destination: 2,
+        queue_key: 3,
+    };
+    for (flags, waits) in [(SendFlags::NONE, false), (SendFlags::READ_FENCE, true)] {
+        let encoded = encode(&request, flags, true).unwrap();
+        let element = SendElement::new(encoded.quanta.as_flattened()).unwrap();
+        assert_eq!(element.header().read_fence(), waits);
+    }
+}
+
+#[test]
 fn a_datagram_names_its_destination_and_keeps_reserved_bits_clear() {
     let request = SendDatagram {
         payload: Payload::Inline(b"hello"),
