@@ -461,7 +461,8 @@ pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
 
 /// Resizes the queue; its completions are kept.
 ///
-/// Errors: `EINVAL` for fewer completions than wait to be polled; those of the device.
+/// Errors: `EINVAL` for fewer completions than before if more wait to be polled; those of the
+/// device.
 ///
 /// # Safety
 /// `queue` came from [`ibv_create_cq`].
@@ -483,9 +484,14 @@ pub unsafe extern "C" fn ibv_resize_cq(queue: *mut ibv_cq, completions: c_int) -
 }
 
 impl CompletionObject {
-    /// Completions come until the device uses the new ring, so they are counted after that again.
+    /// Completions come until the device uses the new ring, so they are counted after that again. A
+    /// larger ring has room for whatever waits: requests of queue pairs that failed, each of which
+    /// completes, are kept outside.
     fn resize(&self, polled: &mut Polled, wanted: u32) -> Result<(), c_int> {
         let before = u32::try_from(self.public.cq.cqe).unwrap_or(0);
+        if wanted >= before {
+            return resize(polled, wanted);
+        }
         self.has_room(polled, wanted)?;
         resize(polled, wanted)?;
         self.has_room(polled, wanted).or_else(|error| {

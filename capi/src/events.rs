@@ -192,9 +192,11 @@ impl Supervisor {
 
     /// Puts a device that failed into service again: a new period of service begins. It tries until
     /// that succeeds.
-    fn recover(&mut self, machine: &Arc<Machine>) {
+    fn recover(&mut self, machine: &Arc<Machine>, mut late: Late) {
         loop {
-            if machine.recover(&mut self.supervision) {
+            let is_back = machine.recover(&mut self.supervision);
+            late.tell(is_back || machine.is_contained());
+            if is_back {
                 match resume(machine) {
                     Ok(()) => return machine.set_failing(false),
                     Err(failure) => {
@@ -204,6 +206,38 @@ impl Supervisor {
                 }
             }
             std::thread::sleep(self.retry_after);
+        }
+    }
+}
+
+/// The requests of a failed device that did not answer: they complete once it does, or is gone. The
+/// report of the failure came before, so a program that sleeps needs another.
+struct Late(Option<Weak<Port>>);
+
+impl Late {
+    /// `is_contained`: the requests had completed before the report.
+    fn of(port: &Arc<Port>, is_contained: bool) -> Self {
+        Self((!is_contained).then(|| Arc::downgrade(port)))
+    }
+
+    /// Tells the program, once, if they can be polled now.
+    fn tell(&mut self, is_contained: bool) {
+        if is_contained
+            && let Some(port) = self.0.take()
+            && let Some(port) = port.upgrade()
+        {
+            notify_all(&lock(&port.registry));
+        }
+    }
+
+    /// Tries until they have completed, for a device that is not recovered.
+    fn wait(mut self, machine: &Machine, pause: Duration) {
+        while self.0.as_ref().is_some_and(|port| port.strong_count() > 0) {
+            std::thread::sleep(pause);
+            if let Some(device) = machine.device() {
+                device.check();
+            }
+            self.tell(machine.is_contained());
         }
     }
 }
@@ -224,6 +258,7 @@ fn watch(port: &Weak<Port>, interrupts: &Interrupts, mut link: Link, mut supervi
         follow_lease(&port);
         events.clear();
         let has_failed = supervisor.observe(&port, &mut events);
+        let is_contained = has_failed && port.machine().is_contained();
         link.look(&port, &mut events);
         for event in &events {
             report(&port, event);
@@ -234,14 +269,17 @@ fn watch(port: &Weak<Port>, interrupts: &Interrupts, mut link: Link, mut supervi
             if !port.has_failed() {
                 report_end(&port, true);
             }
+            let late = Late::of(&port, is_contained);
+            let machine = Arc::clone(port.machine());
             if supervisor.recovers {
                 if let Some(network) = port.network() {
                     network.end();
                 }
-                let machine = Arc::clone(port.machine());
                 drop(port);
-                return supervisor.recover(&machine);
+                return supervisor.recover(&machine, late);
             }
+            drop(port);
+            return late.wait(&machine, supervisor.retry_after);
         } else {
             supervisor.look_after_network(&port);
         }
@@ -366,14 +404,17 @@ fn report_end(port: &Port, has_failed: bool) {
     let registry = lock(&port.registry);
     registry.own_queues.values().for_each(|own| own.set());
     if has_failed {
-        for queue in registry.completion_queues.values() {
-            // The requests of its queue pairs can be polled as flushed.
-            // SAFETY: it is registered, and leaves the registry, which is locked, before it is
-            // freed.
-            unsafe { CompletionObject::of(*queue as *mut _) }.notify();
-        }
+        notify_all(&registry);
     }
     push(port, std::ptr::null_mut(), event::DEVICE_FATAL);
+}
+
+/// The requests of all queue pairs can be polled as flushed.
+fn notify_all(registry: &Registry) {
+    for queue in registry.completion_queues.values() {
+        // SAFETY: it is registered, and leaves the registry, which is locked, before it is freed.
+        unsafe { CompletionObject::of(*queue as *mut _) }.notify();
+    }
 }
 
 #[cfg(test)]

@@ -98,6 +98,11 @@ impl Machine {
         &self.housekeeping
     }
 
+    /// True if the device has failed and its outstanding requests have completed.
+    pub(crate) fn is_contained(&self) -> bool {
+        self.device().is_some_and(|device| device.is_contained())
+    }
+
     /// True after a recovery that did not succeed, until one does.
     pub(crate) fn is_failing(&self) -> bool {
         self.is_failing.load(Ordering::Acquire)

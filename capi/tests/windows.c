@@ -144,6 +144,35 @@ static void a_queue_is_not_resized_below_what_waits(struct ibv_qp *qp, struct ib
     CHECK(!ibv_resize_cq(cq, 64) && cq->cqe >= 64);
 }
 
+/* Requests of a failed queue pair that needed no place in the queue each complete: more than a larger queue holds. */
+static void a_queue_is_made_larger_whatever_failed(struct ibv_mr *mr)
+{
+    enum { WRITES = 12 };
+    struct ibv_cq *small = ibv_create_cq(mr->context, 4, NULL, NULL, 0);
+    struct ibv_qp_init_attr init = { .send_cq = small, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = WRITES, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 8 } };
+    struct ibv_qp *failing = ibv_create_qp(mr->pd, &init), *peer = ibv_create_qp(mr->pd, &init);
+    CHECK(small && failing && peer);
+    join(failing, peer, &gid);
+    struct ibv_sge data = { (uintptr_t)from, sizeof from, 0 };
+    struct ibv_send_wr write = { .wr_id = 3, .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+        .send_flags = IBV_SEND_INLINE,
+        .wr.rdma = { .remote_addr = (uintptr_t)memory[1], .rkey = mr->rkey ^ 0x5500 } }, *bad;
+    for (int i = 0; i < WRITES; i++)
+        CHECK(!ibv_post_send(failing, &write, &bad));
+    struct ibv_qp_attr attr = { 0 };
+    time_t end = time(NULL) + SECONDS;
+    while (attr.qp_state != IBV_QPS_ERR && time(NULL) < end) {
+        CHECK(!ibv_query_qp(failing, &attr, IBV_QP_STATE, &init));
+        sched_yield();
+    }
+    CHECK(!ibv_resize_cq(small, 8) && small->cqe >= 8);
+    CHECK(next(small).status == IBV_WC_REM_ACCESS_ERR);
+    for (int i = 1; i < WRITES; i++)
+        CHECK(next(small).status == IBV_WC_WR_FLUSH_ERR);
+    CHECK(!ibv_destroy_qp(failing) && !ibv_destroy_qp(peer) && !ibv_destroy_cq(small));
+}
+
 /* A queue pair takes as many receives as it said, and then says so. */
 static void receives_fill_the_queue(struct ibv_qp *qp)
 {
@@ -174,6 +203,7 @@ int main(void)
     a_window_of_type_2(one, two, mr);
     a_region_again(one, two, mr, other);
     a_queue_is_not_resized_below_what_waits(one, mr);
+    a_queue_is_made_larger_whatever_failed(mr);
     receives_fill_the_queue(two);
     CHECK(!ibv_destroy_qp(one) && !ibv_destroy_qp(two) && !ibv_dereg_mr(mr) && !ibv_destroy_cq(cq));
     CHECK(!ibv_dealloc_pd(other) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));

@@ -289,6 +289,47 @@ fn a_program_that_sleeps_is_woken_when_the_device_does_not_flush() {
     }
 }
 
+/// The device fails because it does not answer. It may still write, so its requests complete later,
+/// once it answers: the program is woken a second time.
+#[test]
+fn a_program_that_sleeps_is_woken_when_a_device_that_did_not_answer_does() {
+    let _alone = alone();
+    let context = open_model();
+    // SAFETY: every object is of the library and destroyed once; every place is of this test.
+    unsafe {
+        let channel: *mut ibv_comp_channel = ibv_create_comp_channel(context);
+        let queue = ibv_create_cq(context, 8, null_mut(), channel, 0);
+        let pair = sender(context, queue);
+        let mut receive: ibv_recv_wr = zeroed();
+        let mut refused = null_mut();
+        assert_eq!(post_recv(pair, &raw mut receive, &raw mut refused), 0);
+        assert_eq!(req_notify_cq(queue, 0), 0);
+        let port = port().unwrap().unwrap();
+        let model = port.model().unwrap();
+        let (goes_on, held) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            // It does nothing until the test lets it go on.
+            scope
+                .spawn(|| model.with(move |_| held.recv_timeout(Duration::from_secs(120)).is_ok()));
+            let mut told: ibv_async_event = zeroed();
+            assert_eq!(ibv_get_async_event(context, &raw mut told), 0);
+            assert_eq!(told.event_type, event::DEVICE_FATAL);
+            let (mut named, mut of) = (null_mut(), null_mut());
+            assert_eq!(ibv_get_cq_event(channel, &raw mut named, &raw mut of), 0);
+            ibv_ack_cq_events(queue, 1);
+            assert_eq!(req_notify_cq(queue, 0), 0);
+            let mut done: ibv_wc = zeroed();
+            assert_eq!(poll_cq(queue, 1, &raw mut done), 0, "it may still write");
+            goes_on.send(()).unwrap();
+            assert!(has_event((*channel).fd, 60_000), "it sleeps on");
+            assert_eq!(poll_cq(queue, 1, &raw mut done), 1);
+            assert_eq!(done.status, crate::abi::status::WR_FLUSH_ERR);
+        });
+        destroy(context, pair, channel);
+        assert_eq!(ibv_close_device(open_model()), 0, "it is recovered");
+    }
+}
+
 /// An address comes and goes while a program has the device open.
 #[test]
 fn a_program_is_told_of_changes_of_the_gid_table_and_of_the_link() {
