@@ -1369,27 +1369,40 @@ fn a_new_ring_loses_nothing_behind_flush_completions_of_many_requests() {
     }
 }
 
+/// Both threads begin at the same moment: the times at which the detachment comes are those of a
+/// change of rings, some of them between two completions of one read.
 #[test]
 fn a_queue_pair_that_another_core_detaches_during_a_change_of_rings_leaves_no_completion() {
-    for round in 0..300 {
+    for round in 0..800 {
         let mut bench = bench(64);
-        for id in 0..60 {
+        // A receive after each few sends: a poll looks for requests of other cores between them.
+        for id in 0..56 {
             bench.post(id, SIGNALLED);
             bench.complete_send(id as u16);
+            if id % 8 == 1 {
+                bench.receive.post(100 + id, &[]).unwrap();
+                bench.complete(bench.success(QueueSide::Receive, (id / 8) as u16));
+            }
         }
         let handle = bench.queue.handle();
         let context = bench.state.context;
-        let begin = std::sync::Barrier::new(2);
+        let ring = CompletionQueue::check_ring(words(64 * 4)).unwrap();
+        let [ready, go] = [(); 2].map(|()| std::sync::atomic::AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                begin.wait();
-                for _ in 0..round % 30 * 20 {
+                ready.store(true, Ordering::Release);
+                while !go.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+                for _ in 0..round % 50 {
                     std::hint::spin_loop();
                 }
                 handle.detach(context).unwrap();
             });
-            let ring = CompletionQueue::check_ring(words(64 * 4)).unwrap();
-            begin.wait();
+            while !ready.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            go.store(true, Ordering::Release);
             bench.queue.replace(ring);
         });
         assert_eq!(bench.poll(), [], "round {round}");

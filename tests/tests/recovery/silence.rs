@@ -280,7 +280,8 @@ fn a_recovery_returns_the_requests_of_a_device_that_did_not_answer_before() {
 
 #[test]
 fn a_shutdown_returns_no_request_of_a_device_that_may_write() {
-    let failed = Failed::with(Answers::Late);
+    let mut failed = Failed::with(Answers::Late);
+    assert_eq!(failed.outstanding(), 4);
     let Failed { pair, mute, sides } = failed;
     let Pair { world, a, b } = pair;
     let End {
