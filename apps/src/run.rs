@@ -44,7 +44,7 @@ const WORD_AFTER: Duration = Duration::from_secs(1);
 /// Longest wait for the end of a model, after each of two signals.
 const END_LIMIT: Duration = Duration::from_secs(10);
 /// Longest wait for a port whose former program's peers are told: more than that takes.
-const LEAVING_LIMIT: Duration = Duration::from_secs(5);
+const LEAVING_LIMIT: Duration = Duration::from_secs(20);
 
 /// Runs the program; `config` is the file that it reads too.
 pub(crate) fn run(options: &Run, config: Option<&Path>) -> Result<(), Failure> {
@@ -199,6 +199,11 @@ fn join(folder: &Path, options: &Run) -> Result<Port, Failure> {
             (Taken::Leaving, _) if Instant::now() < limit => {
                 std::thread::sleep(Duration::from_millis(20));
             }
+            (Taken::Leaving, _) => {
+                return Err(Failure::claim(anyhow!(
+                    "the model still tells the peers of a port's former program that it was killed: try again"
+                )));
+            }
             (_, Some(port)) => {
                 return Err(Failure::claim(anyhow!(
                     "port {port} of the model has a program: choose another --port"
@@ -265,8 +270,8 @@ fn leave(folder: &Path, port: Port) -> Result<(), Failure> {
         return match has_ended {
             false => Ok(()),
             true => Err(Failure::operation(anyhow!(
-                "the model ended before the program, without a message: it was killed, by the kernel if \
-                 memory was short (see {})",
+                "the model ended before the program; without a reason in {}, it was killed, such as by \
+                 the kernel for want of memory",
                 log.display()
             ))),
         };

@@ -143,9 +143,10 @@ pub(crate) fn run_command(options: &Sim) -> Result<(), Failure> {
         false => lines.try_for_each(|line| writeln!(stdout(), "{line}")),
     };
     let found = shortened(options, &wanted, &summary);
-    let early = (summary.runs < options.runs).then_some(match interrupt::seen() {
-        true => "a signal came",
-        false => "there were ten findings",
+    let enough = summary.findings.len() >= MAX_FINDINGS;
+    let early = (summary.runs < options.runs).then_some(match enough {
+        true => "there were ten findings",
+        false => "a signal came",
     });
     let view = SummaryView::new(&summary, found, (early, started.elapsed()));
     let shown = if traced.is_err() {
@@ -182,7 +183,7 @@ fn shortened(options: &Sim, wanted: &Wanted, summary: &Summary) -> Vec<Found> {
         let shortest = shrunk.as_ref().map_or(&scenario, |one| &one.scenario);
         let replay = Replay {
             steps: options.steps,
-            shows_frames: !interrupt::seen() && shows_with_frames(shortest, finding),
+            shows_frames: (!interrupt::seen()).then(|| shows_with_frames(shortest, finding)),
         };
         found.push(Found::new(&scenario, finding, shrunk.as_ref(), replay));
     }

@@ -63,28 +63,31 @@ pub(crate) struct Port {
 pub(crate) enum Taken {
     /// It is this program's.
     Port(Port),
-    /// No program has the first of them, and the model tells the peers of its former one.
+    /// None is free, and of one the model still tells the peers of its former program.
     Leaving,
     /// All have programs.
     None,
 }
 
 impl Port {
-    /// Takes the first port of `numbers` that no program has.
+    /// Takes the first port of `numbers` that is free.
     pub(crate) fn take(folder: &Path, numbers: Range<u16>) -> Result<Taken, Failure> {
         let users = locked(&folder.join("users"), FlockOperation::LockShared)?;
+        let mut taken = Taken::None;
         for number in numbers {
             let mark = leaving_mark(folder, number);
+            // Looked for before the lock is tried: the model releases the lock first.
+            let is_leaving = mark.exists();
             if let Some(own) = alone_at(folder, number) {
                 // Of a model that was killed.
                 let _ = std::fs::remove_file(mark);
                 return Ok(Taken::Port(Self { number, users, own }));
             }
-            if mark.exists() {
-                return Ok(Taken::Leaving);
+            if is_leaving {
+                taken = Taken::Leaving;
             }
         }
-        Ok(Taken::None)
+        Ok(taken)
     }
 
     /// Lets programs that are started from now on hold the port.
@@ -245,8 +248,8 @@ fn say_farewells(folder: &Path) {
         let started = thread.spawn(move || {
             farewell::say(&files, &socket, None);
             let _ = std::fs::remove_dir_all(&files);
-            let _ = std::fs::remove_file(mark);
             drop(lock);
+            let _ = std::fs::remove_file(mark);
         });
         if let Err(error) = made.and(started) {
             eprintln!("ringside: no thread to tell the peers of port {port}: {error}");

@@ -24,7 +24,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Completions that are taken from the device at a time.
 const BATCH: usize = 32;
@@ -68,6 +68,8 @@ pub(crate) struct CompletionObject {
     pub(crate) counted: Condvar,
     /// queue pairs that report to it
     pub(crate) users: AtomicU32,
+    /// of the port
+    are_requests_late: Arc<AtomicBool>,
 }
 
 impl CompletionObject {
@@ -102,9 +104,10 @@ impl CompletionObject {
 
     /// True if polls give failures of which no event tells, whatever events were given: those that
     /// the library made may have to wait for others, and the receives of a shared queue belong to
-    /// several completion queues.
+    /// several completion queues. While a failed device does not answer, polls give none of them.
     pub(crate) fn owes_events(&self, polled: &Polled) -> bool {
-        self.has_made() || polled.feeds.owe_flushed()
+        let is_late = self.are_requests_late.load(Ordering::Acquire);
+        !is_late && (self.has_made() || polled.feeds.owe_flushed())
     }
 
     pub(crate) fn has_made(&self) -> bool {
@@ -380,6 +383,7 @@ pub(crate) unsafe fn make(
         counts: Mutex::default(),
         counted: Condvar::new(),
         users: AtomicU32::new(0),
+        are_requests_late: Arc::clone(&object.port.are_requests_late),
     });
     // SAFETY: the caller's promise.
     unsafe {

@@ -94,6 +94,8 @@ pub(crate) struct Port {
     pub(crate) failing: Failing,
     /// the device failed: the period is over
     has_failed: AtomicBool,
+    /// it did not answer: its requests complete once it does, or is gone
+    pub(crate) are_requests_late: Arc<AtomicBool>,
     /// the host wants the device back
     is_asked_for: AtomicBool,
 }
@@ -138,6 +140,7 @@ impl Port {
             contexts: Mutex::default(),
             failing: Failing::default(),
             has_failed: AtomicBool::new(false),
+            are_requests_late: Arc::default(),
             is_asked_for: AtomicBool::new(false),
         }))
     }
@@ -394,9 +397,24 @@ pub(crate) fn present() -> Option<Arc<Port>> {
     PRESENT.get().map(|port| Arc::clone(&lock(port)))
 }
 
-/// Leaves the multicast groups of a process that ends: its queue pairs are not destroyed. A handler
-/// of a signal may end the process while it holds one of the locks: then nothing is said.
+/// The process has joined a multicast group.
+static HAS_JOINED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the process is to leave multicast groups at its end.
+pub(crate) fn note_member() {
+    HAS_JOINED.store(true, Ordering::Relaxed);
+}
+
+/// Leaves the multicast groups of a process that ends: its queue pairs are not destroyed. Does
+/// nothing for other processes. A panic, such as of a log that has ended before, goes no further.
 extern "C" fn at_exit() {
+    if HAS_JOINED.load(Ordering::Relaxed) {
+        let _ = std::panic::catch_unwind(leave_groups);
+    }
+}
+
+/// A handler of a signal may end the process while it holds one of the locks: then nothing is said.
+fn leave_groups() {
     let Some(Ok(port)) = PRESENT.get().map(Mutex::try_lock) else {
         return;
     };

@@ -17,6 +17,7 @@ use ringside_pmd::rdma::{Event, Interrupts};
 use ringside_pmd::recovery::Supervision;
 use ringside_spec::rdma::ae_codes::QueuePairEvent;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -226,6 +227,7 @@ impl Late {
             && let Some(port) = self.0.take()
             && let Some(port) = port.upgrade()
         {
+            port.are_requests_late.store(false, Ordering::Release);
             notify_all(&lock(&port.registry));
         }
     }
@@ -259,6 +261,8 @@ fn watch(port: &Weak<Port>, interrupts: &Interrupts, mut link: Link, mut supervi
         events.clear();
         let has_failed = supervisor.observe(&port, &mut events);
         let is_contained = has_failed && port.machine().is_contained();
+        let is_late = has_failed && !is_contained;
+        port.are_requests_late.store(is_late, Ordering::Release);
         link.look(&port, &mut events);
         for event in &events {
             report(&port, event);

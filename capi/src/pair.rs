@@ -3,6 +3,7 @@
 use crate::abi::ibv_qp_init_attr;
 use crate::completion::CompletionObject;
 use crate::context_object::ContextObject;
+use crate::device;
 use crate::errno;
 use crate::shared::SharedObject;
 use crate::shared_posts::wake;
@@ -39,7 +40,9 @@ impl Pair {
                 return Err(libc::EINVAL);
             }
         };
-        joined.map_err(|error| errno::of(&error))
+        joined.map_err(|error| errno::of(&error))?;
+        device::note_member();
+        Ok(())
     }
 
     /// Leaves a multicast group; one that a reset has left, and not joined again, is left.

@@ -63,7 +63,7 @@ fn a_lender_serves_one_device() {
 
 #[test]
 fn each_slice_comes_back_with_its_own_completion() {
-    let [mut left, mut right] = connected(0);
+    let [mut left, mut right] = connected(10);
     let (mut here, mut there) = (Lender::with_room(8), Lender::with_room(8));
     for (id, slice) in slices(&right, 64, 4).into_iter().enumerate() {
         there

@@ -277,7 +277,12 @@ fn clear(place: Place, fault: &str, world: &mut World) -> Result<(), String> {
         "" => None,
         words => match words.parse() {
             Ok(fault) => Some(fault),
-            Err(_) if is_name(words) => None,
+            Err(_) if is_name(words) => {
+                if let Some(example) = example(words) {
+                    place.check(example, functions)?;
+                }
+                None
+            }
             Err(error) => return Err(format!("{error}")),
         },
     };
@@ -305,6 +310,11 @@ fn is_name(words: &str) -> bool {
     FAULTS
         .iter()
         .any(|(usage, _)| usage.split(' ').next() == Some(words))
+}
+
+/// A fault of this name, with any numbers.
+fn example(name: &str) -> Option<Fault> {
+    (1..6).find_map(|numbers| format!("{name}{}", " 1".repeat(numbers)).parse().ok())
 }
 
 /// Ends the faults of one name, whatever their numbers are.

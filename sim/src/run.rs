@@ -222,7 +222,11 @@ fn of_panic(panic: &(dyn std::any::Any + Send), progress: &Progress) -> Stopped 
             "" => "the run",
             call => call,
         };
-        let text = format!("{what} does not end");
+        let limit = match progress.call.as_str() {
+            "" => STEP_LIMIT,
+            _ => CALL_LIMIT,
+        };
+        let text = format!("{what} does not end within {} s", limit.as_secs());
         return (Problem::new(Rule::EndsInTime, text), progress.step);
     }
     let text = panic
@@ -406,10 +410,11 @@ impl<'a> Run<'a> {
         struck: &mut Vec<FaultEvent>,
     ) -> Result<(), Problem> {
         self.progress.step = Some(step.number);
-        self.limit_time();
         self.random = Random::split(seed, 0x1_0000 + u64::from(step.number));
         self.end_faults(step.number)?;
         self.strike(step.number, events, struck);
+        // Behind a jump of the clock, which is no wait.
+        self.limit_time();
         self.let_interfere(step.number);
         self.digest
             .add(&[u64::from(step.number), self.clock.now().0]);

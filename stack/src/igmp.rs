@@ -92,12 +92,16 @@ pub(crate) fn asked(packet: &[u8]) -> Option<Query> {
         return None;
     }
     // A longer one is of version 3, whatever its time. Source: RFC 3376, section 7.1.
-    let is_of_first_version = version == IgmpVersion::Version1 && payload.len() == IGMP_BYTES;
+    let is_short = payload.len() == IGMP_BYTES;
+    let is_of_first_version = version == IgmpVersion::Version1 && is_short;
+    let tenths = payload.get(1).copied().unwrap_or_default();
     Some(Query {
         group: group_addr.into(),
-        limit: match is_of_first_version {
-            true => FIRST_VERSION_LIMIT,
-            false => max_resp_time.into(),
+        limit: match (is_of_first_version, is_short) {
+            (true, _) => FIRST_VERSION_LIMIT,
+            // Only version 3 has a mantissa and an exponent. Source: RFC 2236, section 2.2.
+            (false, true) => Duration::from_millis(100 * u64::from(tenths)),
+            (false, false) => max_resp_time.into(),
         },
         is_of_first_version,
     })
@@ -170,6 +174,7 @@ mod tests {
             (0, 8, 10_000, true),
             (10, 8, 1000, false),
             (100, 8, 10_000, false),
+            (250, 8, 25_000, false),
             (0, 12, 0, false),
             (0x8B, 12, 21_600, false),
         ] {

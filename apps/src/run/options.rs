@@ -33,7 +33,7 @@ Examples:
   ringside run --wire udp:192.0.2.1 --first 8 -- ib_write_bw -x 1 192.0.2.1
   ringside run --device 0000:3b:00.0 -- ib_write_bw -x 1
 
-The exit code is the program's.";
+The exit code is the program's, unless that succeeds and the model fails.";
 
 #[derive(Args, Debug)]
 #[command(after_help = RUN_HELP)]

@@ -93,9 +93,9 @@ pub(crate) struct Sim {
     /// Only these steps of the workload, such as 0,3,17-20
     #[arg(long, value_name = "STEPS")]
     pub(super) keep: Option<String>,
-    /// Print each step (with --runs 1); with --json on standard error. 'frames' prints every frame
-    /// as well, and has each packet be one: without faults of frames the run may take another
-    /// course. 'steps' changes nothing
+    /// Print each step (with --runs 1); with --json on standard error. 'frames' also prints every
+    /// frame. It makes each packet a frame, which can change a run without faults of frames.
+    /// 'steps' changes nothing
     #[arg(long, value_name = "LINES", num_args = 0..=1, require_equals = true, default_missing_value = "frames")]
     pub(crate) trace: Option<TraceOf>,
     /// Do not search for the shortest run that shows a finding

@@ -86,9 +86,9 @@ pub(super) struct Found {
     shortest: Option<Short>,
     /// The command that shows it.
     replay: String,
-    /// It shows with each packet as a frame, too.
+    /// It shows with each packet as a frame, too; `None` if a signal left no time to see.
     #[serde(skip)]
-    shows_frames: bool,
+    shows_frames: Option<bool>,
 }
 
 /// The options of the command that shows a finding again.
@@ -96,8 +96,9 @@ pub(super) struct Found {
 pub(super) struct Replay {
     /// Steps of the run before `--keep` leaves some out.
     pub(super) steps: u32,
-    /// The trace may have the frames: with them the run takes the same course.
-    pub(super) shows_frames: bool,
+    /// The trace may have the frames: with them the run takes the same course. `None` if that was
+    /// not tried.
+    pub(super) shows_frames: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -179,7 +180,7 @@ impl fmt::Display for Found {
             )?;
         }
         writeln!(f, "  replay: {}", self.replay)?;
-        if !self.shows_frames {
+        if self.shows_frames == Some(false) {
             writeln!(
                 f,
                 "  with --trace each packet is a frame of its own, and the run takes another course"
@@ -211,8 +212,8 @@ pub(super) fn replay(scenario: &Scenario, options: Replay) -> String {
         command.push_str(" --frames-as-bytes");
     }
     command.push_str(match options.shows_frames {
-        true => " --trace",
-        false => " --trace=steps",
+        Some(true) => " --trace",
+        Some(false) | None => " --trace=steps",
     });
     command
 }

@@ -49,7 +49,7 @@ fn the_replay_command_runs_the_same_scenario() {
             if let Some(keep) = keep {
                 scenario = scenario.keeping(&keep);
             }
-            for shows_frames in [false, true] {
+            for shows_frames in [None, Some(false), Some(true)] {
                 let options = Replay {
                     steps: 30,
                     shows_frames,
@@ -64,7 +64,11 @@ fn the_replay_command_runs_the_same_scenario() {
 /// Of a run on which nothing looks at frames; with them it takes another course.
 #[test]
 fn the_replay_command_has_the_trace_with_which_the_finding_shows() {
-    for (shows_frames, trace) in [(true, Trace::Frames), (false, Trace::Steps)] {
+    for (shows_frames, trace) in [
+        (Some(true), Trace::Frames),
+        (Some(false), Trace::Steps),
+        (None, Trace::Steps),
+    ] {
         let options = Replay {
             steps: 30,
             shows_frames,

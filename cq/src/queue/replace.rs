@@ -48,7 +48,8 @@ impl CompletionQueue {
             self.count_flushed(&place);
             self.moving.push_back(place);
             // One slot can stand for many completions: slots are counted. The loop ends even if the
-            // device keeps writing and other cores keep posting.
+            // device keeps writing, and once other cores that post to a flushed queue pair learn
+            // of its failure.
             let read = self.position().wrapping_sub(start);
             let limit = match self.drain {
                 Some(_) => 2 * self.slots(),

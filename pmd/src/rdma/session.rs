@@ -91,6 +91,9 @@ impl Engine {
     /// The state for making something new, alone.
     pub(crate) fn open_state_alone(&self) -> Result<Session<'_>, RdmaError> {
         self.check_process()?;
+        // An engine that has failed is refused at once: to be alone can take as long as a device
+        // that does not answer.
+        drop(self.open_state()?);
         self.state_alone().if_open()
     }
 }

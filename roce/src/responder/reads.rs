@@ -82,7 +82,8 @@ impl<G: Copy> ReadQueue<G> {
 
     /// Changes the number of reads that the peer may have outstanding. Those that it has stay.
     pub(super) fn set_limit(&mut self, limit: usize) {
-        if limit <= self.limit {
+        // The ring may have more room than the limit lets in, and more reads.
+        if 2 * limit <= self.ring.len() {
             self.limit = limit;
             return;
         }

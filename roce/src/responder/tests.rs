@@ -964,6 +964,20 @@ fn the_number_of_reads_changes_while_reads_are_outstanding() {
 }
 
 #[test]
+fn reads_stay_outstanding_while_their_number_falls_and_rises() {
+    let mut rig = ResponderWithHost::new();
+    rig.responder.set_reads(32);
+    for number in 0..20 {
+        rig.take(read(START + number, 8), 0);
+    }
+    rig.responder.set_reads(2);
+    rig.responder.set_reads(8);
+    let answered = rig.answers();
+    let psns: Vec<_> = answered.iter().map(|(psn, ..)| psn - START).collect();
+    assert_eq!(psns, (0..20).collect::<Vec<_>>());
+}
+
+#[test]
 fn responses_and_datagrams_are_no_requests() {
     let opcodes = [
         Opcode::ACKNOWLEDGE,

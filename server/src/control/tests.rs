@@ -109,6 +109,11 @@ fn faults_are_cleared_by_name_whatever_their_numbers_are() {
         assert!(function.faults().iter().all(|fault| fault.name() != name));
     }
     assert_eq!(rig.ask(&mut client, "clear 2 admin-fails")["ok"], false);
+    for (usage, _) in FAULTS {
+        let name = usage.split(' ').next().unwrap();
+        let known = name.parse::<Fault>().ok().or_else(|| example(name));
+        assert_eq!(known.map(|fault| fault.name()), Some(name));
+    }
 }
 
 #[test]
@@ -128,6 +133,8 @@ fn what_is_not_understood_is_refused_with_the_reason_and_changes_nothing() {
         ("fault 0 admin-fails 1", "needs"),
         ("clear 2", "no function 2"),
         ("clear 0 nothing", "link-down"),
+        ("clear 0 drop", "of the wire"),
+        ("clear wire admin-fails", "of a function"),
         ("flush", "--pcap"),
     ] {
         let answer = rig.ask(&mut client, line);

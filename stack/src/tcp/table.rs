@@ -398,7 +398,11 @@ impl Table {
                         link.remove_tcp(handle);
                         return false;
                     }
-                    _ if backlog.lock().ready.len() >= *room => return true,
+                    _ if backlog.lock().ready.len() >= *room => {
+                        // It lives as long as a connection does.
+                        confirm(socket);
+                        return true;
+                    }
                     (_, Some((local, peer))) => {
                         confirm(socket);
                         let (local, peer) = (socket_address(local), socket_address(peer));

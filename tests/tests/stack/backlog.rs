@@ -75,6 +75,10 @@ fn connections_beyond_a_full_listener_wait_and_further_requests_are_refused() {
         heard.iter().any(|one| (one.0, one.2) == (4, true)),
         "{heard:?}"
     );
+    // Longer than a request may take.
+    by_hand.bed.world.clock().pause(Duration::from_secs(11));
+    let heard = by_hand.exchange(&mut stack);
+    assert!(!heard.iter().any(|one| one.2), "none is reset: {heard:?}");
     for port in ports {
         let accepted = listener.accept(NOW).expect("established");
         assert_eq!(accepted.peer(), at("192.0.2.9", port));

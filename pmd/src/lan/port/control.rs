@@ -221,6 +221,9 @@ impl PortShared {
             true => Err(StopError::OutOfService),
             false => Ok(()),
         };
+        // In a child by fork even the look may never end.
+        let checked = self.pool.check_process();
+        checked.map_err(|error| not_confirmed(kind, number, error))?;
         open(self)?;
         let turn = self.turn_to_stop(kind, number)?;
         open(self)?;
