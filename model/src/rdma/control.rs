@@ -70,6 +70,9 @@ pub(super) struct ControlQueue {
     completion_context: u64,
     /// A command is never going to be completed, so none behind it is either.
     stalled: bool,
+    /// A command or a completion may wait for its time or its turn. It is the only field that each
+    /// step looks at.
+    waits: bool,
     /// Commands before the doorbell's head wait for the next step.
     unfinished: bool,
     /// The next command is carried out from then on.
@@ -163,6 +166,7 @@ impl RdmaEngine {
             polarity: true,
             completion_context: settings.completion_context,
             stalled: false,
+            waits: false,
             unfinished: false,
             delayed_until: None,
             late: Vec::new(),
@@ -209,6 +213,7 @@ impl RdmaEngine {
         }
         if let Some(queue) = &mut self.control {
             queue.unfinished = queue.tail != head;
+            queue.waits |= queue.unfinished;
         }
     }
 
@@ -220,10 +225,7 @@ impl RdmaEngine {
     /// True if a command waits for its time or its turn, or a completion for its time.
     #[inline(always)]
     pub(super) fn has_late_commands(&self) -> bool {
-        let control = self.control.as_ref();
-        control.is_some_and(|queue| {
-            queue.unfinished || queue.delayed_until.is_some() || !queue.late.is_empty()
-        })
+        self.control.as_ref().is_some_and(|queue| queue.waits)
     }
 
     /// When the next late completion is written.
@@ -232,14 +234,19 @@ impl RdmaEngine {
         late.map(|(due, _)| *due).min()
     }
 
-    /// Writes late completions whose time has come, in that order; true if there were any.
-    #[inline(always)]
-    pub(super) fn end_latency(&mut self, context: &mut Context<'_>) -> bool {
-        let is_late = |queue: &ControlQueue| !queue.late.is_empty();
-        self.control.as_ref().is_some_and(is_late) && self.write_late_completions(context)
+    /// Goes on with what waits, as far as its time or its turn has come; true if any has.
+    #[cold]
+    pub(super) fn end_waiting(&mut self, context: &mut Context<'_>) -> bool {
+        let goes_on = self.go_on_with_commands(context);
+        let are_written = self.write_late_completions(context);
+        if let Some(queue) = &mut self.control {
+            queue.waits =
+                queue.unfinished || queue.delayed_until.is_some() || !queue.late.is_empty();
+        }
+        goes_on || are_written
     }
 
-    #[cold]
+    /// Writes late completions whose time has come, in that order; true if there were any.
     fn write_late_completions(&mut self, context: &mut Context<'_>) -> bool {
         let Some(queue) = &mut self.control else {
             return false;
@@ -256,7 +263,7 @@ impl RdmaEngine {
 
     /// Goes on with the commands of an earlier doorbell, also with one that was delayed, once its
     /// time has come; true if it did.
-    pub(super) fn go_on_with_commands(&mut self, context: &mut Context<'_>) -> bool {
+    fn go_on_with_commands(&mut self, context: &mut Context<'_>) -> bool {
         let Some(queue) = &self.control else {
             return false;
         };
@@ -308,6 +315,7 @@ impl RdmaEngine {
             (_, Some(until)) if context.now < until => return false,
             (Some(OnCommand::Delay(by)), None) => {
                 queue.delayed_until = Some(context.now.plus(by));
+                queue.waits = true;
                 return false;
             }
             _ => queue.delayed_until = None,
@@ -387,6 +395,7 @@ impl RdmaEngine {
         ) && let Some(queue) = &mut self.control
         {
             queue.late.push((context.now.plus(by), element));
+            queue.waits = true;
             return Some(words);
         }
         // Before it exists, and for its own destruction, only the register reports.

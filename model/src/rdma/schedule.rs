@@ -252,8 +252,7 @@ impl RdmaEngine {
             Stall::Yes => return false,
             Stall::Ending => self.go_on(context),
         }
-        worked |= self.go_on_with_commands(context);
-        worked |= self.end_latency(context);
+        worked |= self.has_late_commands() && self.end_waiting(context);
         if self.page.is_some() {
             worked |= self.poll_doorbells(context);
             self.poll_valid_bits(context);
