@@ -104,10 +104,13 @@ impl CompletionObject {
 
     /// True if polls give failures of which no event tells, whatever events were given: those that
     /// the library made may have to wait for others, and the receives of a shared queue belong to
-    /// several completion queues. While a failed device does not answer, polls give none of them.
+    /// several completion queues. While a failed device does not answer, polls give only those that
+    /// the library made and that wait for no other.
     pub(crate) fn owes_events(&self, polled: &Polled) -> bool {
-        let is_late = self.are_requests_late.load(Ordering::Acquire);
-        !is_late && (self.has_made() || polled.feeds.owe_flushed())
+        match self.are_requests_late.load(Ordering::Acquire) {
+            false => self.has_made() || polled.feeds.owe_flushed(),
+            true => self.made.has_next(),
+        }
     }
 
     pub(crate) fn has_made(&self) -> bool {

@@ -72,9 +72,6 @@ impl Made {
     #[cold]
     fn take_first(&self, place: &mut MaybeUninit<ibv_wc>) -> bool {
         let mut list = lock(&self.list);
-        let is_next = |(_, earlier): &(ibv_wc, Option<Earlier>)| {
-            earlier.as_ref().is_none_or(Earlier::are_complete)
-        };
         let at = list.waiting.iter().position(is_next);
         let Some((first, _)) = at.and_then(|at| list.waiting.remove(at)) else {
             return false;
@@ -88,6 +85,11 @@ impl Made {
         true
     }
 
+    /// True if a completion waits for no other.
+    pub(super) fn has_next(&self) -> bool {
+        lock(&self.list).waiting.iter().any(is_next)
+    }
+
     /// The number of completions taken so far, modulo the size of the type.
     pub(super) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
@@ -97,4 +99,9 @@ impl Made {
     pub(super) fn waiting(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
+}
+
+/// True if all earlier requests of the completion's queue pair are complete.
+fn is_next((_, earlier): &(ibv_wc, Option<Earlier>)) -> bool {
+    earlier.as_ref().is_none_or(Earlier::are_complete)
 }
