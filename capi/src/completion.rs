@@ -128,8 +128,8 @@ impl CompletionObject {
     }
 
     /// Adds completions of requests that the device never saw, of one side of a queue pair, to be
-    /// polled once all `earlier` ones of it are: the driver refuses requests from the moment at
-    /// which it knows that the queue pair failed, a little before it flushes what is outstanding.
+    /// polled once all `earlier` ones of it are: the driver refuses requests as soon as it knows
+    /// that the queue pair failed, a little before it flushes the outstanding ones.
     ///
     /// Errors: `ENOMEM`, and none is added, if more than `capacity` of the same queue pair and
     /// opcode would wait to be polled. Requests that are outstanding at the device do not count.

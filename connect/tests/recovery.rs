@@ -22,7 +22,7 @@ const PORT: u16 = 7471;
 const WAIT: Duration = Duration::from_secs(30);
 /// The first repeat of a message comes after 4.1 s: what takes less was not repeated.
 const AT_ONCE: Duration = Duration::from_secs(4);
-/// What does not wait for a peer takes less than [`WAIT`], on a busy machine too.
+/// A call that waits for no peer takes less than [`WAIT`], on a busy machine too.
 const NO_WAIT: Duration = Duration::from_secs(15);
 
 /// A device with its connection manager.

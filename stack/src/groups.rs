@@ -109,7 +109,7 @@ impl Groups {
         self.source = Some(source);
     }
 
-    /// What [`Groups::follow`] named last.
+    /// The list that [`Groups::follow`] named last.
     pub(crate) fn source(&self) -> Option<Arc<MulticastGroups>> {
         self.source.clone()
     }

@@ -31,8 +31,9 @@ fn a_daemon_opens_the_device_that_its_parent_has_listed() {
 }
 
 /// A server that only waits for events is told that its client was killed: by the client's command,
-/// or by the model if that was killed too.
-fn hears_of_the_killed(how: &str) {
+/// or by the model if that was killed too. `meanwhile` is called after the death, with the folder
+/// of the model and the server.
+fn hears_of_the_killed(how: &str, meanwhile: impl FnOnce(&Folder, &mut Child)) {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(program) = compiled("leave", folder.path()) else {
         return;
@@ -43,43 +44,34 @@ fn hears_of_the_killed(how: &str) {
         start(sockets.path(), "1", &[&program, how, "10.0.0.1"])
     });
     assert!(was_killed(&died), "{died:?}");
+    meanwhile(&sockets, &mut waiting);
     let text = succeeded(&waiting.wait_with_output().expect("the server"));
     assert!(text.contains("the peer has left"), "{text}");
 }
 
 #[test]
 fn a_server_that_waits_hears_that_its_client_was_killed() {
-    hears_of_the_killed("killed");
+    hears_of_the_killed("killed", |_, _| {});
 }
 
 #[test]
 fn a_server_that_waits_hears_that_its_client_was_killed_with_its_command() {
-    hears_of_the_killed("both");
+    hears_of_the_killed("both", |_, _| {});
 }
 
 /// The model has the lock of the port while it tells the peers.
 #[test]
 fn the_port_of_a_program_that_was_killed_with_its_command_can_be_named_at_once() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(program) = compiled("leave", folder.path()) else {
-        return;
-    };
-    let sockets = Folder::new();
-    let mut waiting = start(sockets.path(), "0", &[&program, "server", "10.0.0.1"]);
-    let died = client_of(&mut waiting, was_killed, || {
-        start(sockets.path(), "1", &[&program, "both", "10.0.0.1"])
+    hears_of_the_killed("both", |sockets, waiting| {
+        let mark = sockets.path().join("ringside/1.leaving");
+        let limit = Instant::now() + Duration::from_secs(30);
+        while !mark.exists() && waiting.try_wait().is_ok_and(|end| end.is_none()) {
+            assert!(Instant::now() < limit, "the model tells no peer");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let next = start(sockets.path(), "1", &["true"]);
+        succeeded(&next.wait_with_output().expect("the next program"));
     });
-    assert!(was_killed(&died), "{died:?}");
-    let mark = sockets.path().join("ringside/1.leaving");
-    let limit = Instant::now() + Duration::from_secs(30);
-    while !mark.exists() && waiting.try_wait().is_ok_and(|end| end.is_none()) {
-        assert!(Instant::now() < limit, "the model tells no peer");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    let next = start(sockets.path(), "1", &["true"]);
-    succeeded(&next.wait_with_output().expect("the next program"));
-    let text = succeeded(&waiting.wait_with_output().expect("the server"));
-    assert!(text.contains("the peer has left"), "{text}");
 }
 
 #[test]

@@ -146,6 +146,36 @@ unsafe fn sender(context: *mut ibv_context, queue: *mut ibv_cq) -> *mut ibv_qp {
     }
 }
 
+/// Posts an empty receive.
+///
+/// # Safety
+/// The queue pair is of the library.
+unsafe fn post_receive(pair: *mut ibv_qp) {
+    // SAFETY: the caller's promise; the places are of this function.
+    unsafe {
+        let mut receive: ibv_recv_wr = zeroed();
+        let mut refused = null_mut();
+        assert_eq!(post_recv(pair, &raw mut receive, &raw mut refused), 0);
+    }
+}
+
+/// A channel, its completion queue, which is asked for an event, and a queue pair of that with one
+/// receive outstanding.
+///
+/// # Safety
+/// The context is of the library.
+unsafe fn awaiting(context: *mut ibv_context) -> (*mut ibv_comp_channel, *mut ibv_cq, *mut ibv_qp) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let channel = ibv_create_comp_channel(context);
+        let queue = ibv_create_cq(context, 8, null_mut(), channel, 0);
+        let pair = sender(context, queue);
+        post_receive(pair);
+        assert_eq!(req_notify_cq(queue, 0), 0);
+        (channel, queue, pair)
+    }
+}
+
 /// Destroys a queue pair with its protection domain, its completion queue and the channel of that,
 /// and closes the context.
 ///
@@ -239,9 +269,7 @@ fn a_queue_pair_whose_step_to_rtr_the_device_refuses_stays_in_init() {
         let channel: *mut ibv_comp_channel = ibv_create_comp_channel(context);
         let queue = ibv_create_cq(context, 8, null_mut(), channel, 0);
         let pair = initialised(context, queue);
-        let mut receive: ibv_recv_wr = zeroed();
-        let mut refused = null_mut();
-        assert_eq!(post_recv(pair, &raw mut receive, &raw mut refused), 0);
+        post_receive(pair);
         let port = port().unwrap().unwrap();
         let model = port.model().unwrap();
         model.with(|world| world.inject(0, REFUSED_STEPS));
@@ -268,13 +296,7 @@ fn a_program_that_sleeps_is_woken_when_the_device_does_not_flush() {
     let context = open_model();
     // SAFETY: every object is of the library and destroyed once; every place is of this test.
     unsafe {
-        let channel: *mut ibv_comp_channel = ibv_create_comp_channel(context);
-        let queue = ibv_create_cq(context, 8, null_mut(), channel, 0);
-        let pair = sender(context, queue);
-        let mut receive: ibv_recv_wr = zeroed();
-        let mut refused = null_mut();
-        assert_eq!(post_recv(pair, &raw mut receive, &raw mut refused), 0);
-        assert_eq!(req_notify_cq(queue, 0), 0);
+        let (channel, queue, pair) = awaiting(context);
         let port = port().unwrap().unwrap();
         let model = port.model().unwrap();
         model.with(|world| world.inject(0, REFUSED_STEPS));
@@ -297,13 +319,7 @@ fn a_program_that_sleeps_is_woken_when_a_device_that_did_not_answer_does() {
     let context = open_model();
     // SAFETY: every object is of the library and destroyed once; every place is of this test.
     unsafe {
-        let channel: *mut ibv_comp_channel = ibv_create_comp_channel(context);
-        let queue = ibv_create_cq(context, 8, null_mut(), channel, 0);
-        let pair = sender(context, queue);
-        let mut receive: ibv_recv_wr = zeroed();
-        let mut refused = null_mut();
-        assert_eq!(post_recv(pair, &raw mut receive, &raw mut refused), 0);
-        assert_eq!(req_notify_cq(queue, 0), 0);
+        let (channel, queue, pair) = awaiting(context);
         let port = port().unwrap().unwrap();
         let model = port.model().unwrap();
         let (goes_on, held) = std::sync::mpsc::channel::<()>();
@@ -321,7 +337,7 @@ fn a_program_that_sleeps_is_woken_when_a_device_that_did_not_answer_does() {
             let mut done: ibv_wc = zeroed();
             assert_eq!(poll_cq(queue, 1, &raw mut done), 0, "it may still write");
             // This one waits behind the first. The post gives an event, and the next request none.
-            assert_eq!(post_recv(pair, &raw mut receive, &raw mut refused), 0);
+            post_receive(pair);
             assert!(has_event((*channel).fd, 60_000), "of the post");
             assert_eq!(ibv_get_cq_event(channel, &raw mut named, &raw mut of), 0);
             ibv_ack_cq_events(queue, 1);

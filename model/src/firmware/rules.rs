@@ -1,6 +1,7 @@
 //! Switch rules and lists of VSIs.
 
 use super::command::{Command, Outcome};
+use super::recipes::PREDEFINED;
 use super::switch::Resources;
 use super::vsi::Vsis;
 use crate::chip::{Context, FilteredAddress, ReceiveFilter};
@@ -16,19 +17,6 @@ use std::sync::Arc;
 
 /// Rules that fit: two for each VLAN. The number is the model's choice.
 const MAX_RULES: u16 = 8192;
-
-/// The recipes that the model executes: those that the firmware has predefined.
-const EXECUTED: [u16; 9] = [
-    recipe::ETHERTYPE,
-    recipe::MAC,
-    recipe::MAC_VLAN,
-    recipe::PROMISCUOUS,
-    recipe::VLAN,
-    recipe::DEFAULT_VSI,
-    recipe::ETHERTYPE_MAC,
-    recipe::PROMISCUOUS_VLAN,
-    recipe::LOGICAL_PORT,
-];
 
 /// One lookup rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -349,7 +337,7 @@ impl Rules {
         }
         let action = SingleAction(new.action.get());
         self.check_action(action, vsis, resources, context)?;
-        if !EXECUTED.contains(&new.recipe.get()) {
+        if !PREDEFINED.contains(&new.recipe.get()) {
             let kind = "switch rule of a recipe that the model does not execute";
             let ledger = &mut context.ledger;
             ledger.remark(kind, || format!("recipe {}", new.recipe.get()));

@@ -13,7 +13,6 @@ mod strictness;
 pub(crate) mod switching;
 
 use crate::faults::Fault;
-use crate::reset_kind::ResetKind;
 use client::{BASE, Client, ENTRIES, none};
 use ringside_bus::{Iova, Refusal};
 use ringside_spec::lan::admin::capabilities::{Capability, CapabilityId, ListCapabilities};
@@ -466,29 +465,6 @@ fn a_queue_may_be_switched_off_while_the_firmware_cannot_reach_it() {
         client.write(register, 0);
     }
     assert_eq!(client.breach_names(), [""; 0]);
-}
-
-#[test]
-fn a_driver_that_has_set_its_queue_up_anew_knows_of_the_reset_before() {
-    let mut client = Client::ready();
-    let stray = ringside_spec::rdma::registers::WQE_ALLOCATE;
-    client.inject(Fault::Reset(ResetKind::Core));
-    client.pass(Duration::from_millis(20));
-    // What it sent before it noticed.
-    client.direct(Opcode::ClearFunctionConfig, &none()).ok();
-    client.write(stray, 5);
-    assert_eq!(client.breach_names(), [""; 0]);
-    client.stop_rings();
-    client.restart_rings();
-    client.direct(Opcode::GetVersion, &none()).ok();
-    client.write(stray, 5);
-    assert_eq!(client.breach_names(), [""; 0]);
-    client.direct(Opcode::ClearFunctionConfig, &none()).ok();
-    client.write(stray, 5);
-    assert_eq!(
-        client.breach_names(),
-        ["doorbell of a queue pair that does not exist"]
-    );
 }
 
 /// ice sends this twice a load once the interface is 1.7.6 or newer.

@@ -9,22 +9,46 @@ use ringside_spec::lan::registers::control_queues::ADMIN_SEND;
 use ringside_spec::lan::registers::reset;
 use std::time::Duration;
 
+/// A doorbell of a queue pair that does not exist.
+const STRAY: u64 = ringside_spec::rdma::registers::WQE_ALLOCATE;
+
+/// A client after a reset that it has not noticed yet.
+fn after(reset: ResetKind) -> Client {
+    let client = Client::ready();
+    client.inject(Fault::Reset(reset));
+    client.pass(Duration::from_millis(20));
+    client
+}
+
+/// Sets the admin queue up anew: the client is excused until it clears its configuration.
+fn assert_excused_until_it_begins_anew(mut client: Client) {
+    client.restart_rings();
+    client.direct(Opcode::GetVersion, &none()).ok();
+    client.write(STRAY, 5);
+    assert_eq!(client.breach_names(), [""; 0]);
+    client.direct(Opcode::ClearFunctionConfig, &none()).ok();
+    client.write(STRAY, 5);
+    let breach = "doorbell of a queue pair that does not exist";
+    assert_eq!(client.breach_names(), [breach]);
+}
+
 /// Linux's driver does no reset of the function after one of the firmware.
 #[test]
 fn a_driver_is_excused_after_a_reset_of_the_firmware_until_it_begins_anew() {
-    let mut client = Client::ready();
-    let stray = ringside_spec::rdma::registers::WQE_ALLOCATE;
-    client.inject(Fault::Reset(ResetKind::Firmware));
-    client.pass(Duration::from_millis(20));
+    let client = after(ResetKind::Firmware);
     client.write(ADMIN_SEND.length, 0);
-    client.restart_rings();
-    client.direct(Opcode::GetVersion, &none()).ok();
-    client.write(stray, 5);
-    assert_eq!(client.breach_names(), [""; 0]);
+    assert_excused_until_it_begins_anew(client);
+}
+
+#[test]
+fn a_driver_that_has_set_its_queue_up_anew_knows_of_the_reset_before() {
+    let mut client = after(ResetKind::Core);
+    // Sent before it noticed.
     client.direct(Opcode::ClearFunctionConfig, &none()).ok();
-    client.write(stray, 5);
-    let breach = "doorbell of a queue pair that does not exist";
-    assert_eq!(client.breach_names(), [breach]);
+    client.write(STRAY, 5);
+    assert_eq!(client.breach_names(), [""; 0]);
+    client.stop_rings();
+    assert_excused_until_it_begins_anew(client);
 }
 
 /// All drivers reset the function before they set the queue up.

@@ -225,7 +225,7 @@ impl PortShared {
         let checked = self.pool.check_process();
         checked.map_err(|error| not_confirmed(kind, number, error))?;
         open(self)?;
-        let turn = self.turn_to_stop(kind, number)?;
+        let turn = self.queue_turn();
         open(self)?;
         Ok(turn)
     }
