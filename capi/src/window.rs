@@ -17,8 +17,8 @@ use std::sync::atomic::Ordering;
 #[repr(C)]
 struct WindowObject {
     public: ibv_mw,
-    /// dropped with the object
-    _window: MemoryWindow,
+    /// nothing once it was destroyed
+    window: Option<MemoryWindow>,
 }
 
 /// The slot behind `ibv_alloc_mw`.
@@ -50,7 +50,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(domain: *mut ibv_pd, kind: c_int) -> *m
     };
     let made = Box::new(WindowObject {
         public,
-        _window: made,
+        window: Some(made),
     });
     let made = Box::into_raw(made);
     // SAFETY: as for the slot.
@@ -60,17 +60,29 @@ pub(crate) unsafe extern "C" fn alloc_mw(domain: *mut ibv_pd, kind: c_int) -> *m
 
 /// The slot behind `ibv_dealloc_mw`: closes and frees a window.
 ///
+/// Errors: `EBUSY` if the device refused: the window is as it was.
+///
 /// # Safety
 /// `window` came from [`alloc_mw`].
 pub(crate) unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
     if let Err(error) = live::expect(window, &[Kind::Window]) {
         return errno::failed(error);
     }
-    live::leave(window);
-    // SAFETY: the caller's promise, and the caller gives the object up.
-    let object = unsafe { Box::from_raw(window.cast::<WindowObject>()) };
+    // SAFETY: the caller's promise.
+    let object = unsafe { &mut *window.cast::<WindowObject>() };
+    if let Some(bound) = object.window.take()
+        && let Err(kept) = bound.destroy()
+    {
+        tracing::warn!(%kept, "not deallocated");
+        if let Some(kept) = kept.window {
+            object.window = Some(*kept);
+            return errno::failed(libc::EBUSY);
+        }
+    }
     let domain = object.public.pd;
-    drop(object);
+    live::leave(window);
+    // SAFETY: it is in no table any more, and the caller gives it up.
+    drop(unsafe { Box::from_raw(window.cast::<WindowObject>()) });
     // SAFETY: a domain outlives its windows.
     let domain = unsafe { DomainObject::of(domain) };
     domain.users.fetch_sub(1, Ordering::Relaxed);

@@ -4,6 +4,7 @@
 mod pair;
 
 use pair::{End, LIMIT, connected};
+use ringside::bus::function::DmaAccess;
 use ringside::bus::{Around, Function, FunctionError, Iova};
 use ringside::config::HugePages;
 use ringside::driver::BringUpOptions;
@@ -707,4 +708,59 @@ fn a_range_without_a_place_for_its_region_is_not_in_use_and_idle_entries_make_pl
     cache.get(pages.at(0), PAGE).expect_err("it is in use");
     drop((held, cache, domain));
     pages.unmap();
+}
+
+/// True if the pages are those of a file.
+fn are_in_file(pages: &Pages) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let first = pages.first as usize;
+    let holds = |line: &&str| {
+        let (from, rest) = line.split_once('-').unwrap();
+        let (to, _) = rest.split_once(' ').unwrap();
+        let [from, to] = [from, to].map(|at| usize::from_str_radix(at, 16).unwrap());
+        (from..to).contains(&first)
+    };
+    maps.lines().find(holds).unwrap().contains("memfd:ringside")
+}
+
+/// The program uses the memory again once the deregistration has returned.
+#[test]
+fn pages_in_a_file_stay_there_when_a_reset_frees_a_region_that_was_not_confirmed() {
+    let model = Threaded::start(&WorldSettings::with_functions(1), None).unwrap();
+    let mut config = Config::default();
+    config.memory.hugepages = HugePages::None;
+    config.deadlines.control_queue_ms = 300;
+    let function = model.function(0).unwrap();
+    let options = BringUpOptions::default();
+    let mut device = ringside::driver::Device::bring_up(function, &config, options).unwrap();
+    let domain = device.protection_domain().unwrap();
+    let lend = |pages: &Pages| {
+        let pool = device.pool().unwrap();
+        // SAFETY: the pages stay mapped until the device was shut down, and only this thread uses
+        //         them.
+        let lent = unsafe { pool.lend_in_file(pages.first as usize, PAGE, DmaAccess::ReadWrite) };
+        let region = domain.register(lent.unwrap(), Access::ALL);
+        region.map_err(|refused| refused.error).unwrap()
+    };
+    let pages = [Pages::map(PAGE), Pages::map(PAGE)];
+    for one in &pages {
+        one.fill(7);
+    }
+    let [confirmed, unconfirmed] = [lend(&pages[0]), lend(&pages[1])];
+    assert!(pages.iter().all(are_in_file));
+    drop(confirmed.deregister().unwrap());
+    assert!(!are_in_file(&pages[0]));
+    let opcode = Opcode::DeallocateStag.code();
+    model.with(move |world| world.inject(0, Fault::ControlCommandSilent { opcode }));
+    unconfirmed.deregister().expect_err("the device is silent");
+    assert!(device.is_contained());
+    model.with(|world| world.clear_faults(0));
+    device.recover().unwrap();
+    assert!(are_in_file(&pages[1]));
+    drop(domain);
+    assert!(device.shutdown().failures.is_empty());
+    for one in pages {
+        one.unmap();
+    }
+    model.stop();
 }

@@ -121,6 +121,13 @@ impl DmaBuffer {
         (&self.memory, self.offset)
     }
 
+    /// Pages that [`DmaPool::lend_in_file`](super::DmaPool::lend_in_file) moved into a file stay
+    /// there when the buffer is dropped: for one that the program's threads use again before that.
+    /// Nothing for other memory.
+    pub fn keep_in_file(&self) {
+        self.memory.keep_in_file();
+    }
+
     /// Keeps the memory mapped permanently, because the device may still write to it. Counted in
     /// [`PoolUsage::leaked_bytes`](super::PoolUsage::leaked_bytes). Its block is still returned in
     /// [`DmaPool::close`], once the device no longer writes.
@@ -130,6 +137,7 @@ impl DmaBuffer {
         }
         let mut state = self.pool.state();
         state.leaked_bytes += self.length;
+        self.keep_in_file();
         match self.source {
             Source::Block(block) => state.leaked.push((block, self.offset, self.length)),
             Source::Application => state.leaked_brought.push(self.mapped_at().0),

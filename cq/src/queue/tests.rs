@@ -743,6 +743,21 @@ fn a_full_inbox_is_an_error_and_loses_no_request() {
 }
 
 #[test]
+fn an_owner_may_take_the_requests_of_other_cores_without_a_poll() {
+    let mut bench = bench(16);
+    let context = bench.state.context;
+    let handle = bench.queue.handle();
+    bench.post(7, SendFlags::SIGNALED);
+    for _ in 0..INBOX_CAPACITY {
+        handle.flush(context, QueueSide::Send).unwrap();
+    }
+    bench.queue.take_requests();
+    // There is room again, and what the requests ask for is not lost: the next poll reports it.
+    handle.flush(context, QueueSide::Receive).unwrap();
+    assert_eq!(ids(&bench.poll()), [7]);
+}
+
+#[test]
 fn the_shadow_head_is_what_was_read_and_wraps_with_the_ring() {
     let mut bench = bench(4);
     for id in 0..9u64 {

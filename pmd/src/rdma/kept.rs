@@ -19,6 +19,14 @@ pub struct Quarantined {
     pub reason: String,
 }
 
+/// The program uses its own memory again before the device is reset and this is dropped: its pages
+/// must not be replaced then.
+pub(super) fn stay(buffers: &[DmaBuffer]) {
+    for buffer in buffers {
+        buffer.keep_in_file();
+    }
+}
+
 /// The same with the memory.
 #[derive(Debug)]
 pub(crate) struct Kept {
@@ -40,6 +48,13 @@ impl Kept {
             bytes,
             reason: reason.to_string(),
         };
+        stay(&buffers);
         Self { entry, buffers }
+    }
+
+    /// Keeps more memory with it.
+    pub(super) fn add(&mut self, buffers: Vec<DmaBuffer>) {
+        stay(&buffers);
+        self.buffers.extend(buffers);
     }
 }

@@ -352,9 +352,7 @@ impl MemoryRegion {
             Destroyed::Unconfirmed(error) => {
                 let bytes = buffers.iter().map(DmaBuffer::length).sum();
                 state.set_memory_apart(RegionRecord::NAME, self.number, buffers, &error);
-                // The caller may use the memory again: a device that no longer answers commands
-                // must not access it from now on.
-                engine.look_after(&mut state, true);
+                state.look_after();
                 Err((error, bytes))
             }
         }

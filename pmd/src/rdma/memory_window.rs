@@ -29,6 +29,17 @@ pub struct MemoryWindow {
     kind: WindowKind,
     /// index of the window, and the key of its latest bind
     tag: SteeringTag,
+    is_destroyed: bool,
+}
+
+/// A window that the device did not destroy.
+#[derive(Debug, thiserror::Error)]
+#[error("the memory window was not destroyed: {error}")]
+pub struct WindowKept {
+    /// The reason.
+    pub error: RdmaError,
+    /// The window, if it is as it was.
+    pub window: Option<Box<MemoryWindow>>,
 }
 
 /// A bind that can't be.
@@ -94,6 +105,7 @@ impl ProtectionDomain {
             number,
             kind,
             tag,
+            is_destroyed: false,
         })
     }
 }
@@ -161,18 +173,56 @@ impl MemoryWindow {
     }
 }
 
-impl Drop for MemoryWindow {
-    fn drop(&mut self) {
-        if self.domain.engine().is_elsewhere() {
-            return;
+impl MemoryWindow {
+    /// Closes and frees it.
+    ///
+    /// Errors: with the window, if the device refused: peers still reach the memory that it is
+    /// bound to, and it can be destroyed again. Without it, if the device did not answer: it is out
+    /// of service, and the window ends with the reset.
+    pub fn destroy(mut self) -> Result<(), WindowKept> {
+        if let Err(error) = self.domain.engine().check_process() {
+            let (error, window) = (error.into(), None);
+            return Err(WindowKept { error, window });
         }
+        match self.release() {
+            Destroyed::Gone(_) | Destroyed::DeviceFailed { .. } => Ok(()),
+            Destroyed::Refused(error) => {
+                self.is_destroyed = false;
+                let window = Some(Box::new(self));
+                Err(WindowKept { error, window })
+            }
+            Destroyed::Unconfirmed(error) => {
+                let window = None;
+                Err(WindowKept { error, window })
+            }
+        }
+    }
+
+    fn release(&mut self) -> Destroyed<RegionRecord> {
+        self.is_destroyed = true;
         let mut state = self.domain.engine().state();
-        match state.destroy::<RegionRecord>(self.number, By::Owner) {
-            Destroyed::Gone(_) | Destroyed::DeviceFailed { .. } => {}
-            Destroyed::Refused(error) => state.keep_refused(self.number, Vec::new(), &error),
-            Destroyed::Unconfirmed(error) => tracing::error!(%error, "memory window dropped"),
+        let destroyed = state.destroy::<RegionRecord>(self.number, By::Owner);
+        if let Destroyed::Unconfirmed(_) = destroyed {
+            state.look_after();
         }
         // The region that it was bound to may have been dropped before.
         state.destroy_refused();
+        destroyed
+    }
+}
+
+impl Drop for MemoryWindow {
+    fn drop(&mut self) {
+        if self.is_destroyed || self.domain.engine().is_elsewhere() {
+            return;
+        }
+        match self.release() {
+            Destroyed::Gone(_) | Destroyed::DeviceFailed { .. } => {}
+            Destroyed::Refused(error) => {
+                let mut state = self.domain.engine().state();
+                state.keep_refused(self.number, Vec::new(), &error);
+            }
+            Destroyed::Unconfirmed(error) => tracing::error!(%error, "memory window dropped"),
+        }
     }
 }

@@ -88,7 +88,7 @@ pub use memory_region::{
     Access, Base, DeregisterError, MemoryRegion, RegisterError, RemoteAddress, RemoteRegion,
     ReregisterError, SliceError,
 };
-pub use memory_window::{BindError, MemoryWindow, WindowKind};
+pub use memory_window::{BindError, MemoryWindow, WindowKept, WindowKind};
 pub use protection_domain::{ProtectionDomain, Quotas};
 pub use query::{CompletionQueueReport, PortReport, PortState};
 pub use queue_pair::{

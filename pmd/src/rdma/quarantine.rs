@@ -2,7 +2,7 @@
 
 use super::RdmaError;
 use super::engine::EngineState;
-use super::kept::{Kept, Quarantined};
+use super::kept::{Kept, Quarantined, stay};
 use super::objects::Object;
 use super::records::QueuePairRecord;
 use ringside_bus::DmaBuffer;
@@ -20,7 +20,7 @@ impl EngineState {
         let buffers = self.kept_for_feeder(what, number, buffers);
         if let Some(kept) = self.set_apart_before(what, number) {
             kept.entry.bytes += bytes;
-            kept.buffers.extend(buffers);
+            kept.add(buffers);
             return;
         }
         tracing::error!(what, number, bytes, %reason, "quarantined");
@@ -57,17 +57,17 @@ impl EngineState {
     /// Frees rings to which a shared receive queue writes no more, unless the device may.
     pub(crate) fn free_fed_rings(&mut self, number: u32, rings: Vec<DmaBuffer>) {
         match self.set_apart_before(QueuePairRecord::NAME, number) {
-            Some(kept) => kept.buffers.extend(rings),
+            Some(kept) => kept.add(rings),
             None => self.free_after_reset(rings),
         }
     }
 
     /// Memory of an object of a device that failed: free once that was reset.
     pub(crate) fn free_after_reset(&mut self, buffers: impl IntoIterator<Item = DmaBuffer>) {
+        let buffers: Vec<DmaBuffer> = buffers.into_iter().collect();
         if self.service.end.holds_memory() {
+            stay(&buffers);
             self.withheld.kept.extend(buffers);
-        } else {
-            drop(buffers.into_iter().collect::<Vec<_>>());
         }
     }
 

@@ -149,6 +149,12 @@ impl Session<'_> {
         self.engine.control.is_stuck()
     }
 
+    /// After an operation that the device did not confirm: a device that no longer answers commands
+    /// is out of service when this returns. The caller may use its memory again from then on.
+    pub(crate) fn look_after(&mut self) {
+        self.engine.look_after(&mut self.state, true);
+    }
+
     /// Takes the device out of service.
     pub(crate) fn fail(&mut self, cause: FailureCause) {
         self.engine.fail(&mut self.state, cause);

@@ -3,8 +3,8 @@
 
 use ringside_model::Fault;
 use ringside_pmd::rdma::{
-    ConnectError, Destination, Endpoint, Event, Flags, Initialised, QueuePair, QueuePairStage,
-    RdmaError, ReceiveAttributes, Receiving, SendAttributes, Status,
+    Access, ConnectError, Destination, Endpoint, Event, Flags, Initialised, QueuePair,
+    QueuePairStage, RdmaError, ReceiveAttributes, Receiving, SendAttributes, Status, WindowKind,
 };
 use ringside_pmd::recovery::FailureCause;
 use ringside_spec::rdma::commands::Opcode;
@@ -68,6 +68,75 @@ fn a_device_that_neither_stops_nor_destroys_a_queue_pair_is_taken_out_of_service
         refuse(pair, Opcode::ModifyQueuePair);
         refuse(pair, Opcode::DestroyQueuePair);
     });
+    assert_stays(&pair);
+}
+
+#[test]
+fn a_device_that_keeps_a_queue_pair_whose_owner_destroys_it_is_taken_out_of_service() {
+    let pair = pair();
+    let (mut qp, peer) = pair.connect(|config| config);
+    let to = pair.a.region(64);
+    qp.receive(3, &[to.slice(0..64).unwrap()]).unwrap();
+    refuse(&pair, Opcode::ModifyQueuePair);
+    refuse(&pair, Opcode::DestroyQueuePair);
+    drop(qp);
+    assert_stays(&pair);
+    drop((peer, to));
+}
+
+/// Its owner may use the memory of its receives again as soon as the call returns.
+#[test]
+fn a_device_that_does_not_answer_is_out_of_service_when_a_destroy_returns() {
+    let pair = pair();
+    let (qp, peer) = pair.connect(|config| config);
+    silence(&pair, Opcode::ModifyQueuePair);
+    qp.destroy().expect_err("the device is silent");
+    assert!(pair.a.device.is_contained());
+    drop(peer);
+}
+
+#[test]
+fn a_window_that_the_device_keeps_is_returned_to_its_owner() {
+    let pair = pair();
+    let window = pair.a.domain.memory_window(WindowKind::Two).unwrap();
+    refuse(&pair, Opcode::DeallocateStag);
+    let kept = window.destroy().expect_err("the device refuses");
+    assert!(matches!(kept.error, RdmaError::Control(_)), "{kept}");
+    pair.world.with(|world| world.clear_faults(0));
+    kept.window
+        .expect("it is there")
+        .destroy()
+        .expect("destroyed");
+    pair.finish();
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_out_of_service_when_the_end_of_a_window_returns() {
+    let pair = pair();
+    let window = pair.a.domain.memory_window(WindowKind::Two).unwrap();
+    silence(&pair, Opcode::DeallocateStag);
+    let kept = window.destroy().expect_err("the device is silent");
+    assert!(kept.window.is_none());
+    assert!(pair.a.device.is_contained());
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_out_of_service_when_a_reregistration_returns() {
+    let pair = pair();
+    let region = pair.a.region(4096);
+    silence(&pair, Opcode::DeallocateStag);
+    let refused = region.reregister(&pair.a.domain, Access::ALL);
+    assert!(refused.expect_err("the device is silent").region.is_none());
+    assert!(pair.a.device.is_contained());
+}
+
+fn silence(pair: &Pair, opcode: Opcode) {
+    let opcode = opcode.code();
+    let fault = Fault::ControlCommandSilent { opcode };
+    pair.world.with(|world| world.inject(0, fault));
+}
+
+fn assert_stays(pair: &Pair) {
     let events = pair.a.events();
     let failed = events.iter().any(|event| {
         let stays = |cause: &_| matches!(cause, FailureCause::QueuePairStays { .. });

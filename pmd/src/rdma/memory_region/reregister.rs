@@ -122,6 +122,7 @@ impl MemoryRegion {
             Err(NotMade::Refused(error)) => return Err(gone(error)),
             Err(NotMade::Unconfirmed { number, error }) => {
                 state.set_memory_apart(RegionRecord::NAME, number, buffers, &error);
+                state.look_after();
                 return Err(gone(error));
             }
         }
@@ -144,6 +145,7 @@ impl MemoryRegion {
         let kept: Vec<DmaBuffer> = std::mem::take(&mut self.buffers);
         let bytes = kept.iter().map(DmaBuffer::length).sum();
         state.set_memory_apart(RegionRecord::NAME, number, kept, &error);
+        state.look_after();
         ReregisterError {
             error: DeregisterError::Kept { error, bytes }.into(),
             region: None,

@@ -291,11 +291,16 @@ impl Session<'_> {
         });
         // Windows of type 2 that were bound through it are closed: regions may be free of windows.
         self.destroy_refused();
+        if destroyed.is_err() {
+            self.look_after();
+        }
         destroyed
     }
 
     fn destroy_claimed(&mut self, number: u32, by: By) -> Result<(), RdmaError> {
         let in_service = self.service.end.cause.is_none();
+        // The device did not take the step that ends its access to the memory of receives.
+        let mut is_open = false;
         if let Some(record) = self.objects.queue_pairs.get(number)
             && in_service
         {
@@ -310,14 +315,16 @@ impl Session<'_> {
                 let failed = match tolerate(self.execute(to_error)) {
                     // The device destroys it in any state. Source: irdma `verbs.c`,
                     // irdma_destroy_qp, which asks for that after any answer to this step.
-                    Err(ControlError::Refused { .. }) => Ok(()),
+                    Err(ControlError::Refused { .. }) => {
+                        is_open = true;
+                        Ok(())
+                    }
                     other => other,
                 };
                 result = result.and(failed.map_err(RdmaError::from));
             }
             if let Err(error) = result {
-                self.set_apart::<QueuePairRecord>(number, &error);
-                return Err(error);
+                return self.stays(number, error, is_open);
             }
         }
         match self.destroy::<QueuePairRecord>(number, by) {
@@ -330,12 +337,20 @@ impl Session<'_> {
                 }
                 Ok(())
             }
-            Destroyed::Refused(error) => {
-                self.set_apart::<QueuePairRecord>(number, &error);
-                Err(error)
-            }
+            Destroyed::Refused(error) => self.stays(number, error, is_open),
             Destroyed::Unconfirmed(error) => Err(error),
         }
+    }
+
+    /// The device keeps a queue pair whose owner destroys it. One that it did not move to its error
+    /// state writes into memory that the owner uses again: the device is taken out of service.
+    #[cold]
+    fn stays(&mut self, number: u32, error: RdmaError, is_open: bool) -> Result<(), RdmaError> {
+        self.set_apart::<QueuePairRecord>(number, &error);
+        if is_open {
+            self.fail(FailureCause::QueuePairStays { number });
+        }
+        Err(error)
     }
 
     /// The device uses the rings no more; a shared receive queue or an owner may.
