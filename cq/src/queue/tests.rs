@@ -747,7 +747,7 @@ fn an_owner_may_take_the_requests_of_other_cores_without_a_poll() {
     let mut bench = bench(16);
     let context = bench.state.context;
     let handle = bench.queue.handle();
-    bench.post(7, SendFlags::SIGNALED);
+    bench.post(7, SendFlags::SIGNALLED);
     for _ in 0..INBOX_CAPACITY {
         handle.flush(context, QueueSide::Send).unwrap();
     }
