@@ -81,6 +81,11 @@ impl World {
         self.functions.len()
     }
 
+    /// Lets the time of the next request be `now`, without a step. Time never runs backwards.
+    pub fn advance(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
     /// Performs one request for function `index`.
     pub fn handle(&mut self, index: usize, request: Request) -> Reply {
         let (Some(function), Some(space)) =
@@ -116,7 +121,7 @@ impl World {
     ///
     /// Returns true if anything was done; call again until it returns false.
     pub fn step(&mut self, now: Instant) -> bool {
-        self.now = self.now.max(now);
+        self.advance(now);
         let mut worked = self
             .switch
             .step(&mut self.functions, &self.spaces, self.now);

@@ -126,13 +126,19 @@ impl Server {
     #[inline]
     pub fn round(&mut self) -> bool {
         let now = self.clock.now();
-        self.round_at(now)
+        self.round_from(now, true)
     }
 
     /// Runs a round at a time given by the caller instead of the machine's. Time never runs
     /// backwards.
     #[inline]
     pub fn round_at(&mut self, now: Instant) -> bool {
+        self.round_from(now, false)
+    }
+
+    /// A round that begins at `now`, and goes on by the machine's time if `is_live`.
+    #[inline]
+    fn round_from(&mut self, now: Instant, is_live: bool) -> bool {
         let mut worked = self.world.step(now);
         for attachment in &mut self.attachments {
             if attachment.has_news(&mut self.world) {
@@ -140,7 +146,7 @@ impl Server {
             }
         }
         if now >= self.next_look {
-            let messages = self.look(now);
+            let messages = self.look(now, is_live);
             worked |= messages;
             if messages {
                 self.last_message = now;
@@ -160,10 +166,11 @@ impl Server {
         worked
     }
 
-    fn look(&mut self, now: Instant) -> bool {
+    fn look(&mut self, now: Instant, is_live: bool) -> bool {
         let mut worked = false;
+        let clock = is_live.then_some(&self.clock);
         for port in &mut self.ports {
-            worked |= port.look(&mut self.world, now);
+            worked |= port.look(&mut self.world, now, clock);
         }
         for attachment in &mut self.attachments {
             worked |= attachment.turn(&mut self.world, now);
@@ -178,7 +185,7 @@ impl Server {
         let mut next_second = now.plus(Duration::from_secs(1));
         let (mut rounds, mut idle) = (0u32, 0u32);
         while !stop.load(Ordering::Relaxed) {
-            let worked = self.round_at(now);
+            let worked = self.round_from(now, true);
             rounds = rounds.wrapping_add(1);
             idle = if worked { 0 } else { idle.wrapping_add(1) };
             if !idle.is_multiple_of(CLOCK_EVERY) {

@@ -7,7 +7,7 @@ use super::{ServerError, ServerSettings};
 use crate::attachment::Readiness;
 use crate::ports::SocketFile;
 use ringside_bus::vfio_user::{Received, Stream, owner};
-use ringside_bus::{Instant, Iova};
+use ringside_bus::{Clock, Instant, Iova, TscClock};
 use ringside_model::device::Request;
 use ringside_model::world::World;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -103,12 +103,22 @@ impl Port {
         connection.into_iter().chain(turned_away).chain(listener)
     }
 
-    /// Processes a burst of messages and new clients. True if there were any.
-    pub(super) fn look(&mut self, world: &mut World, now: Instant) -> bool {
+    /// Processes a burst of messages and new clients. True if there were any. With a clock, each
+    /// message arrives at its own time: a client that reads the device's clock may send the next
+    /// one as soon as it has the answer.
+    pub(super) fn look(
+        &mut self,
+        world: &mut World,
+        now: Instant,
+        clock: Option<&TscClock>,
+    ) -> bool {
         let mut worked = false;
         let mut quiet = true;
         if let Some(connection) = &mut self.connection {
             for _ in 0..BURST {
+                if let Some(clock) = clock {
+                    world.advance(clock.now());
+                }
                 match connection.take_one(world, self.index, &mut self.counters) {
                     Outcome::Answered => worked = true,
                     Outcome::Nothing => break,

@@ -6,7 +6,9 @@ use ringside_bus::config_space::ConfigSpace;
 use ringside_bus::function::DmaAccess;
 use ringside_bus::vfio_user::message::{self, RegionAccess, SetInterrupts, SetInterruptsFlags};
 use ringside_bus::{Doorbell, Function, Iova, Memory, PageSize};
-use ringside_spec::lan::registers::interrupts;
+use ringside_model::TimerAccess;
+use ringside_spec::lan::registers::{clock, interrupts};
+
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_BYTES};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::AsFd;
@@ -32,6 +34,20 @@ fn a_client_finds_the_function_as_the_model_has_it() {
     function.write32(0, at, 0x18).unwrap();
     assert_eq!(function.read32(0, at).unwrap(), 0x18);
     assert_eq!(function.read64(0, at).unwrap() & 0xFFFF_FFFF, 0x18);
+}
+
+/// The server may answer many messages in a row.
+#[test]
+fn each_read_of_the_devices_clock_gives_a_later_time() {
+    let rig = Rig::start(1, |settings| {
+        settings.world.functions[0].timer = TimerAccess::Running;
+    });
+    let function = rig.client(0).unwrap();
+    let times: Vec<u32> = (0..2000)
+        .map(|_| function.read32(0, clock::TIMER_TIME[1].at(0)).unwrap())
+        .collect();
+    let stands_still = times.windows(2).filter(|pair| pair[0] == pair[1]).count();
+    assert_eq!(stands_still, 0, "of {}", times.len());
 }
 
 #[test]
