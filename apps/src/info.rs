@@ -7,7 +7,7 @@ use crate::output::stdout;
 use anyhow::anyhow;
 use ringside_config::Config;
 use ringside_pmd::ddp::{PackageFacts, PackageState};
-use ringside_pmd::rdma::ObjectUsage;
+use ringside_pmd::rdma::{MAX_GIDS, ObjectUsage};
 use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::rdma::limits;
@@ -218,7 +218,7 @@ fn port(device: &Device) -> Result<Port, Failure> {
         mac: found
             .mac
             .map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")),
-        gid_tbl_len: addresses.len(),
+        gid_tbl_len: MAX_GIDS,
         gids: addresses.iter().map(gid).collect(),
         pkeys: vec!["0xffff".into()],
     })

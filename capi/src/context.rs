@@ -11,7 +11,7 @@ use crate::errno;
 use crate::gid::gid_of;
 use crate::interface;
 use crate::live::{self, Kind};
-use ringside_pmd::rdma::PortState;
+use ringside_pmd::rdma::{MAX_GIDS, PortState};
 use ringside_spec::rdma::commands::MULTICAST_GROUP_MEMBERS;
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv6Addr};
@@ -176,7 +176,7 @@ pub(crate) fn port_attributes(port: &Port) -> Result<ibv_port_attr, c_int> {
     attributes.state = if up { ACTIVE } else { DOWN };
     attributes.max_mtu = mtu_code(report.most_mtu);
     attributes.active_mtu = mtu_code(report.active_mtu);
-    attributes.gid_tbl_len = c_int::try_from(port.gids().len()).unwrap_or(0);
+    attributes.gid_tbl_len = MAX_GIDS as c_int;
     attributes.port_cap_flags = CONNECTION_MANAGEMENT | REINITIALISATION | IP_BASED_GIDS;
     attributes.max_msg_sz = report.message_bytes;
     attributes.pkey_tbl_len = 1;
@@ -277,11 +277,8 @@ pub unsafe extern "C" fn ibv_query_gid(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let port = unsafe { &ContextObject::of(context).port };
-    let gids = port.gids();
-    let found = usize::try_from(index)
-        .ok()
-        .and_then(|index| gids.get(index));
-    match found {
+    let index = usize::try_from(index).ok();
+    match index.and_then(|index| port.gid_entry(index)) {
         Some(found) if port_number == 1 => {
             // An index without an address has a GID of zeros, as in the kernel.
             let none = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -316,7 +313,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     }
     // SAFETY: an open context, as the caller promises.
     let port = unsafe { &ContextObject::of(context).port };
-    let address = match port.gids().get(index as usize) {
+    let address = match port.gid_entry(index as usize) {
         Some(Some(own)) => own.address,
         Some(None) => return errno::failed(libc::ENODATA),
         None => return errno::failed(libc::EINVAL),
@@ -377,8 +374,8 @@ pub unsafe extern "C" fn ibv_query_gid_type(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let port = unsafe { &ContextObject::of(context).port };
-    let gids = port.gids();
-    let Some(found) = gids.get(index as usize).filter(|_| port_number == 1) else {
+    let entry = port.gid_entry(index as usize);
+    let Some(found) = entry.filter(|_| port_number == 1) else {
         return errno::minus_one(libc::EINVAL);
     };
     // SAFETY: the caller's promise.

@@ -16,6 +16,7 @@ use crate::vectors::Vectors;
 use crate::wakeup::Wakeup;
 use ringside_config::{LocalAddress, entry_towards};
 use ringside_connect::{Lookup, Within};
+use ringside_pmd::rdma::MAX_GIDS;
 use ringside_pmd::rdma::address::{MacAddress, multicast_mac};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int};
@@ -244,7 +245,13 @@ impl Port {
         lock(&self.gids).iter().flatten().copied().collect()
     }
 
-    /// An entry of the GID table.
+    /// An entry of the GID table, or `None` behind its end. Its length is constant, so that
+    /// programs which ask for it once find addresses that come later.
+    pub(crate) fn gid_entry(&self, index: usize) -> Option<Option<LocalAddress>> {
+        (index < MAX_GIDS).then(|| self.gid(index))
+    }
+
+    /// The address of an entry of the GID table.
     pub(crate) fn gid(&self, index: usize) -> Option<LocalAddress> {
         lock(&self.gids).get(index).copied().flatten()
     }

@@ -14,6 +14,7 @@ use crate::interface::INTERFACE;
 pub(crate) use crate::interface::folder;
 use crate::machine::InService;
 use ringside_config::LocalAddress;
+use ringside_pmd::rdma::MAX_GIDS;
 use std::io::{Result, Write};
 use std::path::Path;
 use std::sync::Mutex;
@@ -21,9 +22,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The folder of the device's only port.
 const PORT: &str = "sys/class/infiniband/ringside0/ports/1";
-
-/// The most GIDs that files were written for.
-const MAX_GIDS: usize = 64;
 
 /// Version of the interface of `/sys/class/infiniband_verbs`, of Linux since 2.6.
 const VERBS_ABI: &str = "6";
@@ -164,10 +162,8 @@ fn write_port(folder: &Path, port: &Port) -> Result<()> {
     for (name, text) in &lines {
         line(&folder.join(name), text)?;
     }
-    let gids = port.gids();
-    // Those that another process wrote, whose table was longer, go as well.
-    for index in 0..gids.len().max(MAX_GIDS) {
-        write_gid(folder, index, gids.get(index).copied().flatten())?;
+    for index in 0..MAX_GIDS {
+        write_gid(folder, index, port.gid(index))?;
     }
     Ok(())
 }
@@ -210,13 +206,10 @@ fn write_gid(folder: &Path, index: usize, own: Option<LocalAddress>) -> Result<(
         line(&kind, "RoCE v2")?;
         return line(&device, "ringside0");
     }
-    if gid.exists() {
-        // It was removed. The kernel says zero, and its attributes cannot be read.
-        line(&gid, &groups(&[0; 16]))?;
-        std::fs::remove_file(kind).or_else(unless_gone)?;
-        std::fs::remove_file(device).or_else(unless_gone)?;
-    }
-    Ok(())
+    // The kernel says zero for an entry without an address, whose attributes cannot be read.
+    line(&gid, &groups(&[0; 16]))?;
+    std::fs::remove_file(kind).or_else(unless_gone)?;
+    std::fs::remove_file(device).or_else(unless_gone)
 }
 
 fn unless_gone(error: std::io::Error) -> Result<()> {

@@ -4,6 +4,7 @@
 #include "connect.h"
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <ifaddrs.h>
@@ -66,6 +67,22 @@ static void index_of_gids(struct ibv_context *context, unsigned index)
     CHECK(count >= 2);
     for (int i = 0; i < count; i++)
         CHECK(table[i].ndev_ifindex == index);
+}
+
+/* The table has a constant length, and entries without an address are as rdma-core gives them. */
+static void entries_without_addresses(struct ibv_context *context)
+{
+    static const union ibv_gid none;
+    struct ibv_port_attr port;
+    struct ibv_gid_entry entry;
+    union ibv_gid gid;
+    CHECK(!ibv_query_port(context, 1, &port) && port.gid_tbl_len == 64);
+    int last = port.gid_tbl_len - 1;
+    memset(&gid, 0xFF, sizeof gid);
+    CHECK(!ibv_query_gid(context, 1, last, &gid) && !memcmp(&gid, &none, sizeof gid));
+    CHECK(ibv_query_gid_ex(context, 1, last, &entry, 0) == ENODATA);
+    CHECK(ibv_query_gid(context, 1, last + 1, &gid) == -1 && errno == EINVAL);
+    CHECK(ibv_query_gid_ex(context, 1, last + 1, &entry, 0) == EINVAL);
 }
 
 /* A link-local address names the interface: as getifaddrs lists it, and as ids that are bound to it show it. */
@@ -285,6 +302,7 @@ int main(int count, char **words)
     CHECK(index > 0 && (unsigned)index == if_nametoindex("ringside0"));
     CHECK(if_indextoname(index, name) == name && !strcmp(name, "ringside0"));
     index_of_gids(context, index);
+    entries_without_addresses(context);
     scope_is(&local, index);
     entries_are_whole(mac, index);
     files_of_the_interface();
