@@ -433,6 +433,9 @@ fn addresses_of_the_port_are_checked_one_by_one_and_against_each_other() {
     // Each VLAN has addresses of its own.
     let on_two = "[network]\naddresses = [\"10.0.0.1/8\", \"10.0.0.1/8@5\", \"10.0.0.1/8@6\"]";
     assert!(Config::from_toml_str(on_two).is_ok());
+    // A router is known by its link-local address as a rule, and the port always has one, too.
+    let router = "[network]\naddresses = [\"2001:db8::2/64\"]\ngateways = [\"fe80::1\"]";
+    assert!(Config::from_toml_str(router).is_ok());
     for (text, expected) in [
         (
             "addresses = [\"192.0.2.1\"]".to_owned(),
@@ -445,6 +448,10 @@ fn addresses_of_the_port_are_checked_one_by_one_and_against_each_other() {
         (
             "addresses = [\"192.0.2.1/24@7\", \"192.0.2.1/25@7\"]".to_owned(),
             "the address is listed twice",
+        ),
+        (
+            "gateways = [\"2001:db8::1\"]".to_owned(),
+            "no address of network.addresses is in the network of this gateway",
         ),
         (
             "gateways = [\"192.0.2.254\"]".to_owned(),

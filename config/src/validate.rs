@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use ringside_bus::{DeviceAddress, tap};
@@ -196,10 +197,11 @@ fn network(checks: &mut Checks, section: &NetworkSection) {
             gateway,
             "at most one gateway of each IP version is possible; remove the others",
         );
-        let is_near = section
-            .addresses
-            .iter()
-            .any(|own| own.is_neighbour(*gateway));
+        // The port has a link-local address in any case, without a VLAN.
+        let is_link_local =
+            matches!(gateway, IpAddr::V6(address) if address.is_unicast_link_local());
+        let near = |own: &LocalAddress| own.is_neighbour(*gateway);
+        let is_near = is_link_local || section.addresses.iter().any(near);
         checks.require(
             is_near,
             "network.gateways",

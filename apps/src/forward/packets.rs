@@ -97,6 +97,13 @@ fn answer_echo(frame: &mut [u8], header_bytes: usize, own: [u8; 6]) -> bool {
     if !is_icmp || fragment || ip.get(length) != Some(&8) || ip.len() < length + 8 {
         return false;
     }
+    // No packet comes from a group or from all hosts.
+    if ip
+        .get(12..20)
+        .is_none_or(|both| both.chunks(4).any(is_for_many))
+    {
+        return false;
+    }
     for byte in 12..16 {
         ip.swap(byte, byte + 4);
     }
@@ -110,6 +117,13 @@ fn answer_echo(frame: &mut [u8], header_bytes: usize, own: [u8; 6]) -> bool {
     [*high, *low] = (sum + u16::from(carry)).to_be_bytes();
     let sender: Vec<u8> = frame.iter().skip(6).take(6).copied().collect();
     reply_to(frame, &sender, own)
+}
+
+/// True for an IPv4 address that is not one host's.
+fn is_for_many(address: &[u8]) -> bool {
+    address
+        .first()
+        .is_none_or(|first| *first >= 224 || *first == 0)
 }
 
 fn reply_to(frame: &mut [u8], destination: &[u8], own: [u8; 6]) -> bool {
@@ -243,6 +257,16 @@ mod tests {
                 let expected = [&ASKER[..], &OWN, tags, &kind, answer].concat();
                 assert_eq!(bytes, expected);
             }
+        }
+        // From a group, to a group and to all hosts.
+        for ends in [
+            [239, 1, 1, 1, 10, 0, 0, 1],
+            [10, 0, 0, 9, 224, 0, 0, 1],
+            [10, 0, 0, 9, 255, 255, 255, 255],
+        ] {
+            let question = ip(ends, [8, 0, 0xF7, 0xFF, 0, 0, 0, 0]);
+            let mut bytes = frame(&[], IPV4, &question);
+            assert!(!answer_frame(&mut bytes, OWN), "{ends:?}");
         }
         let three = [[0x81, 0, 0, 5]; 3].concat();
         for tags in [&three[..], &three[..3]] {

@@ -81,6 +81,18 @@ pub fn receive_ring_quanta(work_requests: u32, shift: u32) -> Option<u32> {
     (quanta <= MAX_RING_QUANTA).then_some(quanta)
 }
 
+/// The most receives of `1 << shift` quanta for which [`receive_ring_quanta`] gives a ring.
+#[must_use]
+pub const fn most_receives(shift: u32) -> u32 {
+    (MAX_RING_QUANTA - 1) >> if shift < 3 { shift } else { 3 }
+}
+
+/// The most sends of up to `1 << shift` quanta for which [`send_ring_quanta`] gives a ring.
+#[must_use]
+pub const fn most_sends(shift: u32) -> u32 {
+    (MAX_RING_QUANTA - 2 * MAX_QUANTA as u32) >> if shift < 3 { shift } else { 3 }
+}
+
 /// Quanta of a send ring that always takes so many requests of up to `1 << shift` quanta, or
 /// nothing if that is more than the device has.
 ///

@@ -272,6 +272,13 @@ fn a_send_ring_holds_the_requested_depth_for_any_mix_of_sizes() {
     }
     assert_eq!(sizes::send_ring_quanta(32_753, 0), None);
     assert_eq!(sizes::send_ring_quanta(u32::MAX, 3), None);
+    for shift in 0..=4 {
+        let (sends, receives) = (sizes::most_sends(shift), sizes::most_receives(shift));
+        assert!(sizes::send_ring_quanta(sends, shift).is_some());
+        assert_eq!(sizes::send_ring_quanta(sends + 1, shift), None);
+        assert!(sizes::receive_ring_quanta(receives, shift).is_some());
+        assert_eq!(sizes::receive_ring_quanta(receives + 1, shift), None);
+    }
 }
 
 #[test]

@@ -20,10 +20,12 @@ use ringside_spec::rdma::commands::{
     CreateQueuePair, QueuePairState as DeviceState, QueuePairType,
 };
 use ringside_spec::rdma::limits::{
-    MAX_WORK_QUEUE_QUANTA, QP_CONTEXT_ALIGNMENT, QP_CONTEXT_BYTES, QUANTUM_BYTES, SHADOW_BYTES,
+    QP_CONTEXT_ALIGNMENT, QP_CONTEXT_BYTES, QUANTUM_BYTES, SHADOW_BYTES,
 };
 use ringside_spec::rdma::qp_context::{queue_size_code, rq_wqe_size_code};
-use ringside_spec::verbs::sizes::{element_shift, receive_ring_quanta, send_ring_quanta};
+use ringside_spec::verbs::sizes::{
+    element_shift, most_receives, most_sends, receive_ring_quanta, send_ring_quanta,
+};
 use std::sync::Arc;
 
 /// Sizes of both rings.
@@ -41,23 +43,23 @@ impl Sizes {
             config.inline_bytes as usize,
         );
         let receive_shift = element_shift(config.receive_fragments as usize, 0);
-        let too_many = |what, given: u32, shift: u32| RdmaError::OutOfRange {
+        let too_many = |what, given: u32, most: u32| RdmaError::OutOfRange {
             what,
             given: given.into(),
             least: 1,
-            most: (u64::from(MAX_WORK_QUEUE_QUANTA) >> shift) - 16,
+            most: most.into(),
         };
         let send_quanta = send_ring_quanta(config.send_requests, send_shift).ok_or_else(|| {
             too_many(
                 "the number of sends of this size",
                 config.send_requests,
-                send_shift,
+                most_sends(send_shift),
             )
         })?;
         let receive_quanta = receive_ring_quanta(config.receive_requests, receive_shift)
             .ok_or_else(|| {
                 let what = "the number of receives of this size";
-                too_many(what, config.receive_requests, receive_shift)
+                too_many(what, config.receive_requests, most_receives(receive_shift))
             })?;
         Ok(Self {
             send_quanta,
