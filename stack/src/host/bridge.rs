@@ -1,7 +1,7 @@
 //! Frames between a TAP interface and a receive and a transmit queue.
 
 use ringside_bus::tap::{SendError, Tap};
-use ringside_lan::{Arming, Burst, Packet, ReceiveQueue, TransmitQueue};
+use ringside_lan::{Arming, Burst, Packet, QueueState, ReceiveQueue, TransmitQueue};
 use ringside_pmd::lan::port::ReceiveInterrupt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -118,6 +118,8 @@ pub struct Bridge<O> {
     mtu: usize,
     /// the last state that the interface was given
     carrier: Option<bool>,
+    /// the transmit queue has no room: frames stay with the host
+    is_full: bool,
     counters: BridgeCounters,
     failures: u32,
 }
@@ -143,6 +145,7 @@ impl<O: PacketObserver> Bridge<O> {
             frame: vec![0; mtu + HEADER_BYTES + MAX_TAGS * TAG_BYTES + 1],
             mtu,
             carrier: None,
+            is_full: false,
             counters: BridgeCounters::default(),
             failures: 0,
         }
@@ -170,18 +173,19 @@ impl<O: PacketObserver> Bridge<O> {
     /// Sleeps until a frame comes from either side or `wake` is readable, at most `limit`. Signals
     /// end it, too.
     pub fn sleep(&mut self, limit: Duration, wake: Option<BorrowedFd<'_>>) {
-        let of_host = self.tap.as_fd();
+        let of_host = (!self.is_full).then(|| self.tap.as_fd());
+        let limit = if self.is_full { IDLE.min(limit) } else { limit };
         let Some(interrupt) = &self.interrupt else {
-            wait_for(of_host, [wake, None], IDLE.min(limit));
+            wait_for([of_host, wake, None], IDLE.min(limit));
             return;
         };
         match self.receive.arm() {
             Ok(Arming::Armed) => {}
             Ok(Arming::PollAgain) => return,
             // The device is being recovered: only the host has frames.
-            Err(_) => return wait_for(of_host, [wake, None], limit),
+            Err(_) => return wait_for([of_host, wake, None], limit),
         }
-        wait_for(of_host, [wake, Some(interrupt.as_fd())], limit);
+        wait_for([of_host, wake, Some(interrupt.as_fd())], limit);
         // An error is one of the device, which supervision sees.
         let _ = interrupt.take();
         if self.receive.has_packets() {
@@ -242,9 +246,24 @@ impl<O: PacketObserver> Bridge<O> {
         count
     }
 
+    /// Frames that the transmit queue takes now, of any length. One that is not in service drops
+    /// what it is offered.
+    fn room(&mut self) -> usize {
+        if self.transmit.state() != QueueState::Running {
+            return BURST;
+        }
+        self.transmit.reclaim();
+        let buffer_bytes = self.transmit.pool().settings().buffer_bytes;
+        // A descriptor for each buffer, and one for the tag.
+        let most = self.frame.len().div_ceil(usize::from(buffer_bytes.max(1))) + 1;
+        usize::from(self.transmit.room()) / most
+    }
+
     fn send_to_wire(&mut self) -> Result<usize, InterfaceGone> {
         let mut count = 0;
-        while count < BURST {
+        let room = self.room();
+        self.is_full = room == 0;
+        while count < BURST.min(room) {
             let length = match self.tap.receive(&mut self.frame) {
                 Ok(Some(length)) => length,
                 Ok(None) => break,
@@ -297,14 +316,16 @@ impl<O: PacketObserver> Bridge<O> {
 }
 
 /// Sleeps until one of the descriptors is readable, or a signal came.
-fn wait_for(first: BorrowedFd<'_>, others: [Option<BorrowedFd<'_>>; 2], limit: Duration) {
+fn wait_for(all: [Option<BorrowedFd<'_>>; 3], limit: Duration) {
+    let Some(first) = all.into_iter().flatten().next() else {
+        return std::thread::sleep(limit);
+    };
     let limit = Timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: limit.subsec_nanos().into(),
     };
     // In the place of a missing one, the first stands twice.
-    let [second, third] = others.map(|other| other.unwrap_or(first));
-    let mut waited = [first, second, third].map(|one| PollFd::from_borrowed_fd(one, PollFlags::IN));
+    let mut waited = all.map(|one| PollFd::from_borrowed_fd(one.unwrap_or(first), PollFlags::IN));
     let _ = poll(&mut waited, Some(&limit));
 }
 

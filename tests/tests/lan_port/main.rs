@@ -1,6 +1,7 @@
 //! Packet queues: the driver's ports on two functions of the embedded model, in virtual time.
 
 mod address;
+mod bridge;
 mod filters;
 mod frames;
 mod hash;

@@ -1,0 +1,68 @@
+//! A network interface of the host over the queues of a port.
+
+use crate::rig::{Rig, settings};
+use ringside_bus::tap::Tap;
+use ringside_pmd::lan::PortSettings;
+use ringside_stack::host::{Bridge, BridgeSettings};
+use ringside_testkit::in_namespaces;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::sync::Arc;
+
+/// More than the transmit queue has descriptors.
+const FRAMES: u64 = 200;
+const MTU: u16 = 1500;
+
+fn ip(line: &str) {
+    let output = Command::new("ip").args(line.split(' ')).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {line}: {told}");
+}
+
+/// The kernel keeps frames while the card cannot take them.
+#[test]
+fn frames_of_the_host_wait_while_the_transmit_queue_is_full() {
+    if !in_namespaces("bridge::frames_of_the_host_wait_while_the_transmit_queue_is_full") {
+        return;
+    }
+    let few = PortSettings {
+        transmit_descriptors: 64,
+        ..settings()
+    };
+    let mut rig = Rig::with(&few, &settings());
+    let queues = (
+        rig.a.open.receive.pop().unwrap(),
+        rig.a.open.transmit.pop().unwrap(),
+    );
+    let tap = Arc::new(Tap::open("ring0").unwrap());
+    tap.configure(rig.a.mac(), MTU).unwrap();
+    let bridge_settings = BridgeSettings {
+        mtu: MTU,
+        vlan: None,
+    };
+    let mut bridge = Bridge::new(tap, queues, bridge_settings, ());
+    bridge.set_carrier(true);
+    ip("addr add 10.9.0.1/24 dev ring0");
+    ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:09 dev ring0");
+    let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let mut given = 0;
+    // The device sends nothing meanwhile.
+    for _ in 0..10 {
+        while given < FRAMES && socket.send_to(&[7; 64], "10.9.0.2:9").is_ok() {
+            given += 1;
+        }
+        bridge.round().unwrap();
+    }
+    assert!(given > 100, "{given}");
+    assert_eq!(bridge.counters().to_wire.dropped, 0);
+    for _ in 0..2000 {
+        rig.pass();
+        bridge.round().unwrap();
+    }
+    let counters = bridge.counters().to_wire;
+    assert!(counters.packets >= given, "{counters:?} of {given}");
+    assert_eq!(counters.dropped, 0);
+    drop(bridge);
+    rig.finish();
+}
