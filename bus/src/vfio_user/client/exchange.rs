@@ -27,12 +27,17 @@ const NAP: Duration = Duration::from_millis(50);
 /// than a sleeping thread is scheduled.
 const SPIN: Duration = Duration::from_micros(20);
 
+/// The time for an answer of a server that has left an earlier request without one: a driver that
+/// takes a silent device down asks for many undos, none of which will be answered.
+const SILENT_ANSWER: Duration = Duration::from_millis(250);
+
 /// The longest waits of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLimits {
     /// For the connection and the negotiation.
     pub connect: Duration,
-    /// For the answer to one message.
+    /// For the answer to one message. Once an answer did not come in time, the client waits at most
+    /// 250 ms for each further one, until the server sends something again.
     pub answer: Duration,
 }
 
@@ -62,6 +67,8 @@ pub(super) struct Exchange {
     clock: Arc<dyn Clock>,
     limit: Duration,
     next_id: u16,
+    /// the latest wait was too long, and the server has sent nothing since
+    is_silent: bool,
     /// Set once the connection is unusable.
     dead: Option<String>,
     /// requests for mappings that the server may perform late
@@ -93,6 +100,7 @@ impl Exchange {
             clock,
             limit: limits.connect,
             next_id: 0,
+            is_silent: false,
             dead: None,
             unsettled: Unsettled::default(),
         };
@@ -161,13 +169,18 @@ impl Exchange {
         payload: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Message, LostReply> {
-        let deadline = Deadline::after(&*self.clock, self.limit);
+        let mut deadline = self.deadline();
+        let was_silent = self.is_silent;
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
         let bytes = Header::command(id, command, false, payload);
         let sent = self.send(bytes, descriptors, command, &deadline);
         sent.map_err(LostReply::Failed)?;
-        for _ in 0..MAX_STRANGERS {
+        for strangers in 0..MAX_STRANGERS {
+            // It answers again, late: this request has the usual time.
+            if strangers == 1 && was_silent {
+                deadline = self.deadline();
+            }
             let message = self
                 .receive(command, &deadline)
                 .map_err(LostReply::Failed)?;
@@ -192,9 +205,18 @@ impl Exchange {
         Err(LostReply::Failed(self.not_ours(&reason)))
     }
 
+    /// The deadline of a request that begins now.
+    fn deadline(&self) -> Deadline {
+        let limit = match self.is_silent {
+            true => self.limit.min(SILENT_ANSWER),
+            false => self.limit,
+        };
+        Deadline::after(&*self.clock, limit)
+    }
+
     /// Sends a command that has no answer.
     pub(super) fn post(&mut self, command: Command, payload: &[u8]) -> Result<(), FunctionError> {
-        let deadline = Deadline::after(&*self.clock, self.limit);
+        let deadline = self.deadline();
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
         let bytes = Header::command(id, command, true, payload);
@@ -246,7 +268,10 @@ impl Exchange {
         loop {
             let received = self.stream.receive();
             match self.or_dead(received)? {
-                Received::Message(message) => return Ok(message),
+                Received::Message(message) => {
+                    self.is_silent = false;
+                    return Ok(message);
+                }
                 Received::Closed => {
                     self.dead = Some("the server closed the connection".into());
                     return Err(self.gone("the server closed the connection".into()));
@@ -257,13 +282,14 @@ impl Exchange {
     }
 
     fn wait(
-        &self,
+        &mut self,
         for_room: bool,
         command: Command,
         deadline: &Deadline,
     ) -> Result<(), FunctionError> {
         let now = self.clock.now();
         if now >= deadline.end {
+            self.is_silent = true;
             return Err(FunctionError::TimedOut {
                 device: self.device.clone(),
                 request: format!("{command:?}"),

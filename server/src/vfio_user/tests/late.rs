@@ -105,3 +105,26 @@ fn memory_of_the_application_comes_back_after_a_late_answer() {
     }
     panic!("the memory never comes back");
 }
+
+#[test]
+fn a_server_that_is_silent_is_not_waited_for_at_each_request() {
+    let rig = Rig::start(1, |_| {});
+    let function = patient(&rig);
+    in_time(|| function.read32(0, 0)).unwrap();
+    let held = rig.hold();
+    assert!(is_late(function.read32(0, 0)));
+    let began = std::time::Instant::now();
+    for _ in 0..10 {
+        assert!(is_late(function.read32(0, 0)));
+    }
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(8), "not 10 times 1 s: {took:?}");
+    // Once it sends its late answers, a request has the usual time again.
+    drop(held);
+    in_time(|| function.read32(0, 0)).unwrap();
+    let held = rig.hold();
+    let began = std::time::Instant::now();
+    assert!(is_late(function.read32(0, 0)));
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    drop(held);
+}
