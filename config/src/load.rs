@@ -170,10 +170,11 @@ fn sorted(mut faults: Vec<Fault>) -> Vec<Fault> {
 /// Reads the table into a configuration. A key with a fault is recorded and removed, and the rest
 /// is read again, so that later faults are reported too.
 fn read_all(text: &str, mut table: Spanned<DeTable<'_>>) -> (Option<Config>, Vec<Fault>) {
-    let mut faults = Vec::new();
+    let mut faults = lists_of_sections(text, table.get_mut());
+    let has_lists = !faults.is_empty();
     while faults.len() < FAULTS {
         match Config::deserialize(Deserializer::from(table.clone())) {
-            Ok(config) => return (Some(config), faults),
+            Ok(config) => return (Some(config).filter(|_| !has_lists), faults),
             Err(error) => {
                 let key = error
                     .span()
@@ -187,6 +188,28 @@ fn read_all(text: &str, mut table: Spanned<DeTable<'_>>) -> (Option<Config>, Vec
         }
     }
     (None, faults)
+}
+
+/// Removes sections that are lists, `[[rdma]]` among them: their values would be taken by position.
+fn lists_of_sections(text: &str, table: &mut DeTable<'_>) -> Vec<Fault> {
+    let sections = toml::Table::try_from(Config::default()).unwrap_or_default();
+    let lists = table.iter().filter_map(|(section, value)| {
+        let name = section.get_ref();
+        if !value.get_ref().is_array() || !sections.contains_key(&**name) {
+            return None;
+        }
+        Some((name.to_string(), value.span().start))
+    });
+    let mut faults = Vec::new();
+    for (name, offset) in lists.collect::<Vec<_>>() {
+        table.remove(name.as_str());
+        faults.push(Fault {
+            position: Some(Position::of_offset(text, offset)),
+            message: format!(": invalid type: list, expected the table [{name}]"),
+            key: Some(name),
+        });
+    }
+    faults
 }
 
 /// Removes the entry that contains `span`, or of a list the element, and returns the dotted key.

@@ -635,6 +635,16 @@ fn a_section_that_is_no_table_is_named_as_files_have_it() {
         ),
         ("ddp = \"ice.pkg\"\n", "expected the table [ddp]"),
         ("model = true\n", "expected the table [model]"),
+        (
+            "device = [\"model:1\"]\n",
+            "line 1, column 10: device: invalid type: list, expected the table [device]",
+        ),
+        ("link = [9000, \"auto\", 10]\n", "expected the table [link]"),
+        (
+            "[[device]]\n",
+            "device: invalid type: list, expected the table",
+        ),
+        ("nothing = []\n", "nothing: unknown field"),
     ] {
         let error = Config::from_toml_str(text).expect_err(text).to_string();
         assert!(error.contains(expected), "{error}");
