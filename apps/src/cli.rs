@@ -395,14 +395,24 @@ pub(crate) struct Bind {
     #[arg(value_name = "ADDRESS", required = true)]
     pub(crate) addresses: Vec<DeviceAddress>,
     /// Driver to bind it to
-    #[arg(long, value_name = "NAME", default_value = "vfio-pci")]
+    #[arg(long, value_name = "NAME", default_value = "vfio-pci", value_parser = driver_name)]
     pub(crate) driver: String,
     /// Print the commands and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Bind even if its interface is in use, or it is no E810
+    /// Bind even if it is in use, or it is no E810: waits until a process that has claimed it
+    /// releases it
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// A name that a driver of the kernel may have: it becomes part of a path and of a command.
+fn driver_name(text: &str) -> Result<String, String> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    match !text.is_empty() && text.bytes().all(is_part) && !text.starts_with('-') {
+        true => Ok(text.to_owned()),
+        false => Err("a driver's name has letters, digits, `_` and `-`".into()),
+    }
 }
 
 #[derive(Args, Debug)]
@@ -413,7 +423,7 @@ pub(crate) struct Unbind {
     /// Print the commands and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Unbind even if a process has claimed it: waits until the process releases it
+    /// Unbind even if it is in use: waits until a process that has claimed it releases it
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -87,10 +87,7 @@ fn card(
     part: &str,
     addresses: &BTreeMap<String, Vec<IpAddr>>,
 ) -> Device {
-    let holders = function
-        .group
-        .map(|group| sysfs.holders(&format!("/dev/vfio/{group}")))
-        .unwrap_or_default();
+    let holders = sysfs.claimants(function);
     let usage = usage(sysfs, function, addresses);
     let in_use = match holders.first() {
         Some(holder) => Some(format!("claimed by {holder}")),

@@ -141,6 +141,22 @@ impl Sysfs {
         found.filter_map(|address| self.function(address)).collect()
     }
 
+    /// Processes that have claimed `function`, as far as this user may see: by the file of its
+    /// IOMMU group, or by its own file of the newer interface (`/dev/vfio/devices/vfio0`).
+    #[must_use]
+    pub fn claimants(&self, function: &PciFunction) -> Vec<Holder> {
+        let group = function.group.map(|group| format!("/dev/vfio/{group}"));
+        let own = names(&self.function_path(&function.address).join("vfio-dev"));
+        let own = own
+            .into_iter()
+            .map(|name| format!("/dev/vfio/devices/{name}"));
+        let files = group.into_iter().chain(own);
+        let mut found: Vec<_> = files.flat_map(|file| self.holders(&file)).collect();
+        found.sort_by_key(|holder| holder.pid);
+        found.dedup();
+        found
+    }
+
     /// Processes that have `file` open, as far as this user may see.
     #[must_use]
     pub fn holders(&self, file: &str) -> Vec<Holder> {

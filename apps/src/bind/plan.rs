@@ -1,7 +1,7 @@
 //! Plans of binding and unbinding, made from facts alone.
 
 use super::usage::Usage;
-use ringside_bus::sysfs::PciFunction;
+use ringside_bus::sysfs::{Holder, PciFunction};
 use ringside_spec::lan::identity;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -39,6 +39,8 @@ pub(super) struct Record {
 pub(super) struct Wanted<'a> {
     pub(super) driver: &'a str,
     pub(super) driver_loaded: bool,
+    /// a process that has claimed the function
+    pub(super) holder: Option<Holder>,
     pub(super) force: bool,
 }
 
@@ -53,6 +55,7 @@ pub(super) struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     InUse { address: String, usage: String },
+    Claimed { address: String, holder: Holder },
     NotOurs { address: String, id: String },
     NoIommu { address: String },
 }
@@ -65,6 +68,11 @@ impl fmt::Display for Refusal {
                 "{address} is in use: {usage}. Its users would lose it. Take the interface down first, or \
                  use --force"
             ),
+            Self::Claimed { address, holder } => write!(
+                f,
+                "{address} is in use by {holder}; the kernel would wait until the device is released: end it \
+                 first, or use --force to wait"
+            ),
             Self::NotOurs { address, id } => write!(
                 f,
                 "{address} is {id}, which is no E810; use --force if it is meant"
@@ -75,6 +83,28 @@ impl fmt::Display for Refusal {
                  {address}` says how to switch the IOMMU on"
             ),
         }
+    }
+}
+
+/// Refuses to take a function from its users, unless forced to.
+pub(super) fn may_change(
+    address: &str,
+    usage: &Usage,
+    holder: Option<&Holder>,
+    force: bool,
+) -> Result<(), Refusal> {
+    let address = address.to_owned();
+    match holder {
+        _ if force => Ok(()),
+        Some(holder) => Err(Refusal::Claimed {
+            address,
+            holder: holder.clone(),
+        }),
+        None if usage.in_use() => Err(Refusal::InUse {
+            address,
+            usage: usage.to_string(),
+        }),
+        None => Ok(()),
     }
 }
 
@@ -97,11 +127,8 @@ pub(super) fn bind(
         return Err(Refusal::NoIommu { address });
     }
     let mut plan = Plan::default();
+    may_change(&address, usage, wanted.holder.as_ref(), wanted.force)?;
     if usage.in_use() {
-        let usage = usage.to_string();
-        if !wanted.force {
-            return Err(Refusal::InUse { address, usage });
-        }
         plan.warnings.push(format!("{address} was in use: {usage}"));
     }
     let blocking = group
@@ -120,6 +147,7 @@ pub(super) fn bind(
         text: text.into(),
         path,
     };
+    // First: nothing has to be undone if the module does not exist.
     if !wanted.driver_loaded {
         plan.steps.push(Step::LoadModule(wanted.driver.into()));
     }
@@ -134,33 +162,37 @@ pub(super) fn bind(
     Ok(plan)
 }
 
-/// The steps that give a function back to the driver that it had. Without a record the kernel
-/// chooses, as it does when it finds a new device.
-pub(super) fn unbind(address: &str, driver: Option<&str>, record: Option<&Record>) -> Vec<Step> {
+/// The steps that give a function, whose driver is `driver`, back to the driver that it had.
+/// `driver_loaded` tells of the latter. Without a record the kernel chooses, as it does when it
+/// finds a new device.
+pub(super) fn unbind(
+    address: &str,
+    driver: Option<&str>,
+    record: Option<&Record>,
+    driver_loaded: bool,
+) -> Vec<Step> {
     let folder = format!("sys/bus/pci/devices/{address}");
     let write = |text: &str, path: String| Step::Write {
         text: text.into(),
         path,
     };
+    let earlier = record.and_then(|record| record.driver.as_deref());
     let before = record.and_then(|record| record.driver_override.as_deref());
-    let mut steps = vec![write(
+    let mut steps = Vec::new();
+    // First, as the function keeps its driver if the module does not exist.
+    if let Some(earlier) = earlier.filter(|_| !driver_loaded) {
+        steps.push(Step::LoadModule(earlier.into()));
+    }
+    steps.push(write(
         before.unwrap_or(""),
         format!("{folder}/driver_override"),
-    )];
-    if driver.is_some() {
+    ));
+    if driver.is_some() && driver != earlier {
         steps.push(write(address, format!("{folder}/driver/unbind")));
     }
-    match record {
-        // It had no driver, and stays so.
-        Some(Record { driver: None, .. }) => {}
-        Some(Record {
-            driver: Some(driver),
-            ..
-        }) => {
-            steps.push(Step::LoadModule(driver.clone()));
-            steps.push(write(address, "sys/bus/pci/drivers_probe".into()));
-        }
-        None => steps.push(write(address, "sys/bus/pci/drivers_probe".into())),
+    // A function that had no driver stays so.
+    if record.is_none() || earlier.is_some() {
+        steps.push(write(address, "sys/bus/pci/drivers_probe".into()));
     }
     steps
 }

@@ -2,12 +2,15 @@ use super::*;
 use crate::fixture::Tree;
 use plan::Wanted;
 
+mod changes;
+
 const ADDRESS: &str = "0000:3b:00.0";
 
 fn wanted(force: bool) -> Wanted<'static> {
     Wanted {
         driver: "vfio-pci",
         driver_loaded: true,
+        holder: None,
         force,
     }
 }
@@ -48,13 +51,13 @@ fn a_function_goes_from_its_driver_to_vfio_in_four_steps_and_back() {
         driver: Some("ice".into()),
         driver_override: None,
     };
-    let back = plan::unbind(ADDRESS, Some("vfio-pci"), Some(&record));
+    let back = plan::unbind(ADDRESS, Some("vfio-pci"), Some(&record), false);
     assert_eq!(
         shown(&back),
         [
+            "modprobe ice".to_owned(),
             format!("echo > {folder}/driver_override"),
             format!("echo {ADDRESS} > {folder}/driver/unbind"),
-            "modprobe ice".to_owned(),
             format!("echo {ADDRESS} > /sys/bus/pci/drivers_probe"),
         ]
     );
@@ -66,7 +69,7 @@ fn a_function_that_nobody_drove_is_left_to_nobody() {
         driver: None,
         driver_override: Some("pci-stub".into()),
     };
-    let back = plan::unbind(ADDRESS, Some("vfio-pci"), Some(&record));
+    let back = plan::unbind(ADDRESS, Some("vfio-pci"), Some(&record), true);
     assert_eq!(back.len(), 2);
     assert!(
         back[0].to_string().starts_with("echo pci-stub >"),
@@ -188,6 +191,10 @@ fn the_record_survives_a_second_bind_and_a_step_that_fails_names_its_file() {
         text: ADDRESS.into(),
         path: "sys/nowhere/unbind".into(),
     };
-    let failure = format!("{:?}", do_step(&sysfs, &step).unwrap_err());
+    let machine = Machine {
+        sysfs,
+        ..Machine::default()
+    };
+    let failure = format!("{:?}", do_step(&machine, &step).unwrap_err());
     assert!(failure.contains("sys/nowhere/unbind"), "{failure}");
 }
