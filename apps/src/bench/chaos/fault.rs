@@ -37,7 +37,9 @@ impl<'b> Raiser<'b> {
                     functions[0]
                 )))
             }
-            (Some(_), None) if options.chaos_prompt => Ok(Self::Prompt(function)),
+            (Some(_), None) if options.chaos_prompt => Err(Failure::usage(anyhow!(
+                "--chaos-prompt is for a model in another process; that of this one is reached directly, so leave the flag away"
+            ))),
             (Some((model, functions)), None) => Ok(Self::Model(model, functions[0].into())),
             (None, Some(path)) => Ok(Self::Control(path.clone(), function)),
             (None, None) if options.chaos_prompt => Ok(Self::Prompt(function)),

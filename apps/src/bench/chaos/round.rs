@@ -4,6 +4,7 @@ use super::fault::Raiser;
 use super::report::Row;
 use super::traffic::{Side, connect, verify};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::trouble::Kind;
 use anyhow::anyhow;
 use ringside_pmd::Device;
@@ -15,6 +16,9 @@ use std::time::{Duration, Instant};
 
 /// The time in which a fault has to be noticed: a person may have to type it.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
+
+/// The time for which a wait goes on after a signal.
+const AFTER_SIGNAL: Duration = Duration::from_secs(1);
 
 /// The interval at which firmware and engine are probed.
 const PROBE_EVERY: Duration = Duration::from_millis(10);
@@ -69,7 +73,8 @@ impl Round<'_> {
         let mut row = Row::new(self.kind);
         let raised = Instant::now();
         self.raiser.begin(self.kind, out)?;
-        let cause = self.wait_for_failure(&mut sides, client)?;
+        let cause = self.wait_for_failure(&mut sides, client);
+        let cause = cause.inspect_err(|_| self.withdraw(out))?;
         row.detect = raised.elapsed();
         row.cause = Some(cause.name());
         let noticed = Instant::now();
@@ -96,13 +101,21 @@ impl Round<'_> {
         Ok(row)
     }
 
+    /// Ends a fault that would outlive this command, after a wait that failed.
+    fn withdraw(&self, out: &mut dyn Write) {
+        if self.kind.outlives_a_reset() || self.kind == Kind::LinkDown {
+            // The failure of the wait is reported.
+            let _ = self.raiser.end(self.kind, out);
+        }
+    }
+
     /// Recovers a device; repeatedly if the fault must be ended first.
     fn recover(&self, client: &mut Device) -> Result<RecoveryReport, Failure> {
-        let began = Instant::now();
+        let mut wait = Wait::begin();
         loop {
             match client.recover() {
                 Ok(report) => return Ok(report),
-                Err(error) if began.elapsed() > NOTICED_WITHIN || !self.kind.outlives_a_reset() => {
+                Err(error) if wait.is_over()? || !self.kind.outlives_a_reset() => {
                     return Err(Failure::operation(anyhow!("{error}")));
                 }
                 Err(_) => std::thread::sleep(PROBE_EVERY),
@@ -116,8 +129,8 @@ impl Round<'_> {
         sides: &mut [Side; 2],
         client: &Device,
     ) -> Result<FailureCause, Failure> {
-        let began = Instant::now();
-        let (mut look, mut probe) = (began, began);
+        let mut wait = Wait::begin();
+        let (mut look, mut probe) = (wait.began, wait.began);
         let mut events = Vec::new();
         loop {
             keep_going(sides)?;
@@ -146,7 +159,7 @@ impl Round<'_> {
             if let Some(cause) = failed {
                 return Ok(cause);
             }
-            if began.elapsed() > NOTICED_WITHIN {
+            if wait.is_over()? {
                 return Err(Failure::operation(anyhow!(
                     "{} went unnoticed for {} s",
                     self.kind.name(),
@@ -167,7 +180,7 @@ impl Round<'_> {
         let mut row = Row::new(self.kind);
         let raised = Instant::now();
         self.raiser.begin(self.kind, out)?;
-        wait_for_link(client, sides, false)?;
+        wait_for_link(client, sides, false).inspect_err(|_| self.withdraw(out))?;
         row.detect = raised.elapsed();
         row.cause = Some("link-down");
         let until = Instant::now() + FLAP;
@@ -195,6 +208,34 @@ impl Round<'_> {
     }
 }
 
+/// A wait for a fault, or for its end.
+struct Wait {
+    began: Instant,
+    /// a signal was seen
+    asked: Option<Instant>,
+}
+
+impl Wait {
+    fn begin() -> Self {
+        Self {
+            began: Instant::now(),
+            asked: None,
+        }
+    }
+
+    /// True once it has taken too long. Errors: a signal ends it. A fault that was raised before
+    /// the signal is noticed and mended within the time until then.
+    fn is_over(&mut self) -> Result<bool, Failure> {
+        if interrupt::seen() {
+            let asked = self.asked.get_or_insert_with(Instant::now);
+            if asked.elapsed() > AFTER_SIGNAL {
+                return Err(Failure::interrupted());
+            }
+        }
+        Ok(self.began.elapsed() > NOTICED_WITHIN)
+    }
+}
+
 /// Posts and polls on both sides, once.
 fn keep_going(sides: &mut [Side; 2]) -> Result<(), Failure> {
     let [one, other] = sides;
@@ -208,8 +249,8 @@ fn keep_going(sides: &mut [Side; 2]) -> Result<(), Failure> {
 
 /// Continues the traffic until the firmware reports that the link is up, or down.
 fn wait_for_link(client: &Device, sides: &mut [Side; 2], wanted: bool) -> Result<(), Failure> {
-    let began = Instant::now();
-    let mut look = began;
+    let mut wait = Wait::begin();
+    let mut look = wait.began;
     loop {
         keep_going(sides)?;
         let now = Instant::now();
@@ -225,7 +266,7 @@ fn wait_for_link(client: &Device, sides: &mut [Side; 2], wanted: bool) -> Result
         if link == Some(wanted) {
             return Ok(());
         }
-        if began.elapsed() > NOTICED_WITHIN {
+        if wait.is_over()? {
             let word = if wanted { "up" } else { "down" };
             return Err(Failure::operation(anyhow!(
                 "no report within {} s that the link is {word}",
