@@ -73,8 +73,12 @@ fn cards(facts: &Facts) -> Finding {
 
 fn iommu(facts: &Facts) -> Finding {
     let check = "IOMMU";
-    let without = facts.cards.iter().any(|card| card.function.group.is_none());
-    if facts.iommu_groups > 0 && !without {
+    let alone = facts
+        .cards
+        .iter()
+        .filter(|card| card.function.group.is_none());
+    let alone: Vec<_> = alone.map(|card| &*card.function.address).collect();
+    if facts.iommu_groups > 0 && alone.is_empty() {
         return fine(check, format!("on, {} groups", facts.iommu_groups));
     }
     let (setting, option) = match facts.processor_vendor.as_str() {
@@ -84,11 +88,17 @@ fn iommu(facts: &Facts) -> Finding {
     };
     let firmware = format!("switch {setting} on in the firmware set-up");
     let missing = option.filter(|option| !facts.command_line.contains(option));
+    let (state, whom) = match facts.iommu_groups {
+        0 => ("off", "the card".to_owned()),
+        _ => ("incomplete", alone.join(", ")),
+    };
     let mut made = finding(
         check,
         Weight::Blocks,
-        "off: the kernel has no IOMMU group for the card, and without one a device can write to \
-         any memory",
+        format!(
+            "{state}: the kernel has no IOMMU group for {whom}, and without one a device can write \
+             to any memory"
+        ),
         [firmware],
     );
     if let Some(option) = missing {
@@ -172,8 +182,12 @@ fn binding(card: &Card) -> Finding {
         Some(driver) => format!("{address}: the kernel's {driver} has it"),
         None => format!("{address}: no driver has it"),
     };
-    let bind = format!("ringside bind {address}");
-    finding(check, Weight::Blocks, what, [bind])
+    let mut made = finding(check, Weight::Blocks, what, []);
+    // Without a group vfio-pci would not take it: another finding has the remedy.
+    if card.function.group.is_some() {
+        made.remedy.push(format!("ringside bind {address}"));
+    }
+    made
 }
 
 fn permission(facts: &Facts, card: &Card) -> Option<Finding> {
@@ -329,7 +343,7 @@ fn huge_pages(facts: &Facts, config: &Config) -> Vec<Finding> {
     let mut found = Vec::new();
     for node in nodes {
         let pools = facts.huge_pages.iter().filter(|pool| pool.node == node);
-        let list: Vec<_> = pools
+        let mut list: Vec<_> = pools
             .clone()
             .map(|pool| {
                 format!(
@@ -338,6 +352,9 @@ fn huge_pages(facts: &Facts, config: &Config) -> Vec<Finding> {
                 )
             })
             .collect();
+        if list.is_empty() {
+            list.push("no pool of huge pages".into());
+        }
         let needed = if wanted == 2048 { HUGE_PAGES_MIN } else { 1 };
         let enough = pools
             .clone()

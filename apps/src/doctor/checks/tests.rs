@@ -360,3 +360,24 @@ fn a_list_of_cores_that_claims_too_much_is_not_believed() {
     assert_eq!(facts::list("0-99999999999").len(), 8192);
     assert_eq!(facts::list("x,3,7-5,"), [3]);
 }
+
+#[test]
+fn a_card_without_a_group_among_others_is_named_and_not_to_be_bound() {
+    let found = after(|facts, _| {
+        let mut alone = facts.cards[0].clone();
+        alone.function = function("0000:af:00.0", "ice");
+        alone.function.group = None;
+        facts.cards.push(alone);
+    });
+    let iommu = found.iter().find(|one| one.check == "IOMMU").unwrap();
+    assert!(iommu.what.starts_with("incomplete"), "{iommu:?}");
+    assert!(iommu.what.contains("0000:af:00.0"), "{iommu:?}");
+    let driver = found.iter().find(|one| one.check == "driver").unwrap();
+    assert_eq!(driver.remedy, [] as [String; 0]);
+}
+
+#[test]
+fn a_node_without_huge_pages_is_told() {
+    let (_, _, text) = one(|facts, _| facts.huge_pages.clear());
+    assert!(text.contains("node 1: no pool of huge pages"), "{text}");
+}
