@@ -2,9 +2,10 @@
 
 use crate::failure::Failure;
 use ringside_bus::pinning::allowed_cores;
+use ringside_bus::sysfs::Sysfs;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
-use ringside_config::{Config, Core};
+use ringside_config::{Config, Core, NumaNode};
 use ringside_model::embedded::ThreadedError;
 use ringside_model::{Threaded, WorldSettings};
 use std::sync::Arc;
@@ -12,8 +13,27 @@ use std::sync::Arc;
 /// The configuration that the command line names, or the defaults.
 pub(crate) fn load_config(path: Option<&std::path::Path>) -> Result<Config, Failure> {
     match path {
-        Some(path) => Config::load(path).map_err(Failure::usage),
+        Some(path) => {
+            let config = Config::load(path).map_err(Failure::usage)?;
+            check_node(&config, &Sysfs::default())?;
+            Ok(config)
+        }
         None => Ok(Config::default()),
+    }
+}
+
+/// Refuses a NUMA node that this machine does not have: memory would come from any other.
+fn check_node(config: &Config, sysfs: &Sysfs) -> Result<(), Failure> {
+    let nodes = sysfs.path("sys/devices/system/node");
+    match config.memory.numa_node {
+        NumaNode::Node(node) if nodes.is_dir() && !nodes.join(format!("node{node}")).is_dir() => {
+            Err(Failure::usage(anyhow::anyhow!(
+                "memory.numa_node = {node}: this machine has no such node; `ls {}` lists them, and \
+                 \"auto\" takes the node of the card",
+                nodes.display()
+            )))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -110,10 +130,68 @@ pub(crate) fn model_index(address: &DeviceAddress) -> Result<u16, Failure> {
     match address {
         DeviceAddress::Model(index) => Ok(*index),
         DeviceAddress::VfioUser(_) | DeviceAddress::Pci { .. } => {
-            Err(Failure::claim(anyhow::anyhow!(
+            Err(Failure::usage(anyhow::anyhow!(
                 "{address}: a bench of functions that are not of the built-in model takes two: --device \
              and --peer"
             )))
         }
+    }
+}
+
+/// The first of several addresses that names the function of an earlier one.
+pub(crate) fn named_twice(addresses: &[DeviceAddress]) -> Option<&DeviceAddress> {
+    let same = |address: &DeviceAddress| match address {
+        // One socket may have several paths.
+        DeviceAddress::VfioUser(path) => {
+            let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+            DeviceAddress::VfioUser(path)
+        }
+        other => other.clone(),
+    };
+    let all: Vec<DeviceAddress> = addresses.iter().map(same).collect();
+    let twice = (1..all.len()).find(|at| all[..*at].contains(&all[*at]));
+    twice.and_then(|at| addresses.get(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Tree;
+
+    #[test]
+    fn a_numa_node_that_the_machine_does_not_have_is_refused() {
+        let tree = Tree::new();
+        let mut config = Config::default();
+        config.memory.numa_node = NumaNode::Node(3);
+        // A kernel without NUMA shows no nodes.
+        assert!(check_node(&config, &tree.sysfs()).is_ok());
+        for node in [0, 1] {
+            let file = format!("sys/devices/system/node/node{node}/cpulist");
+            tree.file(&file, "0\n");
+        }
+        let failure = check_node(&config, &tree.sysfs()).unwrap_err();
+        assert!(failure.is_usage());
+        let text = failure.text();
+        assert!(text.starts_with("memory.numa_node = 3: "), "{text}");
+        for node in [NumaNode::Node(1), NumaNode::Auto] {
+            config.memory.numa_node = node;
+            assert!(check_node(&config, &tree.sysfs()).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_socket_is_named_twice_by_two_paths() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        std::fs::write(&path, "").unwrap();
+        let other = folder.path().join("./link");
+        std::os::unix::fs::symlink(&path, &other).unwrap();
+        let all = [
+            DeviceAddress::VfioUser(path),
+            DeviceAddress::VfioUser(other),
+        ];
+        assert_eq!(named_twice(&all), Some(&all[1]));
+        let others = [all[0].clone(), DeviceAddress::Model(0)];
+        assert_eq!(named_twice(&others), None);
     }
 }

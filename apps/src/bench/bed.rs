@@ -3,7 +3,7 @@
 use super::placement::{Placement, core_text};
 use crate::cli::Bench;
 use crate::failure::Failure;
-use crate::open::{Cores, model_function, model_index, open, start_model};
+use crate::open::{Cores, model_function, model_index, named_twice, open, start_model};
 use anyhow::anyhow;
 use ringside_bus::function::Backend;
 use ringside_bus::{DeviceAddress, Function};
@@ -28,6 +28,11 @@ impl Bed {
         let by_itself = |address: &DeviceAddress| !matches!(address, DeviceAddress::Model(_));
         match &options.peer {
             Some(peer) if by_itself(peer) && by_itself(address) => {
+                if named_twice(&[address.clone(), peer.clone()]).is_some() {
+                    return Err(Failure::usage(anyhow!(
+                        "--peer {peer}: it is the function of --device; a test needs two functions"
+                    )));
+                }
                 let functions = [
                     open(address, config)?.function,
                     open(peer, config)?.function,

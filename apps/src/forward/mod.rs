@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::interrupt::{self, MAX_SECONDS};
 use crate::mac::Mac;
 use crate::mirror::{Mirror, MirrorServer};
-use crate::open::{Cores, Opened, model_function, open, start_model};
+use crate::open::{Cores, Opened, model_function, named_twice, open, start_model};
 use crate::rule::Rule;
 use crate::supervised::{Brought, Queues, Wanted};
 use crate::vsi::{VsiAt, VsiText};
@@ -27,7 +27,7 @@ use ringside_bus::{DeviceAddress, Function};
 use ringside_config::Config;
 use ringside_lan::{PacketPath, PoolSettings};
 use ringside_model::Threaded;
-use ringside_pmd::lan::port::{MAX_MTU, MTU_MIN};
+use ringside_pmd::lan::port::{FlowTarget, MAX_MTU, MTU_MIN};
 use ringside_pmd::lan::{PortSettings, VsiSettings};
 use ringside_spec::lan::limits::{CHECK_BYTES, MAX_FRAME_BYTES, MAX_RING, RING_MIN, RING_MULTIPLE};
 use running::Running;
@@ -132,7 +132,7 @@ pub(crate) struct Options {
     /// Receive only packets to the port's own address and to its groups
     #[arg(long)]
     no_promiscuous: bool,
-    /// Rule for every port, such as 'tcp4 dst-port 80 action 3'; give it once for each. The words
+    /// Rule for every port, such as 'tcp4 dst-port 80 action 0'; give it once for each. The words
     /// are those of `ringside port --help`
     #[arg(long, value_name = "RULE")]
     rule: Vec<Rule>,
@@ -253,11 +253,30 @@ fn check(options: &Options, addresses: &[DeviceAddress]) -> Result<Layout, Failu
             options.mtu
         )));
     }
+    check_rules(&options.rule, options.queues())?;
     let devices: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let layout = Layout::new(&devices, options.queues(), &options.vsi);
     let layout = layout.map_err(|text| Failure::usage(anyhow!(text)))?;
     check_cores(&options.cores, layout.threads())?;
     Ok(layout)
+}
+
+/// Refuses rules that lead to queues which a port does not have.
+fn check_rules(rules: &[Rule], queues: usize) -> Result<(), Failure> {
+    for Rule(rule) in rules {
+        let end = match rule.target {
+            FlowTarget::Queue(queue) => usize::from(queue) + 1,
+            FlowTarget::Group { first, count } => usize::from(first) + usize::from(count),
+            FlowTarget::Drop | FlowTarget::Spread => 0,
+        };
+        if end > queues {
+            return Err(Failure::usage(anyhow!(
+                "--rule: queue {} is none of the {queues} of a port, which count from 0; raise --rxq",
+                end - 1
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses cores that no thread can run on, and those that no thread is there for.
@@ -280,20 +299,9 @@ fn check_cores(cores: &[usize], threads: usize) -> Result<(), Failure> {
 
 /// Refuses a device for two ports: two drivers would reset it in turn.
 fn check_twice(addresses: &[DeviceAddress]) -> Result<(), Failure> {
-    let same = |address: &DeviceAddress| match address {
-        // One socket may have several paths.
-        DeviceAddress::VfioUser(path) => {
-            let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
-            DeviceAddress::VfioUser(path)
-        }
-        other => other.clone(),
-    };
-    let all: Vec<DeviceAddress> = addresses.iter().map(same).collect();
-    let twice = (1..all.len()).find(|at| all[..*at].contains(&all[*at]));
-    match twice {
-        Some(at) => Err(Failure::usage(anyhow!(
-            "--device {}: named twice; a device is one port",
-            addresses[at]
+    match named_twice(addresses) {
+        Some(address) => Err(Failure::usage(anyhow!(
+            "--device {address}: named twice; a device is one port"
         ))),
         None => Ok(()),
     }

@@ -481,3 +481,20 @@ fn only_packets_that_were_sent_are_captured_or_lost() {
     assert!((41..=63).contains(&sent), "{sent} packets sent");
     assert_eq!((seen, seen + lost), (40, sent));
 }
+
+#[test]
+fn a_rule_for_a_queue_that_no_port_has_is_refused_with_the_number() {
+    let rule = |action: &str| {
+        let rule = format!("tcp4 dst-port 80 action {action}").parse::<Rule>();
+        [rule.unwrap()]
+    };
+    for (action, queues) in [("0", 1), ("drop", 1), ("spread", 1), ("2-3", 4)] {
+        check_rules(&rule(action), queues).unwrap();
+    }
+    for (action, queues) in [("3", 1), ("2-3", 3), ("65535", 64)] {
+        let failure = check_rules(&rule(action), queues).unwrap_err();
+        assert!(failure.is_usage());
+        let text = failure.text();
+        assert!(text.contains("raise --rxq"), "{text}");
+    }
+}
