@@ -221,6 +221,7 @@ fn options_that_disagree_end_both_sides_with_both_values() {
         let (server, place) = model.listen(&words(own));
         let client = model.connect(&place, &words(asked)).end(LIMIT);
         client.with(2, part).with(2, "refuses");
+        assert_eq!(client.text.matches(part).count(), 1, "{}", client.text);
         server.end(LIMIT).with(2, part);
     }
 }
@@ -262,6 +263,20 @@ fn a_peer_that_speaks_something_else_or_nothing_is_an_error_in_time() {
     let silent = std::net::TcpStream::connect(place).unwrap();
     server.end(LIMIT).with(1, "sent nothing within 500 ms");
     drop(silent);
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_peer_that_is_silent() {
+    let model = Model::serve();
+    let folder = tempfile::tempdir().unwrap();
+    let patient = folder.path().join("patient.toml");
+    std::fs::write(&patient, "[deadlines]\nconnect_ms = 60000\n").unwrap();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = other.local_addr().unwrap().to_string();
+    let mut client = model.connect(&place, &["--config", patient.to_str().unwrap()]);
+    client.line("Driven: ");
+    client.signal("INT");
+    client.end(Duration::from_secs(30)).with(130, "interrupted");
 }
 
 #[test]

@@ -15,12 +15,18 @@ use crate::interrupt;
 use anyhow::anyhow;
 use ringside_bus::DeviceAddress;
 use ringside_pmd::Device;
-use ringside_rendezvous::Step;
+use ringside_rendezvous::{SessionError, Step};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// Sizes of a verification, unless named: odd ones among them.
 const VERIFIED_SIZES: [u64; 6] = [1, 8, 100, 4096, 65_537, 1 << 20];
+
+/// Between two looks for a signal.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The time for which a wait for the peer goes on after a signal.
+const AFTER_SIGNAL: Duration = Duration::from_secs(1);
 
 pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Failure> {
     let plans = plans(run.options).map_err(Failure::usage)?;
@@ -54,6 +60,7 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
 /// Requests a test, or the end; an error has the peer's reason for a refusal.
 fn ask(link: &mut Link, request: Request) -> Result<(), Failure> {
     link.session.send(&request.encode(), link.limit)?;
+    await_answer(link)?;
     let mut head = [0; ANSWER_BYTES];
     link.session.receive(&mut head, link.limit)?;
     let (agreed, length) = decode_answer(&head)?;
@@ -67,6 +74,23 @@ fn ask(link: &mut Link, request: Request) -> Result<(), Failure> {
         link.session.peer(),
         text(&reason)
     )))
+}
+
+/// Waits until an answer begins. A signal ends the wait, once a peer that is alive has had the time
+/// to answer.
+fn await_answer(link: &mut Link) -> Result<(), Failure> {
+    let began = Instant::now();
+    let mut asked = None;
+    while link.session.peek(LOOK)?.is_none() {
+        if interrupt::seen() && asked.get_or_insert_with(Instant::now).elapsed() > AFTER_SIGNAL {
+            return Err(Failure::interrupted());
+        }
+        if began.elapsed() > link.limit {
+            let (peer, limit) = (link.session.peer(), link.limit);
+            return Err(SessionError::Silent { peer, limit }.into());
+        }
+    }
+    Ok(())
 }
 
 fn test_of(plan: &Plan, task: Task, measure: Option<Measure>, size: u64, options: &Bench) -> Test {

@@ -86,7 +86,8 @@ fn clock() -> Arc<dyn Clock> {
 
 /// The addresses that `HOST[:PORT]` names.
 fn resolve(flag: &str, place: &str) -> Result<Vec<SocketAddr>, Failure> {
-    let named = match place.parse::<std::net::IpAddr>() {
+    let inside = place.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let named = match inside.unwrap_or(place).parse::<std::net::IpAddr>() {
         Ok(address) => Ok(vec![SocketAddr::new(address, MEETING_PORT)]),
         Err(_) if place.rsplit_once(':').is_some() => {
             place.to_socket_addrs().map(Iterator::collect)
@@ -184,13 +185,18 @@ pub(crate) fn part(mut link: Link, failure: Failure) -> Failure {
     if failure.text().contains(" gave up: ") {
         return failure;
     }
-    let failure = match link.session.peek(Duration::ZERO) {
-        Err(error @ (SessionError::PeerFailed { .. } | SessionError::Closed { .. }))
-            if !failure.text().contains(&error.to_string()) =>
-        {
-            failure.and(&error.to_string())
+    let further = match link.session.peek(Duration::ZERO) {
+        // A refusal has its reason already.
+        Err(SessionError::PeerFailed { reason, .. }) if failure.text().contains(&reason) => None,
+        Err(error @ (SessionError::PeerFailed { .. } | SessionError::Closed { .. })) => {
+            Some(error.to_string())
         }
-        _ => failure,
+        _ => None,
+    };
+    let further = further.filter(|further| !failure.text().contains(further));
+    let failure = match further {
+        Some(further) => failure.and(&further),
+        None => failure,
     };
     link.session.fail(&failure.text());
     failure
@@ -232,4 +238,22 @@ pub(crate) fn finish(
     let downs = run.take_down([device])?;
     run.finish(measured)?;
     judge(&[], &downs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_version_6_are_named_with_and_without_brackets() {
+        for (place, port) in [
+            ("::1", MEETING_PORT),
+            ("[::1]", MEETING_PORT),
+            ("[::1]:7", 7),
+        ] {
+            let found = resolve("--listen", place).unwrap();
+            let wanted = SocketAddr::new("::1".parse().unwrap(), port);
+            assert_eq!(found, [wanted], "{place}");
+        }
+    }
 }
