@@ -16,6 +16,10 @@ const FILE_TOO_LARGE: &str = "(os error 27)";
 const FILE_LIMIT: &str = "; the limit of a file's size, which counts for shared memory too, is too low: \
                           raise it with `ulimit -f unlimited`";
 
+/// In the text of EMFILE.
+const TOO_MANY_FILES: &str = "(os error 24)";
+const FILES_LIMIT: &str = "; the limit of open files is too low: raise it with `ulimit -n`";
+
 /// A failure and the exit code of its kind.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -53,6 +57,15 @@ impl Failure {
         Self {
             code: 4,
             error: error.into(),
+        }
+    }
+
+    /// The same failure, as one of the command line, which names what cannot be used. That of a
+    /// signal stays one.
+    pub(crate) fn into_usage(self) -> Self {
+        match self.code {
+            1 => Self::usage(self.error),
+            _ => self,
         }
     }
 
@@ -118,6 +131,9 @@ impl Failure {
         if text.contains(FILE_TOO_LARGE) && !text.contains("ulimit -f") {
             text += FILE_LIMIT;
         }
+        if text.contains(TOO_MANY_FILES) && !text.contains("ulimit -n") {
+            text += FILES_LIMIT;
+        }
         text
     }
 
@@ -131,6 +147,17 @@ impl Failure {
         // Standard error may be closed too: the exit code reports the same.
         let _ = writeln!(std::io::stderr(), "ringside: {}", self.text());
         ExitCode::from(self.code)
+    }
+}
+
+/// Joins the results of two steps that are both done, even if one fails. A closed output is no news
+/// beside another failure.
+pub(crate) fn both(one: Result<(), Failure>, other: Result<(), Failure>) -> Result<(), Failure> {
+    match (one, other) {
+        (Err(one), Err(other)) if other.is_output() => Err(one),
+        (Err(one), Err(other)) if one.is_output() => Err(other),
+        (Err(one), Err(other)) => Err(one.and(&other.text())),
+        (one, other) => one.and(other),
     }
 }
 
@@ -161,5 +188,20 @@ mod tests {
             "{text}"
         );
         assert_eq!(failure.and("more").text().matches("ulimit").count(), 1);
+    }
+
+    #[test]
+    fn a_failure_of_the_command_line_replaces_no_signal() {
+        let failure = Failure::operation(anyhow::anyhow!("no such file"));
+        assert!(failure.into_usage().is_usage());
+        assert_eq!(Failure::interrupted().into_usage().code(), INTERRUPTED);
+    }
+
+    #[test]
+    fn too_many_open_files_name_the_limit() {
+        let error = std::io::Error::from_raw_os_error(24);
+        let text = Failure::operation(error).and("more").text();
+        assert!(text.contains("raise it with `ulimit -n`"), "{text}");
+        assert_eq!(text.matches("ulimit").count(), 1, "{text}");
     }
 }

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use anyhow::anyhow;
 use ringside_config::LogFormat;
+use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 use tracing_subscriber::EnvFilter;
@@ -26,7 +27,10 @@ pub(crate) fn start(wanted: Option<LogFormat>, usual: &str) -> Result<(), Failur
         }
     };
     let format = *FORMAT.get_or_init(|| format);
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
+    let filter = match std::env::var_os(EnvFilter::DEFAULT_ENV) {
+        Some(wanted) => parsed(&wanted)?,
+        None => EnvFilter::new(usual),
+    };
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -40,8 +44,43 @@ pub(crate) fn start(wanted: Option<LogFormat>, usual: &str) -> Result<(), Failur
     Ok(())
 }
 
+/// The filter that a user wants.
+fn parsed(wanted: &OsStr) -> Result<EnvFilter, Failure> {
+    let refused = |reason: String| {
+        Failure::usage(anyhow!(
+            "{}={}: {reason}; name a level, or levels of parts, such as warn,ringside_pmd=debug",
+            EnvFilter::DEFAULT_ENV,
+            wanted.to_string_lossy()
+        ))
+    };
+    let text = wanted.to_str();
+    let text = text.ok_or_else(|| refused("it is no UTF-8".into()))?;
+    let filter = EnvFilter::builder().parse(text);
+    filter.map_err(|error| refused(error.to_string()))
+}
+
 /// A file or a pipe gets no colours, nor does a terminal whose user wants none (`NO_COLOR`).
 fn has_colours() -> bool {
     let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     is_wanted && std::io::stderr().is_terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn a_filter_that_cannot_be_parsed_is_refused_with_its_text() {
+        for wrong in ["foo=bar=baz", "ringside=debg"] {
+            let failure = parsed(OsStr::new(wrong)).unwrap_err();
+            let text = failure.text();
+            assert!(text.starts_with(&format!("RUST_LOG={wrong}: ")), "{text}");
+            assert!(failure.is_usage(), "{text}");
+        }
+        assert!(parsed(OsStr::from_bytes(b"\xff")).is_err());
+        for right in ["", "warn", "off", "warn,ringside_pmd=debug"] {
+            assert!(parsed(OsStr::new(right)).is_ok(), "{right}");
+        }
+    }
 }

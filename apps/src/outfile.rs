@@ -124,6 +124,16 @@ pub(crate) fn not_written(what: &str, path: &Path, error: io::Error) -> Failure 
     })
 }
 
+/// Refuses "-" for a file of a command whose standard output has other text.
+pub(crate) fn check_no_output(flag: &str, path: Option<&Path>) -> Result<(), Failure> {
+    match path {
+        Some(path) if path == Path::new("-") => Err(Failure::usage(anyhow!(
+            "{flag} -: standard output has other text, so name a file; one of that name is ./-"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a path that two flags name: the later file would replace the earlier one. Several flags
 /// may name a device, such as /dev/null.
 pub(crate) fn check_distinct<'p>(

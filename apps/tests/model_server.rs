@@ -158,29 +158,40 @@ fn a_signal_ends_it_in_order_and_the_report_says_what_was_counted() {
     }
 }
 
+/// A driver that writes to a read-only register.
+fn break_the_interface(socket: &Path) {
+    let clock = std::sync::Arc::new(ringside_bus::TscClock::new());
+    let limits = ringside_bus::vfio_user::ClientLimits::default();
+    let function = ringside_bus::vfio_user::VfioUserFunction::connect(socket, clock, limits);
+    let function: std::sync::Arc<dyn ringside_bus::Function> =
+        std::sync::Arc::new(function.unwrap());
+    function.config_write(4, &[6, 0]).unwrap();
+    // GLNVM_ULD is read-only.
+    let read_only = 0xB_6008;
+    function.write32(0, read_only, 1).unwrap();
+    // The answer to a read comes after the write was looked at.
+    function.read32(0, read_only).unwrap();
+}
+
+#[test]
+fn breaches_are_told_beside_files_that_are_not_whole() {
+    let folder = Folder::new();
+    let socket = folder.path("function");
+    let server = Server::start(&socket, &["--report", "/dev/full"]);
+    break_the_interface(&socket);
+    let (code, _, complaints) = server.end(Signal::TERM);
+    assert_eq!(code, Some(4), "{complaints}");
+    for part in ["broke the interface", "writing the report to /dev/full"] {
+        assert!(complaints.contains(part), "{part}: {complaints}");
+    }
+}
+
 #[test]
 fn breaches_are_told_and_end_in_exit_code_4() {
     let folder = Folder::new();
     let socket = folder.path("function");
     let server = Server::start(&socket, &["--json"]);
-    let address = format!("vfio-user:{}", socket.display());
-    let address: ringside_bus::DeviceAddress = address.parse().unwrap();
-    {
-        let ringside_bus::DeviceAddress::VfioUser(path) = address else {
-            panic!("an address of a socket");
-        };
-        let clock = std::sync::Arc::new(ringside_bus::TscClock::new());
-        let limits = ringside_bus::vfio_user::ClientLimits::default();
-        let function = ringside_bus::vfio_user::VfioUserFunction::connect(&path, clock, limits);
-        let function: std::sync::Arc<dyn ringside_bus::Function> =
-            std::sync::Arc::new(function.unwrap());
-        function.config_write(4, &[6, 0]).unwrap();
-        // GLNVM_ULD is read-only.
-        let read_only = 0xB_6008;
-        function.write32(0, read_only, 1).unwrap();
-        // The answer to a read comes after the write was looked at.
-        function.read32(0, read_only).unwrap();
-    }
+    break_the_interface(&socket);
     let (code, report, complaints) = server.end(Signal::TERM);
     assert_eq!(code, Some(4), "{complaints}");
     let report: Value = serde_json::from_str(&report).expect("nothing but JSON on the output");
@@ -240,8 +251,8 @@ fn wrong_arguments_are_refused_before_anything_is_made() {
         (&["--dgram", "one"], 2, "two paths"),
         (&["--dgram", "/tmp/x,/tmp/x"], 1, "path of its own"),
         (&["--tap", "a/b"], 1, "not an interface name"),
-        (&["--pcap", "/nowhere/x"], 1, "/nowhere/x"),
-        (&["--record", "/nowhere/y"], 1, "/nowhere/y"),
+        (&["--pcap", "/nowhere/x"], 2, "/nowhere/x"),
+        (&["--record", "/nowhere/y"], 2, "/nowhere/y"),
         (&["--control", "/nowhere/z"], 1, "/nowhere/z"),
     ] {
         let output = Command::new("timeout")

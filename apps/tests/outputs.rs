@@ -366,6 +366,29 @@ fn rounds_before_a_failure_or_a_signal_are_in_the_report() {
 }
 
 #[test]
+fn a_signal_ends_the_wait_for_a_fault_that_is_not_raised() {
+    let served = Served::start();
+    let line = format!(
+        "bench --chaos --chaos-prompt --chaos-kinds link-down --device vfio-user:{} --peer vfio-user:{}",
+        served.path("a"),
+        served.path("b")
+    );
+    let mut command = command(&line);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    wait_for(&mut reader, "raise: fault ");
+    let asked = Instant::now();
+    signal(&child, "TERM");
+    wait_for(&mut reader, "raise: clear ");
+    // The wait itself takes 30 s.
+    assert!(asked.elapsed() < Duration::from_secs(20));
+    let output = ended(child, &line);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+}
+
+#[test]
 fn the_first_figure_comes_within_twelve_lines_and_no_warning_twice() {
     let output = run("bench write lat -n 5", Stdio::piped(), Stdio::null());
     let shown = text(&output.stdout);
@@ -428,7 +451,7 @@ fn a_command_that_does_not_begin_leaves_old_files_as_they_are() {
         (format!("{serve} --record {old} --control {other}"), 1),
         (format!("{serve} --pcap {old} --control {other}"), 1),
         (format!("{serve} --record {old} --dgram {other},{none}"), 1),
-        (format!("{serve} --record {old} --pcap {none}/x"), 1),
+        (format!("{serve} --record {old} --pcap {none}/x"), 2),
     ] {
         let output = run(&line, Stdio::null(), Stdio::piped());
         let said = text(&output.stderr);

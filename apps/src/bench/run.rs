@@ -5,9 +5,9 @@ use super::distributions::{self, Distribution};
 use super::report::{self, Report, StageTime};
 use crate::bring_up::print_stage;
 use crate::cli::Bench;
-use crate::failure::Failure;
+use crate::failure::{Failure, both};
 use crate::interrupt;
-use crate::outfile::{OutFile, check_distinct, check_writable, not_written};
+use crate::outfile::{OutFile, check_distinct, check_no_output, check_writable, not_written};
 use crate::output::{microseconds, span, stdout};
 use crate::release;
 use anyhow::anyhow;
@@ -176,11 +176,7 @@ pub(crate) fn can_be_written(options: &Bench) -> Result<(), Failure> {
     let is_output = |path: &&Path| *path == Path::new("-");
     let (pcap, hgrm) = (options.pcap.as_deref(), options.hgrm.as_deref());
     for (flag, path) in [("--pcap", pcap), ("--hgrm", hgrm)] {
-        if path.filter(is_output).is_some() {
-            return Err(Failure::usage(anyhow!(
-                "{flag} -: standard output has the tables, so name a file; one of that name is ./-"
-            )));
-        }
+        check_no_output(flag, path)?;
     }
     let json = options.json_path().filter(|path| !is_output(path));
     let flag = match options.out_json_file {
@@ -204,17 +200,6 @@ pub(crate) fn can_be_written(options: &Bench) -> Result<(), Failure> {
         })?;
     }
     Ok(())
-}
-
-/// Joins the results of two steps that are both done, even if one fails. A closed output is no news
-/// beside another failure.
-pub(crate) fn both(one: Result<(), Failure>, other: Result<(), Failure>) -> Result<(), Failure> {
-    match (one, other) {
-        (Err(one), Err(other)) if other.is_output() => Err(one),
-        (Err(one), Err(other)) if one.is_output() => Err(other),
-        (Err(one), Err(other)) => Err(one.and(&other.text())),
-        (one, other) => one.and(other),
-    }
 }
 
 /// Tables go to standard output unless JSON does.

@@ -1,11 +1,13 @@
 //! `ringside model serve`.
 
 use super::options::{OutsideWire, Serve};
-use crate::failure::Failure;
+use crate::failure::{Failure, both};
 use crate::file_size;
 use crate::interrupt;
 use crate::open_files;
-use crate::outfile::{OutFile, Prepared, check_distinct, check_writable, no_reader, not_written};
+use crate::outfile::{
+    OutFile, Prepared, check_distinct, check_no_output, check_writable, no_reader, not_written,
+};
 use crate::output::stdout;
 use crate::users::{self, Watch};
 use anyhow::anyhow;
@@ -92,22 +94,37 @@ fn serve(options: &Serve, config: &Config) -> Result<(), Failure> {
     server.world().switch().set_tap(None);
     drop(server);
     let captured = sources.capture.map(|capture| capture.finish());
-    match report_path {
-        Some(path) => write_json(path, &report)?,
-        None => output.say(&report.to_text()),
-    }
-    captured.transpose().map_err(Failure::operation)?;
-    if let Some(reason) = recorder.and_then(|recorder| recorder.failure()) {
-        return Err(Failure::operation(anyhow!(
+    let written = match report_path {
+        Some(path) => write_json(path, &report),
+        None => {
+            output.say(&report.to_text());
+            Ok(())
+        }
+    };
+    let captured = captured.transpose().map(drop).map_err(Failure::operation);
+    judge(&report, recorder, [written, captured])
+}
+
+/// All failures of a server; breaches are the first, which has the exit code.
+fn judge(
+    report: &Report,
+    recorder: Option<Recorder>,
+    files: [Result<(), Failure>; 2],
+) -> Result<(), Failure> {
+    let recorded = match recorder.and_then(|recorder| recorder.failure()) {
+        Some(reason) => Err(Failure::operation(anyhow!(
             "the recording is not whole: {reason}; free some disk space"
-        )));
-    }
-    match report.breaches() {
+        ))),
+        None => Ok(()),
+    };
+    let judged = match report.breaches() {
         0 => Ok(()),
         count => Err(Failure::wrong(anyhow!(
             "drivers broke the interface of the device {count} times; the report names each kind"
         ))),
-    }
+    };
+    let files = files.into_iter().chain([recorded]);
+    files.fold(judged, both)
 }
 
 /// Bytes of the largest file that the server makes.
@@ -118,8 +135,11 @@ fn largest_file(options: &Serve) -> u64 {
     }
 }
 
-/// Refuses a path that two flags name.
+/// Refuses a path that two flags name, and standard output where there is other text.
 fn check_paths(options: &Serve) -> Result<(), Failure> {
+    for (flag, path) in [("--pcap", &options.pcap), ("--record", &options.record)] {
+        check_no_output(flag, path.as_deref())?;
+    }
     let sockets = options.sockets.iter().map(|path| ("--socket", &**path));
     let wires = &options.datagram_wires;
     let wires = wires.iter().map(|ends| ("--dgram", &*ends.local));
@@ -140,7 +160,7 @@ fn check_report(path: &Path) -> Result<(), Failure> {
     if path == Path::new("-") {
         return Ok(());
     }
-    check_writable(path).map_err(|error| not_written("the report", path, error))
+    check_writable(path).map_err(|error| not_written("the report", path, error).into_usage())
 }
 
 fn bind(options: &Serve) -> Result<Server, Failure> {
@@ -200,13 +220,15 @@ impl<'a> Files<'a> {
     fn prepare(options: &'a Serve, is_over: &mut dyn FnMut() -> bool) -> Result<Self, Failure> {
         let record = options.record.as_deref().map(|path| {
             let file = Prepared::new(path, &mut *is_over);
-            let file = file.map_err(|error| not_written("a recording", path, error))?;
+            let file =
+                file.map_err(|error| not_written("a recording", path, error).into_usage())?;
             Ok::<_, Failure>((path, file))
         });
         let record = record.transpose()?;
         let capture = options.pcap.as_deref().map(|path| {
             let file = Prepared::new(path, &mut *is_over);
-            Ok::<_, Failure>((path, file.map_err(|error| not_captured(path, error))?))
+            let file = file.map_err(|error| not_captured(path, error).into_usage())?;
+            Ok::<_, Failure>((path, file))
         });
         Ok(Self {
             record,

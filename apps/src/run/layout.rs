@@ -2,6 +2,7 @@
 
 use super::options::{PORTS, Run};
 use crate::failure::Failure;
+use crate::outfile::check_no_output;
 use anyhow::{Context, anyhow};
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,7 @@ pub(super) struct Layout {
 impl Layout {
     /// The layout that a program asks for.
     pub(super) fn wanted(options: &Run) -> Result<Self, Failure> {
+        check_no_output("--pcap", options.pcap.as_deref())?;
         let pcap = options.pcap.as_deref().map(std::path::absolute);
         let pcap = pcap.transpose().context("finding the capture's folder")?;
         if let Some(file) = &pcap

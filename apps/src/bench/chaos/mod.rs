@@ -11,9 +11,9 @@ mod round;
 mod traffic;
 
 use super::bed::Bed;
-use super::run::{both, judge, output, write_json};
+use super::run::{judge, output, write_json};
 use crate::cli::Bench;
-use crate::failure::Failure;
+use crate::failure::{Failure, both};
 use crate::interrupt;
 use crate::open::Cores;
 use crate::release;
