@@ -110,10 +110,9 @@ fn bind_one(machine: &Machine, plan: &Planned, driver: &str) -> Result<(), Failu
         driver_override: plan.function.driver_override.clone(),
     };
     let is_first = write_record(sysfs, address, &before)?;
-    let changes = plan.steps.iter().filter(|step| !is_module(step));
+    let mut changes = plan.steps.iter().filter(|step| !is_module(step));
     let done = changes
-        .map(|step| do_step(machine, step))
-        .collect::<Result<(), _>>()
+        .try_for_each(|step| do_step(machine, step))
         .and_then(|()| wait_for_driver(machine, address, Some(driver)));
     if let Err(failure) = done {
         return Err(match restore(machine, address, &before) {

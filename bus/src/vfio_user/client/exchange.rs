@@ -16,9 +16,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Messages other than the answer that are skipped while waiting for it: late answers, and requests
-/// of the server.
-const MAX_STRANGERS: usize = 1024;
+/// Messages other than the answer that are skipped while waiting for it: requests of the server, and
+/// late answers, of which a server that was silent for an hour may send one for each
+/// [`SILENT_ANSWER`].
+const MAX_STRANGERS: usize = 16_384;
 
 /// The longest sleep while waiting; the clock is read in between.
 const NAP: Duration = Duration::from_millis(50);
