@@ -16,8 +16,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Messages other than the answer that are skipped while waiting for it: requests of the server, and
-/// late answers, of which a server that was silent for an hour may send one for each
+/// Messages other than the answer that are skipped while waiting for it: requests of the server,
+/// and late answers, of which a server that was silent for an hour may send one for each
 /// [`SILENT_ANSWER`].
 const MAX_STRANGERS: usize = 16_384;
 
