@@ -171,6 +171,26 @@ static void serve_datagrams(void)
     rdma_freeaddrinfo(list);
 }
 
+/* Asks a service of RDMA_PS_IB whose listener has queue pairs of the other kind. */
+static void other_kinds(void)
+{
+    static const enum ibv_qp_type kinds[] = { IBV_QPT_RC, IBV_QPT_UD };
+    enum { CONSUMER = 28, REJECTED = 2 };
+    for (int i = 0; i < 2; i++) {
+        struct rdma_addrinfo *list = found(RAI_PASSIVE, kinds[i], RDMA_PS_IB), *called = found(0, kinds[!i], RDMA_PS_IB);
+        struct ibv_qp_init_attr wanted = { .cap = datagrams.cap };
+        struct rdma_cm_id *listener, *id;
+        CHECK(!rdma_create_ep(&listener, list, NULL, NULL) && !rdma_listen(listener, 4));
+        CHECK(!rdma_create_ep(&id, called, NULL, &wanted) && rdma_connect(id, NULL) == -1);
+        CHECK(id->event->event == (i ? RDMA_CM_EVENT_REJECTED : RDMA_CM_EVENT_UNREACHABLE));
+        CHECK(id->event->status == (i ? CONSUMER : REJECTED));
+        rdma_destroy_ep(id);
+        rdma_destroy_ep(listener);
+        rdma_freeaddrinfo(list);
+        rdma_freeaddrinfo(called);
+    }
+}
+
 int main(void)
 {
     struct rdma_addrinfo *list = found(RAI_PASSIVE, IBV_QPT_RC, RDMA_PS_TCP);
@@ -187,6 +207,7 @@ int main(void)
     rdma_freeaddrinfo(list);
     others();
     serve_datagrams();
+    other_kinds();
     puts("ok");
     return 0;
 }

@@ -47,6 +47,6 @@ pub use mad::{Mad, MadError, Message};
 pub use manager::{
     Accept, Action, Connect, ConnectionId, Event, EventKind, Identity, LISTENER_WAIT, ListenAt,
     ListenError, ListenerId, MAX_CONNECTIONS, Manager, OutgoingMad, Parameters, Refused,
-    RequestError, Resolve, ServiceAnswer, StateName,
+    RequestError, Resolve, ServiceAnswer, ServiceKind, StateName,
 };
 pub use reason::{Reason, ServiceStatus};

@@ -16,7 +16,8 @@ mod tests;
 pub use held::LISTENER_WAIT;
 pub use interface::{
     Accept, Action, Connect, ConnectionId, Event, EventKind, Identity, ListenAt, ListenError,
-    ListenerId, OutgoingMad, Parameters, Refused, RequestError, Resolve, ServiceAnswer, StateName,
+    ListenerId, OutgoingMad, Parameters, Refused, RequestError, Resolve, ServiceAnswer,
+    ServiceKind, StateName,
 };
 
 use crate::address::{Gid, PortSpace, ServiceId};
@@ -60,6 +61,7 @@ pub struct Manager {
 struct Listener {
     id: ListenerId,
     at: ListenAt,
+    kind: ServiceKind,
     /// requests that the program has neither read nor answered
     waiting: usize,
     backlog: usize,
@@ -128,11 +130,30 @@ impl Manager {
     ///
     /// `backlog` limits the requests that the program has not answered yet, nor read
     /// ([`Manager::request_read`]); those beyond are forgotten, and the callers repeat them.
-    /// Requests of the last [`LISTENER_WAIT`] are taken too: take the actions afterwards.
+    /// Requests of the last [`LISTENER_WAIT`] are taken too: take the actions afterwards. They are
+    /// questions for datagrams in their port space, and requests for connections in the others.
     ///
     /// Errors: [`ListenError`].
     pub fn listen(
         &mut self,
+        service: ServiceId,
+        at: impl Into<ListenAt>,
+        backlog: usize,
+    ) -> Result<ListenerId, ListenError> {
+        let kind = match service.port() {
+            Some((PortSpace::Udp, _)) => ServiceKind::Datagrams,
+            _ => ServiceKind::Connections,
+        };
+        self.listen_for(kind, service, at, backlog)
+    }
+
+    /// As [`Manager::listen`], for requests of a kind: RDMA_PS_IB has services of both. Those of
+    /// the other kind are refused.
+    ///
+    /// Errors: [`ListenError`].
+    pub fn listen_for(
+        &mut self,
+        kind: ServiceKind,
         service: ServiceId,
         at: impl Into<ListenAt>,
         backlog: usize,
@@ -155,6 +176,7 @@ impl Manager {
         listeners.push(Listener {
             id,
             at,
+            kind,
             waiting: 0,
             backlog: backlog.max(1),
         });

@@ -11,7 +11,7 @@ use crate::cancel::Uncancelled;
 use crate::errno::{self, answer};
 use ringside_cm::{
     Accept, Connect, ConnectionId, ListenAt, ListenError, Reason, Refused, RequestError, Resolve,
-    ServiceAnswer, ServiceId, ServiceStatus, StateName,
+    ServiceAnswer, ServiceId, ServiceKind, ServiceStatus, StateName,
 };
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -90,7 +90,11 @@ unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), c_int> {
         // SAFETY: the caller's promise.
         let space = unsafe { (*id).ps };
         state.ports.may_listen(space, local.port(), id as usize)?;
-        let made = state.manager.listen(service, place, backlog as usize);
+        let kind = match object.public.qp_type {
+            kind::UD => ServiceKind::Datagrams,
+            _ => ServiceKind::Connections,
+        };
+        let made = (state.manager).listen_for(kind, service, place, backlog as usize);
         let listener = made.map_err(|error| match error {
             ListenError::InUse { .. } => libc::EADDRINUSE,
             ListenError::AddressNotLocal { .. } => libc::EADDRNOTAVAIL,

@@ -6,9 +6,9 @@ use super::held::Request;
 use super::passive::NoListener;
 use super::{
     ConnectionId, EventKind, MAX_CONNECTIONS, Manager, Parameters, RequestError, Resolve,
-    ServiceAnswer, area,
+    ServiceAnswer, ServiceKind, area,
 };
-use crate::address::{ADDRESS_HEADER_BYTES, AddressHeader, PortSpace, ServiceId};
+use crate::address::{ADDRESS_HEADER_BYTES, AddressHeader, ServiceId};
 use crate::gsi;
 use crate::mad::{Mad, Message};
 use crate::message::{ServiceReply, ServiceRequest};
@@ -106,14 +106,16 @@ impl Manager {
             return;
         }
         let service = ServiceId(request.service_id);
-        let reliable = matches!(service.port(), Some((PortSpace::Tcp, _)));
         let header = AddressHeader::decode(&request.private_data).ok();
-        let listener = header.filter(|_| !reliable).map_or_else(
+        let listener = header.map_or_else(
             || match self.listeners.contains_key(&service) {
                 true => Err(NoListener::Request),
                 false => Err(NoListener::Service),
             },
-            |header| Ok((self.listener(service, &header)?, header)),
+            |header| {
+                let found = self.listener(ServiceKind::Datagrams, service, &header)?;
+                Ok((found, header))
+            },
         );
         let (listener, header) = match listener {
             Ok(found) => found,

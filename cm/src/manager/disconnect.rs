@@ -221,7 +221,7 @@ impl Manager {
         self.find(own, remote).map(|one| one.id)
     }
 
-    /// Drops a connection in any state: the peer is notified, and the id becomes invalid.
+    /// Drops a connection in any state: the peer is notified once, and the id becomes invalid.
     pub fn destroy(&mut self, now: Duration, id: ConnectionId) {
         let Some(one) = self.connections.get(&id.0) else {
             return;
@@ -229,7 +229,8 @@ impl Manager {
         match one.state {
             // No message leaves from an address that is not this node's any more.
             _ if !self.addresses.contains(&one.path.own()) => {}
-            // Repeated until the peer confirms it, as long as the connection is there.
+            // It leaves once, as from Linux: no connection is left that repeats it. A peer that
+            // misses it learns of the end when its next packet is not acknowledged.
             State::Established { .. } => self.send_disconnect(now, id.0),
             State::ServiceReceived => self.send_service_reply(
                 id.0,

@@ -83,6 +83,15 @@ impl ListenAt {
     }
 }
 
+/// The requests that a listener takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceKind {
+    /// requests for reliable connections
+    Connections,
+    /// questions for the queue pair behind a datagram service
+    Datagrams,
+}
+
 impl From<Option<IpAddr>> for ListenAt {
     fn from(address: Option<IpAddr>) -> Self {
         address.map_or(Self::Any, Self::Address)

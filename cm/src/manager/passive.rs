@@ -5,9 +5,9 @@ use super::connection::{Connection, Path, Patience, Repeat, State};
 use super::held::Request;
 use super::{
     ABOUT_OTHER, ABOUT_REPLY, ABOUT_REQUEST, Accept, ConnectionId, EventKind, ListenerId,
-    MAX_CONNECTIONS, Manager, Parameters, Refused, RequestError, area, rejection,
+    MAX_CONNECTIONS, Manager, Parameters, Refused, RequestError, ServiceKind, area, rejection,
 };
-use crate::address::{ADDRESS_HEADER_BYTES, AddressHeader, PortSpace, ServiceId};
+use crate::address::{ADDRESS_HEADER_BYTES, AddressHeader, ServiceId};
 use crate::gsi;
 use crate::mad::{Mad, Message};
 use crate::message::{
@@ -108,12 +108,11 @@ impl Manager {
         self.check_path(request, from).map_err(Some)?;
         let consumer = || Some(Refused::because(Reason::CONSUMER));
         let reliable = request.transport_service_type == 0 && request.extended_transport_type == 0;
-        let datagrams = matches!(service.port(), Some((PortSpace::Udp, _)));
-        if !reliable || datagrams {
+        if !reliable {
             return Err(consumer());
         }
         let header = AddressHeader::decode(&request.private_data).map_err(|_| consumer())?;
-        match self.listener(service, &header) {
+        match self.listener(ServiceKind::Connections, service, &header) {
             Ok(listener) => Ok((listener, header)),
             Err(NoListener::Service | NoListener::Request) => Err(consumer()),
             Err(NoListener::Busy) => Err(None),
@@ -145,9 +144,10 @@ impl Manager {
         Ok(())
     }
 
-    /// The listener of a service for a caller with these addresses.
+    /// The listener of a service for a caller with these addresses, and requests of this kind.
     pub(super) fn listener(
         &self,
+        kind: ServiceKind,
         service: ServiceId,
         header: &AddressHeader,
     ) -> Result<ListenerId, NoListener> {
@@ -156,6 +156,7 @@ impl Manager {
         let fits = listeners
             .iter()
             .find(|one| own && one.at.contains(header.destination))
+            .filter(|one| one.kind == kind)
             .ok_or(NoListener::Request)?;
         if fits.waiting >= fits.backlog {
             return Err(NoListener::Busy);

@@ -1,7 +1,7 @@
 use super::held::MAX_HELD;
 use super::{
     Accept, Action, Connect, ConnectionId, EventKind, Identity, LISTENER_WAIT, ListenError,
-    Manager, Refused, RequestError, Resolve, ServiceAnswer, StateName,
+    Manager, Refused, RequestError, Resolve, ServiceAnswer, ServiceKind, StateName,
 };
 use crate::ListenAt;
 use crate::address::{Gid, PortSpace, ServiceId};

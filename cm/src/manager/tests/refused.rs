@@ -296,6 +296,43 @@ fn questions_are_refused_without_a_queue_pair() {
 }
 
 #[test]
+fn a_service_of_either_kind_takes_the_requests_of_its_listener_only() {
+    let service = ServiceId::of(PortSpace::InfiniBand, 7471);
+    let asked = ConnectionRequest {
+        service_id: service.0,
+        ..request()
+    };
+    let requests = [
+        Message::Request(asked),
+        Message::ServiceRequest(question(service, 1)),
+    ];
+    let kinds = [ServiceKind::Connections, ServiceKind::Datagrams];
+    for (taken, kind) in kinds.into_iter().enumerate() {
+        let mut one = manager(OWN, 1);
+        one.listen_for(kind, service, None, 4).expect("listen");
+        for (number, message) in requests.iter().enumerate() {
+            give(&mut one, START, PEER, OWN, &mad(*message));
+            let (sent, told) = actions(&mut one);
+            let refusal = sent.first().map(|mad| match &mad.message {
+                Message::Reject(refusal) => refusal.reason,
+                Message::ServiceReply(refusal) => refusal.status.into(),
+                other => panic!("{other:?}"),
+            });
+            let expected = match (number == taken, number) {
+                (true, _) => None,
+                (false, 0) => Some(Reason::CONSUMER.0),
+                (false, _) => Some(ServiceStatus::REJECTED.0.into()),
+            };
+            assert_eq!((refusal, told.len()), (expected, (number == taken).into()));
+        }
+    }
+    let mut one = manager(OWN, 1);
+    one.listen(service, None, 4).expect("connections");
+    give(&mut one, START, PEER, OWN, &mad(requests[0]));
+    assert_eq!(actions(&mut one).1.len(), 1);
+}
+
+#[test]
 fn requests_that_waited_are_taken_in_their_order_and_of_each_node() {
     let mut one = manager(OWN, 1);
     for number in 1..=3 {
