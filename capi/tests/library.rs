@@ -336,6 +336,18 @@ fn endpoints_share_the_receives_of_their_ids() {
 }
 
 #[test]
+fn calls_for_an_id_that_is_being_destroyed_fail() {
+    if let Some(program) = compiled("destroyed") {
+        runs_with_and_without_valgrind(&program, &[]);
+    }
+}
+
+#[test]
+fn to_leave_a_group_waits_for_the_acknowledgement_of_joining() {
+    says_ok("members", &[]);
+}
+
+#[test]
 fn an_accept_that_fails_refuses_its_request() {
     says_ok("accepting", &["refused"]);
 }

@@ -63,11 +63,8 @@ unsafe fn orphan_ids(node: &Node, channel: *mut rdma_event_channel) {
         let id = id as *mut rdma_cm_id;
         // SAFETY: the program destroys no id meanwhile.
         unsafe {
+            unread.extend(withdraw(node, id, Step::Orphaned));
             super::multicast::leave_all(id);
-            unread.extend(withdraw(node, id));
-            let mut private = IdObject::of(id).private();
-            private.step = Step::Orphaned;
-            private.owns_port = false;
             (*id).channel = std::ptr::null_mut();
         }
     }
@@ -135,7 +132,7 @@ pub(super) fn create(
 }
 
 /// Destroys an id: notifies the peer, discards unread events, and waits until those that were read
-/// are acknowledged.
+/// are acknowledged. Calls of other threads for it meanwhile fail with `ENOENT`.
 ///
 /// # Safety
 /// `id` came from this library.
@@ -148,14 +145,13 @@ pub unsafe extern "C-unwind" fn ringside_rdma_destroy_id(id: *mut rdma_cm_id) ->
     };
     // SAFETY: the caller's promise; the requests that are freed were seen by no one.
     unsafe {
-        super::multicast::leave_all(id);
         let object = IdObject::of(id);
-        let unread = withdraw(node, id);
-        for request in unread {
+        for request in withdraw(node, id, Step::Gone) {
             IdObject::free(request as *mut rdma_cm_id);
         }
+        super::multicast::leave_all(id);
         drop_event(id);
-        object.wait_for_acknowledgements();
+        object.reads.wait();
         if object.private().is_synchronous && !(*id).channel.is_null() {
             ChannelObject::free((*id).channel);
         }
@@ -175,7 +171,7 @@ pub(crate) unsafe fn retire(id: *mut rdma_cm_id) {
     unsafe {
         pairs::fail(id);
         if let Ok(node) = node() {
-            for request in withdraw(node, id) {
+            for request in withdraw(node, id, Step::Orphaned) {
                 IdObject::free(request as *mut rdma_cm_id);
             }
         }
@@ -192,17 +188,20 @@ pub(crate) unsafe fn abandon(channel: *mut rdma_event_channel) {
     unsafe { ChannelObject::of(channel) }.notices.abandon();
 }
 
-/// Takes an id out of the connection manager. Returns the ids of requests that were never read.
+/// Takes an id out of the connection manager. From then on it is in its last step, in which no call
+/// puts it back. Returns the ids of requests that were never read.
 ///
 /// # Safety
 /// `id` is an id of this library.
-unsafe fn withdraw(node: &Node, id: *mut rdma_cm_id) -> Vec<usize> {
+unsafe fn withdraw(node: &Node, id: *mut rdma_cm_id, last: Step) -> Vec<usize> {
     // SAFETY: the caller's promise.
     let (object, notices, port_space) = unsafe { (IdObject::of(id), notices_of(id), (*id).ps) };
     node.with(|state, now| {
         let mut private = object.private();
         let (connection, listener) = (private.connection.take(), private.listener.take());
-        let port = private.local.filter(|_| private.owns_port);
+        let owns_port = std::mem::take(&mut private.owns_port);
+        let port = private.local.filter(|_| owns_port);
+        private.step = last;
         drop(private);
         if let Some(port) = port {
             state.ports.give(port_space, port.port(), id as usize);
@@ -247,7 +246,8 @@ pub(super) fn here(node: &Node, loopback: IpAddr) -> Option<IpAddr> {
 
 /// Binds an id to an address and a port. Localhost is any address, as for Linux's connection
 /// manager: the id has no device yet. Libraries bind to it where a program names no address
-/// (libfabric).
+/// (libfabric). Errors: `EADDRNOTAVAIL` for an address that is not the device's, `EINVAL` for an
+/// id that is too far.
 ///
 /// # Safety
 /// `id` is an id of this library.
@@ -261,17 +261,16 @@ pub(super) unsafe fn bind(
         IpAddr::V6(ip) if ip.is_loopback() => Ipv6Addr::UNSPECIFIED.into(),
         ip => ip,
     };
-    if !ip.is_unspecified() && node.port().own(ip).is_none() {
-        return Err(libc::EADDRNOTAVAIL);
-    }
     // SAFETY: the caller's promise.
     unsafe {
         let (object, space) = (IdObject::of(id), (*id).ps);
+        object.private().expect(Step::Made)?;
+        if !ip.is_unspecified() && node.port().own(ip).is_none() {
+            return Err(libc::EADDRNOTAVAIL);
+        }
         let port = node.with(|state, _| {
             let mut private = object.private();
-            if private.step != Step::Made {
-                return Err(libc::EINVAL);
-            }
+            private.expect(Step::Made)?;
             let owner = Owner {
                 id: id as usize,
                 ip,
@@ -282,7 +281,7 @@ pub(super) unsafe fn bind(
             private.step = Step::Bound;
             private.local = Some(SocketAddr::new(ip, port));
             private.owns_port = true;
-            Ok(port)
+            Ok::<u16, c_int>(port)
         })?;
         route::show_local(id, SocketAddr::new(local.ip(), port));
         if !ip.is_unspecified() {
@@ -335,14 +334,24 @@ pub unsafe extern "C-unwind" fn ringside_rdma_migrate_id(
     // SAFETY: the caller's promise.
     unsafe {
         let old = (*id).channel;
-        let was_synchronous = node.with(|_, _| {
+        let moved = node.with_id(object, |_, _| {
             IdObject::move_to(id, target);
-            std::mem::replace(&mut object.private().is_synchronous, channel.is_null())
+            let is_synchronous = &mut object.private().is_synchronous;
+            Ok(std::mem::replace(is_synchronous, channel.is_null()))
         });
+        let was_synchronous = match moved {
+            Ok(was_synchronous) => was_synchronous,
+            Err(error) => {
+                if channel.is_null() {
+                    ChannelObject::free(target);
+                }
+                return errno::minus_one(error);
+            }
+        };
         if was_synchronous {
             drop_event(id);
         }
-        object.wait_for_acknowledgements();
+        object.reads.wait();
         if was_synchronous {
             ChannelObject::free(old);
         }
@@ -376,11 +385,16 @@ pub unsafe extern "C-unwind" fn ringside_rdma_set_option(
     const REUSE_ADDRESS: c_int = 1;
     const FAMILY_ONLY: c_int = 2;
     const ACK_TIMEOUT: c_int = 3;
+    // SAFETY: the caller's promise.
+    let object = unsafe { IdObject::of(id) };
+    if let Err(error) = object.private().expect_present() {
+        return errno::minus_one(error);
+    }
     // SAFETY: the caller's promise; as many bytes are read as there are.
-    let (object, byte, is_on) = unsafe {
+    let (byte, is_on) = unsafe {
         let first = if length > 0 { *value.cast::<u8>() } else { 0 };
         let is_on = length == 4 && value.cast::<c_int>().read_unaligned() != 0;
-        (IdObject::of(id), first, is_on)
+        (first, is_on)
     };
     let mut private = object.private();
     let result = match (level, option, length) {

@@ -63,11 +63,10 @@ unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), c_int> {
         let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         // SAFETY: the caller's promise.
         unsafe { bind(node, id, any) }?;
-    } else if step != Step::Bound {
-        return Err(libc::EINVAL);
     }
     let (local, family_only) = {
         let private = object.private();
+        private.expect(Step::Bound)?;
         (private.local.ok_or(libc::EINVAL)?, private.family_only)
     };
     let service = ServiceId::of(object.space().ok_or(libc::EINVAL)?, local.port());
@@ -84,9 +83,7 @@ unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), c_int> {
     };
     node.with(|state, _| {
         // Another thread may have done so meanwhile.
-        if object.private().step != Step::Bound {
-            return Err(libc::EINVAL);
-        }
+        object.private().expect(Step::Bound)?;
         // SAFETY: the caller's promise.
         let space = unsafe { (*id).ps };
         state.ports.may_listen(space, local.port(), id as usize)?;
@@ -166,8 +163,8 @@ unsafe fn connect(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result
     // SAFETY: the caller's promise.
     let wanted = unsafe { given(wanted) };
     let private = object.private();
-    let (Some(local), Some(remote), Step::Routed) = (private.local, private.remote, private.step)
-    else {
+    private.expect(Step::Routed)?;
+    let (Some(local), Some(remote)) = (private.local, private.remote) else {
         return Err(libc::EINVAL);
     };
     let (traffic_class, ack_timeout) = (private.traffic_class, private.ack_timeout);
@@ -234,15 +231,13 @@ fn begin(
 ) -> Result<(), c_int> {
     node.with(|state, now| {
         // SAFETY: the callers' promise: an id of this library.
-        let object = unsafe {
-            node.check_device(state, id)?;
-            IdObject::of(id)
-        };
+        let object = unsafe { IdObject::of(id) };
+        object.private().expect_present()?;
+        // SAFETY: as above.
+        unsafe { node.check_device(state, id) }?;
         // Another thread may have connected it since the caller looked. The tables would keep the
         // first of two connections when the id is destroyed.
-        if object.private().step != Step::Routed {
-            return Err(libc::EINVAL);
-        }
+        object.private().expect(Step::Routed)?;
         let connection = call(&mut state.manager, now).map_err(|error| refused(&error))?;
         state.connections.insert(connection, id as usize);
         let mut private = object.private();
@@ -322,7 +317,7 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
     let node = node()?;
     // SAFETY: the caller's promise.
     let (object, wanted) = unsafe { (IdObject::of(id), given(wanted)) };
-    let connection = object.private().connection.ok_or(libc::EINVAL)?;
+    let connection = object.private().connection()?;
     if object.public.qp_type == kind::UD {
         // SAFETY: the caller's promise.
         let (number, private_data) = unsafe {
@@ -337,7 +332,7 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
             queue_key: DATAGRAM_KEY,
             private_data,
         };
-        let answered = node.with(|state, _| {
+        let answered = node.with_id(object, |state, _| {
             // SAFETY: the caller's promise.
             unsafe { node.check_device(state, id) }?;
             let answered = state.manager.answer(connection, &found);
@@ -367,7 +362,7 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
         // SAFETY: the caller's promise.
         .and_then(|()| unsafe { connect_pair(id) })
         .and_then(|()| {
-            node.with(|state, now| {
+            node.with_id(object, |state, now| {
                 // SAFETY: the caller's promise.
                 unsafe { node.check_device(state, id) }?;
                 let accepted = state.manager.accept(now, connection, &reply);
@@ -428,7 +423,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_accept(
 unsafe fn refuse(id: *mut rdma_cm_id, reason: Reason, private_data: Vec<u8>) -> Result<(), c_int> {
     // SAFETY: the caller's promise.
     let object = unsafe { IdObject::of(id) };
-    let connection = object.private().connection.ok_or(libc::EINVAL)?;
+    let connection = object.private().connection()?;
     let is_datagram = object.public.qp_type == kind::UD;
     let done = node()?.with(|state, _| {
         if is_datagram {
@@ -484,8 +479,11 @@ pub unsafe extern "C-unwind" fn ringside_rdma_establish(id: *mut rdma_cm_id) -> 
     let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let (object, has_pair) = unsafe { (IdObject::of(id), !(*id).qp.is_null()) };
-    let connection = object.private().connection.filter(|_| !has_pair);
-    let result = connection.ok_or(libc::EINVAL).and_then(|connection| {
+    let connection = object.private().connection();
+    let result = connection.and_then(|connection| {
+        if has_pair {
+            return Err(libc::EINVAL);
+        }
         let done = node()?.with(|state, _| state.manager.ready(connection, &[]));
         done.map_err(|error| refused(&error))
     });
@@ -502,9 +500,11 @@ pub unsafe extern "C-unwind" fn ringside_rdma_notify(id: *mut rdma_cm_id, event:
     let _call = Uncancelled::new();
     const COMMUNICATION_ESTABLISHED: c_int = 4;
     // SAFETY: the caller's promise.
-    let connection = unsafe { IdObject::of(id) }.private().connection;
-    let (Ok(node), Some(connection), COMMUNICATION_ESTABLISHED) = (node(), connection, event)
-    else {
+    let connection = match unsafe { IdObject::of(id) }.private().connection() {
+        Ok(connection) => connection,
+        Err(error) => return errno::minus_one(error),
+    };
+    let (Ok(node), COMMUNICATION_ESTABLISHED) = (node(), event) else {
         return errno::minus_one(libc::EINVAL);
     };
     answer(node.with(|state, _| match state.manager.state(connection) {
@@ -526,21 +526,23 @@ pub unsafe extern "C-unwind" fn ringside_rdma_notify(id: *mut rdma_cm_id, event:
 pub unsafe extern "C-unwind" fn ringside_rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
-    let connection = unsafe {
+    let object = unsafe {
         pairs::fail(id);
-        IdObject::of(id).private().connection
+        IdObject::of(id)
     };
-    let result = connection.ok_or(libc::EINVAL).and_then(|connection| {
+    let connection = object.private().connection();
+    let result = connection.and_then(|connection| {
         let node = node()?;
-        let ended = node.with(|state, now| state.manager.disconnect(now, connection));
-        if ended == Err(RequestError::Gone) && node.has_left() {
-            // The process ends: the connection was ended before the program's own clean-up, which
-            // waits for the event.
-            // SAFETY: the caller's promise.
-            unsafe { IdObject::of(id) }.private().connection = None;
-            push(Notice::new(id as usize, event::DISCONNECTED, 0));
-        }
-        Ok(ended)
+        node.with_id(object, |state, now| {
+            let ended = state.manager.disconnect(now, connection);
+            if ended == Err(RequestError::Gone) && node.has_left() {
+                // The process ends: the connection was ended before the program's own clean-up,
+                // which waits for the event.
+                object.private().connection = None;
+                push(Notice::new(id as usize, event::DISCONNECTED, 0));
+            }
+            Ok(ended)
+        })
     });
     match result {
         // SAFETY: the caller's promise.

@@ -1,10 +1,10 @@
 //! Reading and acknowledging events.
 
 use super::abi::{
-    event, event_param, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
-    rdma_ud_param,
+    DATAGRAM_KEY, event, event_param, rdma_cm_event, rdma_cm_id, rdma_conn_param,
+    rdma_event_channel, rdma_ud_param,
 };
-use super::id::{ChannelObject, Detail, IdObject, Notice};
+use super::id::{ChannelObject, Detail, IdObject, Notice, Reads};
 use super::node::node;
 use super::pairs;
 use crate::abi::state;
@@ -12,6 +12,10 @@ use crate::cancel::Uncancelled;
 use crate::errno;
 use ringside_cm::{Reason, Refused};
 use std::ffi::{CStr, c_char, c_int};
+use std::sync::Arc;
+
+/// Queue pair of datagrams to a group.
+const GROUP_QUEUE_PAIR: u32 = 0xFF_FFFF;
 
 /// An event that a program has read.
 #[repr(C)]
@@ -19,6 +23,8 @@ struct EventObject {
     public: rdma_cm_event,
     /// the id that its acknowledgement counts for
     counted: usize,
+    /// that of a group that was joined
+    group: Option<Arc<Reads>>,
     data: Vec<u8>,
 }
 
@@ -70,18 +76,22 @@ fn parameters(detail: &Detail, data: &[u8]) -> event_param {
             route,
             queue_pair,
             queue_key,
-            context,
         } => {
-            let private_data = match data {
-                [] => std::ptr::with_exposed_provenance(*context),
-                _ => private_data,
-            };
             all.ud = rdma_ud_param {
                 private_data,
                 private_data_len,
                 ah_attr: *route,
                 qp_num: *queue_pair,
                 qkey: *queue_key,
+            };
+        }
+        Detail::Group { route, context, .. } => {
+            all.ud = rdma_ud_param {
+                private_data: std::ptr::with_exposed_provenance(*context),
+                private_data_len: 0,
+                ah_attr: *route,
+                qp_num: GROUP_QUEUE_PAIR,
+                qkey: DATAGRAM_KEY,
             };
         }
         Detail::Connection(shown) => {
@@ -101,13 +111,26 @@ fn parameters(detail: &Detail, data: &[u8]) -> event_param {
     all
 }
 
-/// Counts an event that a program reads, so that its id waits for the acknowledgement.
+/// Counts an event that a program reads, so that its id waits for the acknowledgement, and its
+/// group.
 ///
 /// # Safety
 /// The id that the notice counts for exists.
 unsafe fn count(notice: &Notice) {
     // SAFETY: the caller's promise.
-    unsafe { IdObject::of(notice.counted() as *mut rdma_cm_id) }.count_read();
+    let object = unsafe { IdObject::of(notice.counted() as *mut rdma_cm_id) };
+    object.reads.count();
+    if let Some(group) = group_of(notice) {
+        group.count();
+    }
+}
+
+/// The group of an event of joining.
+const fn group_of(notice: &Notice) -> Option<&Arc<Reads>> {
+    match &notice.detail {
+        Detail::Group { reads, .. } => Some(reads),
+        _ => None,
+    }
 }
 
 /// Gives the id of a request a channel of its own, as its listener has one: its calls wait. Errors:
@@ -127,7 +150,7 @@ unsafe fn give_channel(request: *mut rdma_cm_id, listener: *mut rdma_cm_id) -> R
             }),
             Err(error) => {
                 node.with(|state, now| state.discard_request(now, request as usize));
-                IdObject::of(listener).acknowledge();
+                IdObject::of(listener).reads.acknowledge();
                 Err(error)
             }
         }
@@ -164,7 +187,7 @@ unsafe fn made(notice: Notice) -> Result<*mut rdma_cm_event, c_int> {
             }
         }
         if kind == event::MULTICAST_JOIN
-            && let Err(error) = pairs::attach_to_group(id, &notice.detail)
+            && let Err(error) = pairs::attach_to_group(id, group_of(&notice))
         {
             (kind, status) = (event::MULTICAST_ERROR, -error);
         }
@@ -195,6 +218,7 @@ unsafe fn made(notice: Notice) -> Result<*mut rdma_cm_event, c_int> {
                 },
             },
             counted,
+            group: group_of(&notice).cloned(),
             data: notice.data,
         });
         made.public.param = parameters(&notice.detail, &made.data);
@@ -224,7 +248,8 @@ pub unsafe extern "C-unwind" fn ringside_rdma_get_cm_event(
                 Err(error) => return errno::minus_one(error),
             };
             if is_obsolete(&notice) {
-                IdObject::of(notice.counted() as *mut rdma_cm_id).acknowledge();
+                let object = IdObject::of(notice.counted() as *mut rdma_cm_id);
+                object.reads.acknowledge();
                 continue;
             }
             match made(notice) {
@@ -250,7 +275,12 @@ pub unsafe extern "C-unwind" fn ringside_rdma_ack_cm_event(read: *mut rdma_cm_ev
     // SAFETY: the caller's promise; the id waits for this before it goes.
     unsafe {
         let object = Box::from_raw(read.cast::<EventObject>());
-        IdObject::of(object.counted as *mut rdma_cm_id).acknowledge();
+        if let Some(group) = &object.group {
+            group.acknowledge();
+        }
+        IdObject::of(object.counted as *mut rdma_cm_id)
+            .reads
+            .acknowledge();
     }
     0
 }
@@ -277,6 +307,21 @@ pub(super) unsafe fn finish(id: *mut rdma_cm_id) -> c_int {
             (0, _) => 0,
             (_, event::REJECTED) => errno::minus_one(libc::ECONNREFUSED),
             (status, _) => errno::minus_one(status.abs()),
+        }
+    }
+}
+
+/// Acknowledges the event of joining a group, if that is the one that a synchronous id keeps.
+///
+/// # Safety
+/// `id` is an id of this library.
+pub(super) unsafe fn drop_event_of(id: *mut rdma_cm_id, group: &Arc<Reads>) {
+    // SAFETY: the caller's promise; the events of ids are of this library.
+    unsafe {
+        let kept = (*id).event.cast::<EventObject>().as_ref();
+        let kept = kept.and_then(|kept| kept.group.as_ref());
+        if kept.is_some_and(|kept| Arc::ptr_eq(kept, group)) {
+            drop_event(id);
         }
     }
 }

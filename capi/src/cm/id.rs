@@ -8,7 +8,7 @@ use ringside_cm::{ConnectionId, ListenerId, Parameters, PortSpace};
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Counts the ids and datagram sockets of a program.
@@ -82,6 +82,36 @@ pub(super) unsafe fn notices_of<'a>(id: *mut rdma_cm_id) -> Option<&'a EventQueu
     }
 }
 
+/// Events that the program has read and not acknowledged.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    unacknowledged: Mutex<u32>,
+    acknowledged: Condvar,
+}
+
+impl Reads {
+    pub(super) fn count(&self) {
+        *lock(&self.unacknowledged) += 1;
+    }
+
+    pub(super) fn acknowledge(&self) {
+        let mut count = lock(&self.unacknowledged);
+        *count = count.saturating_sub(1);
+        self.acknowledged.notify_all();
+    }
+
+    /// Waits until the program has acknowledged all of them.
+    pub(super) fn wait(&self) {
+        let mut count = lock(&self.unacknowledged);
+        while *count > 0 {
+            count = self
+                .acknowledged
+                .wait(count)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
 /// The data of an event besides its kind.
 #[derive(Clone)]
 pub(super) enum Detail {
@@ -94,8 +124,14 @@ pub(super) enum Detail {
         route: ibv_ah_attr,
         queue_pair: u32,
         queue_key: u32,
-        /// the value that the program gave when it joined a group, else 0
+    },
+    /// of a group that was joined
+    Group {
+        route: ibv_ah_attr,
+        /// the value that the program gave when it joined
         context: usize,
+        /// those of the group
+        reads: Arc<Reads>,
     },
     /// of the program's own event
     Argument(u64),
@@ -172,7 +208,7 @@ impl Drop for AddressList {
 }
 
 /// A multicast group that an id joined.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Group {
     pub(super) address: IpAddr,
     /// VLAN of the id's own address
@@ -181,6 +217,8 @@ pub(super) struct Group {
     pub(super) is_attached: bool,
     /// the program only sends to it
     pub(super) is_for_sending: bool,
+    /// its event of joining, which names a value of the program
+    pub(super) reads: Arc<Reads>,
 }
 
 /// The state of an id.
@@ -197,6 +235,8 @@ pub(super) enum Step {
     Connecting,
     /// its channel was destroyed: nothing more can be done with it
     Orphaned,
+    /// the program destroys it: it stays until the last event is acknowledged
+    Gone,
 }
 
 /// An address that is being resolved.
@@ -241,15 +281,38 @@ pub(super) struct Private {
     pub(super) addresses: Option<AddressList>,
 }
 
+impl Private {
+    /// Errors: `ENOENT`, as from Linux, for an id that the program destroys.
+    pub(super) fn expect_present(&self) -> Result<(), c_int> {
+        match self.step {
+            Step::Gone => Err(libc::ENOENT),
+            _ => Ok(()),
+        }
+    }
+
+    /// Errors: `EINVAL` for an id in another step; `ENOENT` for one that the program destroys.
+    pub(super) fn expect(&self, step: Step) -> Result<(), c_int> {
+        self.expect_present()?;
+        match self.step == step {
+            true => Ok(()),
+            false => Err(libc::EINVAL),
+        }
+    }
+
+    /// The connection or the request of the id. Errors: as [`Self::expect`].
+    pub(super) fn connection(&self) -> Result<ConnectionId, c_int> {
+        self.expect_present()?;
+        self.connection.ok_or(libc::EINVAL)
+    }
+}
+
 /// An id.
 #[repr(C)]
 pub(super) struct IdObject {
     pub(super) public: rdma_cm_id,
     pub(super) path: ibv_sa_path_rec,
     private: Mutex<Private>,
-    /// events that were read and not acknowledged
-    unacknowledged: Mutex<u32>,
-    acknowledged: Condvar,
+    pub(super) reads: Reads,
     _user: User,
 }
 
@@ -285,8 +348,7 @@ impl IdObject {
                 offered_resources: 0,
                 addresses: None,
             }),
-            unacknowledged: Mutex::default(),
-            acknowledged: Condvar::new(),
+            reads: Reads::default(),
             _user: User::new(),
         });
         let id: *mut rdma_cm_id = Box::into_raw(made).cast();
@@ -342,26 +404,5 @@ impl IdObject {
 
     pub(super) fn space(&self) -> Option<PortSpace> {
         u16::try_from(self.public.ps).ok().and_then(PortSpace::of)
-    }
-
-    pub(super) fn count_read(&self) {
-        *lock(&self.unacknowledged) += 1;
-    }
-
-    pub(super) fn acknowledge(&self) {
-        let mut count = lock(&self.unacknowledged);
-        *count = count.saturating_sub(1);
-        self.acknowledged.notify_all();
-    }
-
-    /// Waits until the program has acknowledged the events that it read.
-    pub(super) fn wait_for_acknowledgements(&self) {
-        let mut count = lock(&self.unacknowledged);
-        while *count > 0 {
-            count = self
-                .acknowledged
-                .wait(count)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
     }
 }

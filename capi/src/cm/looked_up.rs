@@ -4,9 +4,9 @@ use super::abi::{event, rdma_addrinfo, rdma_cm_id};
 use super::endpoint::ringside_rdma_getaddrinfo;
 use super::events::finish;
 use super::id::{AddressList, Detail, IdObject, Notice};
-use super::node::push;
+use super::node::{node, push};
 use crate::cancel::Uncancelled;
-use crate::errno;
+use crate::errno::{self, answer};
 use std::ffi::{c_char, c_int};
 
 /// Look the name up by the service records of InfiniBand.
@@ -30,11 +30,18 @@ pub unsafe extern "C-unwind" fn ringside_rdma_write_cm_event(
     if kind != event::USER {
         return errno::minus_one(libc::EINVAL);
     }
-    push(Notice {
+    let notice = Notice {
         detail: Detail::Argument(argument),
         ..Notice::new(id as usize, event::USER, status)
-    });
-    0
+    };
+    // SAFETY: the caller's promise.
+    let object = unsafe { IdObject::of(id) };
+    answer(node().and_then(|node| {
+        node.with_id(object, |_, _| {
+            push(notice);
+            Ok(())
+        })
+    }))
 }
 
 /// Looks a name up as `rdma_getaddrinfo` does; the result is an event, and then in
@@ -63,7 +70,13 @@ pub unsafe extern "C-unwind" fn ringside_rdma_resolve_addrinfo(
             hints.as_ref().map_or(0, |all| all.ai_flags),
         )
     };
-    if object.private().addresses.is_some() {
+    let private = object.private();
+    let is_unfetched = private.addresses.is_some();
+    if let Err(error) = private.expect_present() {
+        return errno::minus_one(error);
+    }
+    drop(private);
+    if is_unfetched {
         return errno::minus_one(libc::EBUSY);
     }
     if flags & BY_SERVICE_RECORDS != 0 {
@@ -81,10 +94,19 @@ pub unsafe extern "C-unwind" fn ringside_rdma_resolve_addrinfo(
         _ => return errno::minus_one(libc::ENOENT),
     }
     // SAFETY: just made.
-    object.private().addresses = Some(unsafe { AddressList::own(list) });
-    push(Notice::new(id as usize, event::ADDRINFO_RESOLVED, 0));
-    // SAFETY: the caller's promise.
-    unsafe { finish(id) }
+    let found = unsafe { AddressList::own(list) };
+    let told = node().and_then(|node| {
+        node.with_id(object, |_, _| {
+            object.private().addresses = Some(found);
+            push(Notice::new(id as usize, event::ADDRINFO_RESOLVED, 0));
+            Ok(())
+        })
+    });
+    match told {
+        // SAFETY: the caller's promise.
+        Ok(()) => unsafe { finish(id) },
+        Err(error) => errno::minus_one(error),
+    }
 }
 
 /// Fetches the addresses that were looked up: the program frees them. Errors: `ENOENT` without

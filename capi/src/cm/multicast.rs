@@ -1,22 +1,19 @@
 //! Multicast groups of ids.
 
-use super::abi::{DATAGRAM_KEY, event, rdma_cm_id, rdma_cm_join_mc_attr_ex};
-use super::events::finish;
-use super::id::{Detail, Group, IdObject, Notice, notices_of};
+use super::abi::{event, rdma_cm_id, rdma_cm_join_mc_attr_ex};
+use super::events::{drop_event_of, finish};
+use super::id::{Detail, Group, IdObject, Notice, Reads, notices_of};
 use super::node::{node, push};
 use super::{route, socket_address};
 use crate::abi::kind;
 use crate::cancel::Uncancelled;
 use crate::errno::{self, answer};
-use crate::gid::gid_of;
 use crate::groups;
 use crate::live::{self, Kind};
 use crate::queue_pair::QueuePairObject;
 use std::ffi::{c_int, c_void};
 use std::net::IpAddr;
-
-/// Queue pair of datagrams to a group.
-const GROUP_QUEUE_PAIR: u32 = 0xFF_FFFF;
+use std::sync::Arc;
 
 /// # Safety
 /// `id` is an id of this library; `address` is a socket address.
@@ -41,10 +38,13 @@ unsafe fn join(
     if object.public.qp_type != kind::UD {
         return Err(libc::EINVAL);
     }
-    let mut private = object.private();
+    let private = object.private();
+    private.expect_present()?;
     let local = private.local.ok_or(libc::EINVAL)?;
     let class = private.traffic_class;
-    let port = node()?.port();
+    drop(private);
+    let node = node()?;
+    let port = node.port();
     let vlan = port.vlan_towards(local.ip(), group);
     let vector = route::towards(&port, local.ip(), group, class);
     let vector = vector.ok_or(libc::EADDRNOTAVAIL)?;
@@ -55,23 +55,46 @@ unsafe fn join(
         let pair = unsafe { QueuePairObject::of((*id).qp) };
         groups::attach(pair, &[(group, vlan)])?;
     }
-    private.groups.push(Group {
+    let joined = Group {
         address: group,
         vlan,
         is_attached,
         is_for_sending: is_sender_only,
-    });
-    drop(private);
-    push(Notice {
-        detail: Detail::Datagram {
+        reads: Arc::default(),
+    };
+    let notice = Notice {
+        detail: Detail::Group {
             route: vector,
-            queue_pair: GROUP_QUEUE_PAIR,
-            queue_key: DATAGRAM_KEY,
             context: context.expose_provenance(),
+            reads: Arc::clone(&joined.reads),
         },
         ..Notice::new(id as usize, event::MULTICAST_JOIN, 0)
+    };
+    let added = node.with_id(object, |_, _| {
+        object.private().groups.push(joined.clone());
+        push(notice);
+        Ok(())
     });
-    Ok(())
+    if added.is_err() {
+        // SAFETY: the caller's promise.
+        unsafe { detach(id, &joined) };
+    }
+    added
+}
+
+/// Ends the membership of the id's queue pair, if there is one.
+///
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn detach(id: *mut rdma_cm_id, group: &Group) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if group.is_attached && live::expect((*id).qp, &[Kind::QueuePair]).is_ok() {
+            let pair = QueuePairObject::of((*id).qp);
+            // The program may have detached it.
+            let _ = groups::detach(pair, |one| *one == (group.address, group.vlan));
+        }
+    }
 }
 
 /// # Safety
@@ -117,6 +140,9 @@ pub unsafe extern "C-unwind" fn ringside_rdma_join_multicast_ex(
     }
 }
 
+/// Leaves a group. Waits until the program has acknowledged the event of joining, if it has read
+/// it: the value that the event names may be freed afterwards.
+///
 /// # Safety
 /// `id` is an id of this library; `address` is a socket address.
 #[unsafe(no_mangle)]
@@ -129,40 +155,40 @@ pub unsafe extern "C-unwind" fn ringside_rdma_leave_multicast(
     let result = unsafe {
         let group = socket_address::read(address).map(|group| group.ip());
         let group = group.ok_or(libc::EINVAL);
-        group.and_then(|group| leave(id, group))
+        group.and_then(|group| {
+            IdObject::of(id).private().expect_present()?;
+            let reads = leave(id, group)?;
+            drop_event_of(id, &reads);
+            reads.wait();
+            Ok(())
+        })
     };
     answer(result)
 }
 
-/// Discards the event of joining if it was not read: its context may be gone.
+/// Discards the event of joining if it was not read: its context may be gone. Returns those that
+/// were read.
 ///
 /// Errors: `EADDRNOTAVAIL` if the id did not join the group.
 ///
 /// # Safety
 /// `id` is an id of this library.
-unsafe fn leave(id: *mut rdma_cm_id, group: IpAddr) -> Result<(), c_int> {
+unsafe fn leave(id: *mut rdma_cm_id, group: IpAddr) -> Result<Arc<Reads>, c_int> {
     // SAFETY: the caller's promise.
     unsafe {
         let mut private = IdObject::of(id).private();
         let place = private.groups.iter().position(|one| one.address == group);
         let left = private.groups.remove(place.ok_or(libc::EADDRNOTAVAIL)?);
-        if left.is_attached && live::expect((*id).qp, &[Kind::QueuePair]).is_ok() {
-            let pair = QueuePairObject::of((*id).qp);
-            // The program may have detached it.
-            let _ = groups::detach(pair, |one| *one == (group, left.vlan));
-        }
+        detach(id, &left);
         drop(private);
-        let gid = gid_of(group);
         let joins = |notice: &Notice| match &notice.detail {
-            Detail::Datagram { route, .. } => {
-                notice.event == event::MULTICAST_JOIN && route.grh.dgid.raw == gid.raw
-            }
+            Detail::Group { reads, .. } => Arc::ptr_eq(reads, &left.reads),
             _ => false,
         };
         if let Some(notices) = notices_of(id) {
-            notices.withdraw(|notice| notice.id == id as usize && joins(notice));
+            notices.withdraw(joins);
         }
-        Ok(())
+        Ok(left.reads)
     }
 }
 

@@ -175,6 +175,19 @@ impl Node {
         result
     }
 
+    /// As [`Self::with`], for an id: between the check and the call, no thread withdraws it.
+    /// Errors: `ENOENT` for an id that the program destroys: no table gets it any more.
+    pub(super) fn with_id<T>(
+        &self,
+        object: &IdObject,
+        call: impl FnOnce(&mut State, Duration) -> Result<T, c_int>,
+    ) -> Result<T, c_int> {
+        self.with(|state, now| {
+            object.private().expect_present()?;
+            call(state, now)
+        })
+    }
+
     /// One round of the thread; returns how long it may sleep.
     fn round(&self) -> Duration {
         let mut state = self.state.lock();
@@ -522,6 +535,5 @@ fn service_detail(node: &Node, id: usize, queue_pair: u32, queue_key: u32) -> De
         route,
         queue_pair,
         queue_key,
-        context: 0,
     })
 }

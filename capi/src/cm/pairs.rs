@@ -1,7 +1,7 @@
 //! Queue pairs of ids.
 
 use super::abi::{DATAGRAM_KEY, rdma_cm_id};
-use super::id::{Detail, Group, IdObject};
+use super::id::{Group, IdObject, Reads};
 use super::node::node;
 use super::route;
 use crate::abi::{
@@ -13,7 +13,6 @@ use crate::completion::{ibv_create_cq, ibv_destroy_cq};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::errno;
 use crate::extended;
-use crate::gid::gid_of;
 use crate::groups;
 use crate::live;
 use crate::modify::ibv_modify_qp;
@@ -21,6 +20,7 @@ use crate::queue_pair::{QueuePairObject, destroy, ibv_create_qp};
 use ringside_cm::Parameters;
 use ringside_connect::Within;
 use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
 
 /// Chooses the completion queues: the program's, in its attributes or in the id, else new ones,
 /// each with a channel. Errors: `EINVAL` if attributes and id name different ones.
@@ -263,13 +263,14 @@ fn empty(to: c_int) -> ibv_qp_attr {
 }
 
 /// Returns the attributes of a queue pair in a step, and their mask; `EINVAL` for an id without a
-/// device, as from Linux.
+/// device, `ENOENT` for one that the program destroys, as from Linux.
 ///
 /// # Safety
 /// `id` is an id of this library.
 unsafe fn attributes(id: *mut rdma_cm_id, to: c_int) -> Result<(ibv_qp_attr, c_int), c_int> {
     // SAFETY: the caller's promise.
     let (public, object) = unsafe { (&*id, IdObject::of(id)) };
+    object.private().expect_present()?;
     if public.verbs.is_null() {
         return Err(libc::EINVAL);
     }
@@ -415,14 +416,17 @@ pub unsafe extern "C-unwind" fn ringside_rdma_destroy_qp(id: *mut rdma_cm_id) {
 ///
 /// # Safety
 /// `id` is an id of this library.
-pub(super) unsafe fn attach_to_group(id: *mut rdma_cm_id, detail: &Detail) -> Result<(), c_int> {
-    let Detail::Datagram { route, .. } = detail else {
+pub(super) unsafe fn attach_to_group(
+    id: *mut rdma_cm_id,
+    group: Option<&Arc<Reads>>,
+) -> Result<(), c_int> {
+    let Some(reads) = group else {
         return Ok(());
     };
     // SAFETY: the caller's promise.
     let (object, pair) = unsafe { (IdObject::of(id), (*id).qp) };
     let mut private = object.private();
-    let is_named = |group: &&mut Group| gid_of(group.address).raw == route.grh.dgid.raw;
+    let is_named = |group: &&mut Group| Arc::ptr_eq(&group.reads, reads);
     let Some(group) = private.groups.iter_mut().find(is_named) else {
         return Ok(());
     };

@@ -52,7 +52,8 @@ unsafe fn resolve(
     // SAFETY: the caller's promise.
     let object = unsafe { IdObject::of(id) };
     let found = local_for(node, remote.ip());
-    if object.private().step == Step::Made {
+    let step = object.private().step;
+    if step == Step::Made {
         // The path decides the address: a failure leaves the id without one.
         let any: IpAddr = match family {
             Family::Four => Ipv4Addr::UNSPECIFIED.into(),
@@ -64,9 +65,7 @@ unsafe fn resolve(
     }
     node.with(|state, now| {
         let mut private = object.private();
-        if private.step != Step::Bound {
-            return Err(libc::EINVAL);
-        }
+        private.expect(Step::Bound)?;
         let bound = private.local.ok_or(libc::EINVAL)?;
         // An IPv4 address in the form of IPv6 is of either family.
         if bound.is_ipv4() != remote.is_ipv4() && bound.is_ipv4() != (family == Family::Four) {
@@ -212,18 +211,30 @@ pub unsafe extern "C-unwind" fn ringside_rdma_resolve_route(
     let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
-        let Ok(node) = node() else {
-            return errno::minus_one(libc::ENODEV);
-        };
-        let mut private = IdObject::of(id).private();
-        if private.step != Step::Addressed {
-            return errno::minus_one(libc::EINVAL);
+        match show_route(id) {
+            Ok(()) => finish(id),
+            Err(error) => errno::minus_one(error),
         }
+    }
+}
+
+/// The route of an id that has its address: the event is there at once.
+///
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), c_int> {
+    let node = node().map_err(|_| libc::ENODEV)?;
+    // SAFETY: the caller's promise.
+    let object = unsafe { IdObject::of(id) };
+    node.with(|_, _| {
+        let mut private = object.private();
+        private.expect(Step::Addressed)?;
         private.step = Step::Routed;
         let class = private.traffic_class;
         drop(private);
-        route::show_path(id, route::path_mtu(&node.port()), class);
+        // SAFETY: the caller's promise.
+        unsafe { route::show_path(id, route::path_mtu(&node.port()), class) };
         push(Notice::new(id as usize, event::ROUTE_RESOLVED, 0));
-        finish(id)
-    }
+        Ok(())
+    })
 }
