@@ -3,6 +3,7 @@
 #include "check.h"
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
@@ -171,6 +172,56 @@ static void serve_datagrams(void)
     rdma_freeaddrinfo(list);
 }
 
+/* Data for a connection goes before the private data, in the first request. */
+static void connection_data(void)
+{
+    static const char expected[] = "of the list, of the call";
+    struct rdma_addrinfo *list = found(RAI_PASSIVE, IBV_QPT_RC, RDMA_PS_TCP), *called = found(0, IBV_QPT_RC, RDMA_PS_TCP);
+    struct ibv_qp_init_attr wanted = { .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
+    struct rdma_conn_param data = { .private_data = "of the call", .private_data_len = 11 };
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_cm_event *event;
+    struct rdma_cm_id *listener, *id;
+    called->ai_connect = strdup("of the list, ");
+    called->ai_connect_len = 13;
+    CHECK(channel && called->ai_connect && !rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP));
+    CHECK(!rdma_bind_addr(listener, list->ai_src_addr) && !rdma_listen(listener, 4));
+    for (int is_alone = 0; is_alone < 2; is_alone++) {
+        CHECK(!rdma_create_ep(&id, called, NULL, &wanted));
+        wanted.send_cq = wanted.recv_cq = NULL;
+        CHECK(!rdma_migrate_id(id, channel) && !rdma_connect(id, is_alone ? NULL : &data));
+        CHECK(!rdma_get_cm_event(channel, &event) && event->event == RDMA_CM_EVENT_CONNECT_REQUEST);
+        const char *got = event->param.conn.private_data;
+        size_t length = is_alone ? called->ai_connect_len : sizeof expected - 1;
+        CHECK(!memcmp(got, expected, length) && !got[length]);
+        CHECK(!rdma_reject(event->id, NULL, 0) && !rdma_destroy_id(event->id) && !rdma_ack_cm_event(event));
+        CHECK(!rdma_get_cm_event(channel, &event) && event->event == RDMA_CM_EVENT_REJECTED);
+        CHECK(!rdma_ack_cm_event(event));
+        rdma_destroy_ep(id);
+    }
+    CHECK(!rdma_destroy_id(listener));
+    rdma_destroy_event_channel(channel);
+    rdma_freeaddrinfo(list);
+    rdma_freeaddrinfo(called);
+}
+
+/* A list is freed with all that the program has put into it. */
+static void lists(void)
+{
+    enum { LISTS = 1000, BYTES = 1000, MOST = 100000 };
+    size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < LISTS; i++) {
+        struct rdma_addrinfo *list = found(0, IBV_QPT_RC, RDMA_PS_TCP);
+        CHECK((list->ai_connect = malloc(BYTES)) && (list->ai_route = malloc(BYTES)));
+        CHECK((list->ai_src_canonname = malloc(BYTES)) && (list->ai_dst_canonname = malloc(BYTES)));
+        CHECK((list->ai_next = calloc(1, sizeof *list)));
+        rdma_freeaddrinfo(list);
+    }
+    rdma_freeaddrinfo(NULL);
+    CHECK(mallinfo2().uordblks < before + MOST);
+}
+
 /* Asks a service of RDMA_PS_IB whose listener has queue pairs of the other kind. */
 static void other_kinds(void)
 {
@@ -207,7 +258,9 @@ int main(void)
     rdma_freeaddrinfo(list);
     others();
     serve_datagrams();
+    connection_data();
     other_kinds();
+    lists();
     puts("ok");
     return 0;
 }

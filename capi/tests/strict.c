@@ -153,6 +153,34 @@ static void ids(void)
     rdma_destroy_event_channel(channel);
 }
 
+/* Arguments that no call of an id takes. */
+static void arguments(void)
+{
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct sockaddr_in to = at("10.0.0.1", 7471), any = at("0.0.0.0", 0);
+    struct sockaddr_storage unknown = { .ss_family = AF_UNSPEC };
+    struct rdma_cm_event *event;
+    struct rdma_cm_id *id;
+    CHECK(channel && !rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+    CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, NULL, 1) == -1 && errno == EFAULT);
+    CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, NULL, 0) == -1 && errno == EINVAL);
+    /* A source that the program did not write is none of another family, and not the absence of one. */
+    CHECK(rdma_resolve_addr(id, (struct sockaddr *)&unknown, (struct sockaddr *)&to, 2000) == -1 && errno == EINVAL);
+    unknown.ss_family = AF_IB;
+    CHECK(rdma_resolve_addr(id, (struct sockaddr *)&unknown, (struct sockaddr *)&to, 2000) == -1 && errno == EINVAL);
+    CHECK(!rdma_resolve_addr(id, (struct sockaddr *)&any, (struct sockaddr *)&to, 2000));
+    expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+    CHECK(!rdma_destroy_id(id));
+    /* A port space that needs InfiniBand. */
+    CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_IPOIB));
+    CHECK(rdma_bind_addr(id, (struct sockaddr *)&to) == -1 && errno == EINVAL);
+    CHECK(!rdma_bind_addr(id, (struct sockaddr *)&any) && !rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000));
+    CHECK(!rdma_get_cm_event(channel, &event));
+    CHECK(event->event == RDMA_CM_EVENT_ADDR_ERROR && event->status == -EINVAL && !rdma_ack_cm_event(event));
+    CHECK(!rdma_destroy_id(id));
+    rdma_destroy_event_channel(channel);
+}
+
 static void names(void)
 {
     struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_IPOIB, .ai_flags = RAI_NUMERICHOST }, *found;
@@ -186,6 +214,7 @@ int main(void)
     transitions();
     error_numbers();
     ids();
+    arguments();
     names();
     CHECK(!ibv_close_device(other) && !ibv_close_device(context));
     puts("ok");

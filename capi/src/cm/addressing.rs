@@ -246,8 +246,8 @@ pub(super) fn here(node: &Node, loopback: IpAddr) -> Option<IpAddr> {
 
 /// Binds an id to an address and a port. Localhost is any address, as for Linux's connection
 /// manager: the id has no device yet. Libraries bind to it where a program names no address
-/// (libfabric). Errors: `EADDRNOTAVAIL` for an address that is not the device's, `EINVAL` for an
-/// id that is too far.
+/// (libfabric). Errors: `EADDRNOTAVAIL` for an address that is not the device's, `EINVAL` for one
+/// of the port space that RoCE does not have, or an id that is too far.
 ///
 /// # Safety
 /// `id` is an id of this library.
@@ -267,6 +267,9 @@ pub(super) unsafe fn bind(
         object.private().expect(Step::Made)?;
         if !ip.is_unspecified() && node.port().own(ip).is_none() {
             return Err(libc::EADDRNOTAVAIL);
+        }
+        if !ip.is_unspecified() && space == space::IPOIB {
+            return Err(libc::EINVAL);
         }
         let port = node.with(|state, _| {
             let mut private = object.private();
@@ -369,8 +372,11 @@ fn change_owner(object: &IdObject, change: impl FnOnce(&mut Owner)) -> Result<()
     Ok(())
 }
 
+/// Sets an option. Errors: `EFAULT` for bytes at null; `EINVAL` for another length than that of the
+/// option, or an id that is too far; `ENOSYS` for an unknown option.
+///
 /// # Safety
-/// `id` is an id of this library; `value` has `length` bytes.
+/// `id` is an id of this library; `value` is null or has `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ringside_rdma_set_option(
     id: *mut rdma_cm_id,
@@ -389,6 +395,9 @@ pub unsafe extern "C-unwind" fn ringside_rdma_set_option(
     let object = unsafe { IdObject::of(id) };
     if let Err(error) = object.private().expect_present() {
         return errno::minus_one(error);
+    }
+    if value.is_null() && length > 0 {
+        return errno::minus_one(libc::EFAULT);
     }
     // SAFETY: the caller's promise; as many bytes are read as there are.
     let (byte, is_on) = unsafe {

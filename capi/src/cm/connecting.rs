@@ -168,10 +168,11 @@ unsafe fn connect(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result
         return Err(libc::EINVAL);
     };
     let (traffic_class, ack_timeout) = (private.traffic_class, private.ack_timeout);
+    let mut private_data = private.first_data.clone();
     drop(private);
     let service = ServiceId::of(object.space().ok_or(libc::EINVAL)?, remote.port());
     // SAFETY: the caller's promise.
-    let private_data = unsafe { bytes(wanted.private_data, wanted.private_data_len) };
+    private_data.extend(unsafe { bytes(wanted.private_data, wanted.private_data_len) });
     let vlan = node.port().vlan_towards(local.ip(), remote.ip());
     if object.public.qp_type == kind::UD {
         let question = Resolve {
@@ -243,6 +244,7 @@ fn begin(
         let mut private = object.private();
         private.connection = Some(connection);
         private.step = Step::Connecting;
+        private.first_data = Vec::new();
         Ok(())
     })
 }

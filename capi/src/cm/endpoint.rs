@@ -95,8 +95,17 @@ pub unsafe extern "C-unwind" fn ringside_rdma_getaddrinfo(
         made.ai_src_addr = unsafe { copied(hints.ai_src_addr, hints.ai_src_len) };
         made.ai_src_len = hints.ai_src_len;
     }
-    // SAFETY: the caller's place.
-    unsafe { *into = Box::into_raw(Box::new(made)) };
+    // SAFETY: room for the value; the caller's place. Nothing else owns the addresses.
+    unsafe {
+        let list = libc::malloc(size_of::<rdma_addrinfo>()).cast::<rdma_addrinfo>();
+        if list.is_null() {
+            libc::free(made.ai_src_addr.cast());
+            libc::free(made.ai_dst_addr.cast());
+            return errno::minus_one(libc::ENOMEM);
+        }
+        list.write(made);
+        *into = list;
+    }
     0
 }
 
@@ -177,8 +186,10 @@ unsafe fn look_up(
     0
 }
 
+/// Frees a list and all that its entries name, also what a program has put there by `malloc`.
+///
 /// # Safety
-/// `list` came from [`ringside_rdma_getaddrinfo`].
+/// `list` is null or came from [`ringside_rdma_getaddrinfo`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ringside_rdma_freeaddrinfo(list: *mut rdma_addrinfo) {
     let _call = Uncancelled::new();
@@ -217,11 +228,17 @@ unsafe fn prepare(
             (*init).qp_type = information.ai_qp_type;
             result = ringside_rdma_create_qp(id, domain, init);
         }
+        let (data, length) = (information.ai_connect, information.ai_connect_len);
+        if result == 0 && !data.is_null() && length > 0 {
+            let data = std::slice::from_raw_parts(data.cast::<u8>(), length);
+            IdObject::of(id).private().first_data = data.to_vec();
+        }
         result
     }
 }
 
-/// Makes an id with address, route and queue pair; or one to listen on.
+/// Makes an id with address, route and queue pair; or one to listen on. The data for a connection
+/// that `information` names go to the peer before the private data of `rdma_connect`.
 ///
 /// # Safety
 /// `information` is valid, `domain` and `init` are null or valid, `into` is a place for a pointer.

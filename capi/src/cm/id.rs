@@ -195,14 +195,20 @@ impl AddressList {
 
 impl Drop for AddressList {
     fn drop(&mut self) {
-        if self.0.is_null() {
-            return;
-        }
-        // SAFETY: the owner's list, which `rdma_getaddrinfo` made in one piece but its addresses.
-        unsafe {
-            let list = Box::from_raw(self.0);
-            libc::free(list.ai_src_addr.cast());
-            libc::free(list.ai_dst_addr.cast());
+        let mut next = self.0;
+        while !next.is_null() {
+            // SAFETY: the owner's list; it and what the program has put into it is of `malloc`.
+            unsafe {
+                let one = next;
+                next = (*one).ai_next;
+                libc::free((*one).ai_src_addr.cast());
+                libc::free((*one).ai_dst_addr.cast());
+                libc::free((*one).ai_src_canonname.cast());
+                libc::free((*one).ai_dst_canonname.cast());
+                libc::free((*one).ai_route);
+                libc::free((*one).ai_connect);
+                libc::free(one.cast());
+            }
         }
     }
 }
@@ -279,6 +285,8 @@ pub(super) struct Private {
     pub(super) offered_resources: u8,
     /// for `rdma_query_addrinfo`
     pub(super) addresses: Option<AddressList>,
+    /// of an endpoint: the private data of its connection begins with them
+    pub(super) first_data: Vec<u8>,
 }
 
 impl Private {
@@ -347,6 +355,7 @@ impl IdObject {
                 made_queues: [false; 2],
                 offered_resources: 0,
                 addresses: None,
+                first_data: Vec::new(),
             }),
             reads: Reads::default(),
             _user: User::new(),

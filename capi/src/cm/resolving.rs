@@ -1,6 +1,6 @@
 //! The way to a peer: addresses and routes.
 
-use super::abi::{event, rdma_cm_id};
+use super::abi::{event, rdma_cm_id, space};
 use super::addressing::bind;
 use super::events::finish;
 use super::id::{IdObject, Notice, Resolution, Step};
@@ -76,9 +76,18 @@ unsafe fn resolve(
         // SAFETY: the caller's promise.
         unsafe { route::show_remote(id, remote) };
         let own = Some(bound.ip()).filter(|ip| !ip.is_unspecified());
-        let Some(ip) = own.or(found) else {
-            push(Notice::new(id as usize, event::ADDR_ERROR, -libc::ENODEV));
-            return Ok(());
+        let ip = match own.or(found) {
+            // SAFETY: the caller's promise.
+            Some(_) if unsafe { (*id).ps } == space::IPOIB => Err(libc::EINVAL),
+            Some(ip) => Ok(ip),
+            None => Err(libc::ENODEV),
+        };
+        let ip = match ip {
+            Ok(ip) => ip,
+            Err(error) => {
+                push(Notice::new(id as usize, event::ADDR_ERROR, -error));
+                return Ok(());
+            }
         };
         private.step = Step::Resolving;
         drop(private);
@@ -165,9 +174,10 @@ unsafe fn fail(id: *mut rdma_cm_id, error: c_int) {
 
 /// Begins to resolve the address of a peer. The result is `RDMA_CM_EVENT_ADDR_RESOLVED`, or
 /// `RDMA_CM_EVENT_ADDR_ERROR` with `-ETIMEDOUT` after the milliseconds or if the neighbour does not
-/// answer, or with `-EHOSTUNREACH` if there is no route. A negative number of milliseconds is one
-/// of 32 bits without a sign, so no limit, as for the kernel. Errors: `EINVAL` for addresses of two
-/// families.
+/// answer, with `-EHOSTUNREACH` if there is no route, or with `-EINVAL` in the port space of IP
+/// over InfiniBand, which RoCE does not have. A negative number of milliseconds is one of 32 bits
+/// without a sign, so no limit, as for the kernel. Errors: `EINVAL` for addresses of two families,
+/// or one that is neither null nor of IP.
 ///
 /// # Safety
 /// `id` is an id of this library; the addresses are null or socket addresses.
@@ -185,14 +195,17 @@ pub unsafe extern "C-unwind" fn ringside_rdma_resolve_addr(
         let Some(remote) = socket_address::read(destination) else {
             return errno::minus_one(libc::EINVAL);
         };
-        let source = socket_address::read(source);
+        let from = socket_address::read(source);
+        if from.is_none() && !source.is_null() {
+            return errno::minus_one(libc::EINVAL);
+        }
         let family = match c_int::from((*destination).sa_family) {
             libc::AF_INET => Family::Four,
             _ => Family::Six,
         };
         let begun = node_in_service().and_then(|node| {
             let remote = meant(node, remote);
-            resolve(node, id, source, (family, remote), limit)
+            resolve(node, id, from, (family, remote), limit)
         });
         match begun {
             Ok(()) => finish(id),
