@@ -303,15 +303,9 @@ impl Link {
         if !has_media(context.faults) {
             return Err(ReturnCode::Busy);
         }
-        // A code that the module does not have cannot be enabled. Drivers request both codes of a
-        // family for every module. Source: ice `ice_common.c`, `ice_cfg_phy_fec`.
-        let codes = ForwardErrorCorrection::ZERO
-            .with_kr_10g_40g(true)
-            .with_rs_clause_91(true)
-            .with_kr_clause_74(true);
-        if config.error_correction & codes.0 & !default_config().error_correction != 0 {
-            return Err(ReturnCode::Invalid);
-        }
+        // Codes that the module does not have are taken and not used: drivers request them for
+        // every module. Source: ice `ice_common.c`, `ice_cfg_phy_fec`; DPDK `ice_ethdev.c`,
+        // `ice_fec_set`.
         let enable = PhyEnable(config.enable);
         if enable.automatic_update() {
             self.train(context);

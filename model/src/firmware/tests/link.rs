@@ -3,8 +3,8 @@
 use super::client::{Client, none};
 use crate::faults::Fault;
 use ringside_spec::lan::admin::link::{
-    AutonegotiationInfo, ForwardErrorCorrection, GetLinkStatus, GetPhyCapabilities, LinkInfo,
-    LinkStatus, PhyAbilities, PhyCapabilities, PhyConfig, PhyEnable, PhyReport,
+    AutonegotiationInfo, ForwardErrorCorrection, GetLinkStatus, GetPhyCapabilities, LinkConfig,
+    LinkInfo, LinkStatus, PhyAbilities, PhyCapabilities, PhyConfig, PhyEnable, PhyReport,
     RestartAutonegotiation, RestartFlags, SetMacConfig, link_events, phy_type, report_mode, speed,
 };
 use ringside_spec::lan::admin::lldp::{
@@ -78,12 +78,25 @@ fn a_module_that_goes_is_an_event_and_without_one_the_phy_is_busy() {
         ..config
     };
     assert_eq!(set(&mut client, &asked), ReturnCode::Ok, "Linux's request");
+    // A code that the module does not have is taken, reported as requested, and not used.
     let beyond = ForwardErrorCorrection::ZERO.with_kr_clause_74(true);
-    let refused = PhyConfig {
+    let unused = PhyConfig {
         error_correction: beyond.0,
         ..config
     };
-    assert_eq!(set(&mut client, &refused), ReturnCode::Invalid);
+    assert_eq!(set(&mut client, &unused), ReturnCode::Ok, "DPDK's request");
+    let asked = GetPhyCapabilities {
+        report: PhyReport::ZERO.with_mode(report_mode::ACTIVE).0.into(),
+        ..GetPhyCapabilities::zeroed()
+    };
+    let answer = client.ask(Opcode::GetPhyCapabilities, &asked, 560).ok();
+    let active: PhyCapabilities = answer.item(0);
+    assert_eq!(active.error_correction, beyond.0);
+    let without = link_status(&mut client, link_events::KEEP);
+    assert!(!LinkConfig(without.config).rs_528());
+    assert_eq!(set(&mut client, &config), ReturnCode::Ok);
+    let with = link_status(&mut client, link_events::KEEP);
+    assert!(LinkConfig(with.config).rs_528());
     link_status(&mut client, link_events::ENABLE);
     client.inject(Fault::ModuleAbsent);
     let (_, body) = client.event().expect("an event");
