@@ -18,11 +18,13 @@ use ringside_config::{LocalAddress, entry_towards};
 use ringside_connect::{Lookup, Within};
 use ringside_pmd::rdma::MAX_GIDS;
 use ringside_pmd::rdma::address::{MacAddress, multicast_mac};
+use ringside_pmd::recovery::Containment;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// Takes a lock, also after a panic of its holder: every change under these locks is one
 /// assignment.
@@ -84,6 +86,7 @@ pub(crate) struct Port {
     pub(crate) is_model: bool,
     /// the GID table; an index stays with its address as long as that is there
     gids: Mutex<Vec<Option<LocalAddress>>>,
+    containment: Containment,
     /// nothing if the stack did not start: then only own addresses are reached
     network: Mutex<Option<Arc<Network>>>,
     pub(crate) registry: Mutex<Registry>,
@@ -121,6 +124,7 @@ impl Port {
         );
         let vectors = Vectors::of(&device).map_err(|error| no_rdma(&error))?;
         let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
+        let containment = device.containment().map_err(|error| no_rdma(&error))?;
         let network =
             Network::start(&device, machine.host(), machine.leased()).inspect_err(|error| {
                 let text = format!("no IP stack, so that peers are not found: {error}");
@@ -134,6 +138,7 @@ impl Port {
             mac,
             is_model,
             gids: Mutex::new(gids.into_iter().map(Some).collect()),
+            containment,
             network: Mutex::new(network.ok().map(Arc::new)),
             registry: Mutex::default(),
             vectors,
@@ -198,6 +203,21 @@ impl Port {
     /// Ends the period of service.
     pub(crate) fn fail(&self) {
         self.has_failed.store(true, Ordering::Release);
+    }
+
+    /// Waits until a device that failed writes nothing more to the program's memory: at most 10 s
+    /// after the failure, however many objects are destroyed, plus one attempt to stop its DMA.
+    /// True at once while the device is in service.
+    ///
+    /// # Errors
+    /// `EBUSY` if it may still write: the object stays, and can be destroyed later.
+    pub(crate) fn await_rest(&self) -> Result<(), c_int> {
+        const LIMIT: Duration = Duration::from_secs(10);
+        if self.containment.wait(LIMIT) {
+            return Ok(());
+        }
+        tracing::warn!("the failed device may still write: an object stays");
+        Err(libc::EBUSY)
     }
 
     /// True once the device has failed, or the host wants it back.

@@ -263,7 +263,9 @@ fn watch(port: &Weak<Port>, interrupts: &Interrupts, mut link: Link, mut supervi
         let is_contained = has_failed && port.machine().is_contained();
         let is_late = has_failed && !is_contained;
         port.are_requests_late.store(is_late, Ordering::Release);
-        link.look(&port, &mut events);
+        if !has_failed {
+            link.look(&port, &mut events);
+        }
         for event in &events {
             report(&port, event);
         }

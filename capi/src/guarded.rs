@@ -61,10 +61,6 @@ impl<T> Guarded<T> {
     pub(crate) fn has_lock(&self) -> bool {
         self.lock.is_some()
     }
-
-    pub(crate) fn into_inner(self) -> T {
-        self.value.into_inner()
-    }
 }
 
 /// The right to use a guarded value, until it is dropped.

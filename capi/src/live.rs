@@ -70,16 +70,19 @@ fn left_of(context: *mut ibv_context) -> Vec<(Kind, usize, End)> {
     left
 }
 
-/// Destroys the objects that a context has left.
+/// Destroys the objects that a context has left. False if one stays.
 ///
 /// # Safety
 /// The context is open, and no other thread uses it or an object of it.
-pub(crate) unsafe fn end_all(context: *mut ibv_context) {
+pub(crate) unsafe fn end_all(context: *mut ibv_context) -> bool {
+    let mut are_gone = true;
     for (_, object, end) in left_of(context) {
         // SAFETY: the table has only objects that were not freed, each with the call that frees it.
         let ended = unsafe { end(object) };
         if ended != 0 {
+            are_gone = false;
             tracing::warn!(errno = ended, "an object of a closed context stays");
         }
     }
+    are_gone
 }

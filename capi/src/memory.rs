@@ -332,6 +332,11 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     }
 }
 
+/// Deregisters memory, which the device then uses no more.
+///
+/// Errors: `EBUSY` if the device refused, or has failed and may still write: the region stays, and
+/// can be deregistered later.
+///
 /// # Safety
 /// `region` came from a registration.
 #[unsafe(no_mangle)]
@@ -343,6 +348,9 @@ pub unsafe extern "C" fn ibv_dereg_mr(region: *mut ibv_mr) -> c_int {
     let object = unsafe { &mut *region.cast::<RegionObject>() };
     // SAFETY: a context outlives its objects.
     let port = unsafe { &ContextObject::of(object.public.context).port };
+    if let Err(error) = port.await_rest() {
+        return errno::failed(error);
+    }
     // Before the key is free for another region.
     let reach = port.reaches.remove(object.public.lkey);
     if let Some(registered) = object.region.take()
@@ -350,7 +358,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(region: *mut ibv_mr) -> c_int {
     {
         tracing::warn!(%error, "not deregistered");
         if let DeregisterError::InUse { region, error } = error
-            // The device no longer accesses memory. The driver keeps its mapping until the reset.
+            // The driver keeps its mapping until the reset.
             && !matches!(error, RdmaError::DeviceFailed { .. })
         {
             object.region = Some(*region);
@@ -358,6 +366,10 @@ pub unsafe extern "C" fn ibv_dereg_mr(region: *mut ibv_mr) -> c_int {
                 port.reaches.insert(object.public.lkey, reach);
             }
             return errno::failed(libc::EBUSY);
+        }
+        // The device may have failed by this command.
+        if let Err(error) = port.await_rest() {
+            return errno::failed(error);
         }
     }
     leave(object.public.pd);

@@ -232,7 +232,8 @@ pub(crate) fn context_on(
 /// Closes a context, and destroys those of its objects that the program has left: afterwards the
 /// device uses none of the memory that was registered with it.
 ///
-/// Errors: `EINVAL` if it was closed before.
+/// Errors: `EINVAL` if it was closed before; `EBUSY` if the device has failed and may still write:
+/// the context and objects of it stay, and it can be closed later.
 ///
 /// # Safety
 /// `context` came from [`ibv_open_device`]; it and its objects are used no more.
@@ -246,7 +247,10 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     // Events that were read are not waited for.
     lock(&object.unacknowledged).clear();
     // SAFETY: it is open, and the caller promises that nothing uses it.
-    unsafe { live::end_all(context) };
+    let are_gone = unsafe { live::end_all(context) };
+    if !are_gone && let Err(error) = object.port.await_rest() {
+        return errno::failed(error);
+    }
     live::leave(context);
     lock(&object.port.contexts).retain(|other| *other != context as usize);
     let offset = std::mem::offset_of!(verbs_context, context);

@@ -53,6 +53,8 @@ pub(crate) struct QueuePairObject {
     pub(crate) builder: Guarded<Builder>,
     init: ibv_qp_init_attr,
     inner: Guarded<Inner>,
+    /// the device has it no more, or has failed
+    is_ended: AtomicBool,
     /// the program was told that it takes no more receives of its shared queue
     pub(crate) told_of_last_receive: AtomicBool,
 }
@@ -300,6 +302,7 @@ pub unsafe extern "C" fn ibv_create_qp(
         builder: Guarded::new(Builder::default(), is_single),
         init: *init,
         inner: Guarded::new(inner, is_single),
+        is_ended: AtomicBool::new(false),
         told_of_last_receive: AtomicBool::new(false),
     });
     object.users.fetch_add(1, Ordering::Relaxed);
@@ -324,7 +327,8 @@ pub unsafe extern "C" fn ibv_create_qp(
     made
 }
 
-/// Destroys a queue pair. Errors: `EBUSY` while it is a member of a multicast group.
+/// Destroys a queue pair. Errors: `EBUSY` while it is a member of a multicast group, or while a
+/// device that failed may still write to the memory of its requests: it can be destroyed later.
 ///
 /// # Safety
 /// `pair` came from [`ibv_create_qp`].
@@ -344,6 +348,8 @@ pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
 
 /// Destroys a queue pair, which leaves its multicast groups.
 ///
+/// Errors: `EBUSY` while a device that failed may still write.
+///
 /// # Safety
 /// As for [`ibv_destroy_qp`].
 pub(crate) unsafe fn destroy(pair: *mut ibv_qp) -> c_int {
@@ -354,29 +360,46 @@ pub(crate) unsafe fn destroy(pair: *mut ibv_qp) -> c_int {
     let object = unsafe { QueuePairObject::of(pair) };
     // SAFETY: a context outlives its objects.
     let context = unsafe { ContextObject::of(object.plain().context) };
-    lock(&context.port.registry)
-        .queue_pairs
-        .remove(&object.plain().qp_num);
-    context.finish_events(pair as usize);
-    for queue in [object.plain().send_cq, object.plain().recv_cq] {
-        // SAFETY: completion queues outlive the queue pairs that report to them.
-        let queue = unsafe { CompletionObject::of(queue) };
-        queue.users.fetch_sub(1, Ordering::Relaxed);
-        queue.forget(object.plain().qp_num);
+    if let Err(error) = context.port.await_rest() {
+        return errno::failed(error);
+    }
+    if !object.is_ended.swap(true, Ordering::AcqRel) {
+        // SAFETY: the caller's promise.
+        unsafe { end(object, context) };
+        // The device may have failed by these commands.
+        if let Err(error) = context.port.await_rest() {
+            return errno::failed(error);
+        }
     }
     // SAFETY: a domain outlives its objects.
     let domain = unsafe { DomainObject::of(object.plain().pd) };
     domain.users.fetch_sub(1, Ordering::Relaxed);
     live::leave(pair);
     // SAFETY: it is in no table any more, and the caller gives it up.
-    let object = unsafe { Box::from_raw(pair.cast::<QueuePairObject>()) };
-    if !object.init.srq.is_null() {
-        let (init, number) = (object.init, object.plain().qp_num);
-        let inner = object.inner.into_inner();
-        // SAFETY: shared receive queue and completion queue outlive it.
-        unsafe { inner.pair.detach(&init, number) };
-    }
+    drop(unsafe { Box::from_raw(pair.cast::<QueuePairObject>()) });
     0
+}
+
+/// Takes a queue pair from the device and from all that know it. Its object stays.
+///
+/// # Safety
+/// Completion queues and shared receive queue outlive it.
+unsafe fn end(object: &QueuePairObject, context: &ContextObject) {
+    let number = object.plain().qp_num;
+    lock(&context.port.registry).queue_pairs.remove(&number);
+    context.finish_events(&raw const object.public as usize);
+    for queue in [object.plain().send_cq, object.plain().recv_cq] {
+        // SAFETY: the caller's promise.
+        let queue = unsafe { CompletionObject::of(queue) };
+        queue.users.fetch_sub(1, Ordering::Relaxed);
+        queue.forget(number);
+    }
+    let pair = std::mem::replace(&mut object.inner().pair, Pair::Gone);
+    match object.init.srq.is_null() {
+        true => drop(pair),
+        // SAFETY: the caller's promise.
+        false => unsafe { pair.detach(&object.init, number) },
+    }
 }
 
 /// # Safety

@@ -6,6 +6,7 @@
 
 use crate::abi::{ibv_mw, ibv_mw_bind, ibv_pd, ibv_qp, ibv_send_wr, request, window};
 use crate::bind;
+use crate::context_object::ContextObject;
 use crate::errno;
 use crate::live::{self, Kind};
 use crate::memory::DomainObject;
@@ -60,7 +61,8 @@ pub(crate) unsafe extern "C" fn alloc_mw(domain: *mut ibv_pd, kind: c_int) -> *m
 
 /// The slot behind `ibv_dealloc_mw`: closes and frees a window.
 ///
-/// Errors: `EBUSY` if the device refused: the window is as it was.
+/// Errors: `EBUSY` if the device refused, or has failed and may still write: the window stays, and
+/// can be deallocated later.
 ///
 /// # Safety
 /// `window` came from [`alloc_mw`].
@@ -70,6 +72,11 @@ pub(crate) unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
     }
     // SAFETY: the caller's promise.
     let object = unsafe { &mut *window.cast::<WindowObject>() };
+    // SAFETY: a context outlives its objects.
+    let port = unsafe { &ContextObject::of(object.public.context).port };
+    if let Err(error) = port.await_rest() {
+        return errno::failed(error);
+    }
     if let Some(bound) = object.window.take()
         && let Err(kept) = bound.destroy()
     {
@@ -77,6 +84,10 @@ pub(crate) unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
         if let Some(kept) = kept.window {
             object.window = Some(*kept);
             return errno::failed(libc::EBUSY);
+        }
+        // The device may have failed by this command.
+        if let Err(error) = port.await_rest() {
+            return errno::failed(error);
         }
     }
     let domain = object.public.pd;

@@ -57,6 +57,17 @@ impl Baseline {
     }
 }
 
+/// The result of a look at the registers of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It is in service.
+    InService,
+    /// It failed.
+    Failed(FailureCause),
+    /// A read was not answered within the deadline of the backend.
+    Unanswered,
+}
+
 /// Reads the registers that report a failed device; `None` if it is in service. `control_queue`: it
 /// has a control queue pair.
 pub(crate) fn look(
@@ -64,8 +75,22 @@ pub(crate) fn look(
     baseline: Baseline,
     control_queue: bool,
 ) -> Option<FailureCause> {
-    // A backend that does not answer is as good as a device that does not.
-    try_look(registers, baseline, control_queue).unwrap_or(Some(FailureCause::Gone))
+    match look_in_time(registers, baseline, control_queue) {
+        Look::InService => None,
+        Look::Failed(cause) => Some(cause),
+        // A backend that does not answer is as good as a device that does not.
+        Look::Unanswered => Some(FailureCause::Gone),
+    }
+}
+
+/// The same, with the difference between a device that is gone and one that may answer later.
+pub(crate) fn look_in_time(registers: &Registers, baseline: Baseline, control_queue: bool) -> Look {
+    match try_look(registers, baseline, control_queue) {
+        Ok(None) => Look::InService,
+        Ok(Some(cause)) => Look::Failed(cause),
+        Err(FunctionError::TimedOut { .. }) => Look::Unanswered,
+        Err(_) => Look::Failed(FailureCause::Gone),
+    }
 }
 
 /// A thread that waits for an answer of the RDMA engine, and reads registers now and then which

@@ -47,6 +47,26 @@ fn a_program_opens_its_device_again_after_each_failure() {
     assert_eq!(status["breaches"], 0, "{status}");
 }
 
+#[test]
+fn memory_stays_registered_while_a_device_whose_server_is_stopped_may_write() {
+    let _one_pair = ONE_PAIR.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("stopped", folder.path()) else {
+        return;
+    };
+    let socket = folder.path().join("socket");
+    let server = serve(&[&socket]);
+    let process = server.0.id().to_string();
+    let output = Command::new("timeout")
+        .args(["-k", "5", "100", &program, &process])
+        .env("LD_LIBRARY_PATH", libraries())
+        .env("RINGSIDE_DEVICE", format!("vfio-user:{}", socket.display()))
+        .output();
+    // A program that failed left it stopped.
+    let _ = Command::new("kill").args(["-CONT", &process]).status();
+    assert_eq!(succeeded(&output.expect("the program")), "ok\n");
+}
+
 /// The messages to peers wait for the recovery: a program that ends at once waits for it, too.
 #[test]
 fn a_program_that_ends_when_its_device_fails_tells_its_peer() {

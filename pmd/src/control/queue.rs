@@ -343,7 +343,11 @@ impl ControlQueue {
         if rings.head == 0 {
             rings.polarity = !rings.polarity;
         }
-        self.registers.write_quietly(CQP_DOORBELL, rings.head)?;
+        if let Err(error) = self.registers.write_quietly(CQP_DOORBELL, rings.head) {
+            // The command may or may not be answered, and its entry would stay in use.
+            rings.ended.get_or_insert(Ended::Stuck);
+            return Err(error.into());
+        }
         Ok(Some(slot))
     }
 

@@ -28,6 +28,9 @@ use std::time::Duration;
 /// waits for an answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// The pause between two looks of a thread that waits until a device is silent.
+const STEP: Duration = Duration::from_millis(5);
+
 /// Offset of vendor and device identifier in configuration space. A function that is there has
 /// other values than all ones.
 const IDENTIFIERS: u16 = 0;
@@ -87,11 +90,23 @@ impl Engine {
     /// Takes the device out of service: nothing more is posted or made, and users are notified
     /// once. Does nothing if it is out of service already.
     pub(crate) fn fail(&self, state: &mut EngineState, cause: FailureCause) {
+        self.fail_after(state, cause, false);
+    }
+
+    /// The same for a device that has just left a read unanswered until the deadline of its
+    /// backend. The attempt to silence it would take as long again: it comes later, and the program
+    /// gets the report first.
+    pub(crate) fn fail_unanswered(&self, state: &mut EngineState) {
+        self.fail_after(state, FailureCause::Gone, true);
+    }
+
+    fn fail_after(&self, state: &mut EngineState, cause: FailureCause, is_unanswered: bool) {
         if state.service.closed || state.service.end.cause.is_some() {
             return;
         }
         tracing::error!(device = %self.registers.function().address(), %cause, "the device failed");
         state.service.end.cause = Some(cause);
+        state.service.end.since = Some(self.registers.clock().now());
         state.service.end.queue_pairs = state.objects.queue_pairs.iter().count();
         self.over.store(true, std::sync::atomic::Ordering::Release);
         self.retire_doorbells();
@@ -111,11 +126,14 @@ impl Engine {
             .service
             .pending_events
             .push(Event::DeviceFailed { cause });
-        let found = silence(&**self.registers.function());
-        self.note_silence(state, found);
         for interrupt in &state.service.interrupts {
             interrupt.event.wake();
         }
+        let found = match is_unanswered {
+            true => Silence::Unknown,
+            false => silence(&**self.registers.function()),
+        };
+        self.note_silence(state, found);
     }
 
     fn note_silence(&self, state: &mut EngineState, found: Silence) {
@@ -144,6 +162,30 @@ impl Engine {
         end.next_attempt = None;
         let found = state.function(silence);
         self.note_silence(&mut state, found);
+    }
+
+    /// Waits until a device that failed is known to write nothing more, `limit` after its failure
+    /// at most, plus one attempt to silence it. False if it may still write. True at once while it
+    /// is in service, and in a child by fork.
+    pub(crate) fn await_silence(&self, limit: Duration) -> bool {
+        if self.is_elsewhere() {
+            return true;
+        }
+        let clock = self.registers.clock();
+        loop {
+            {
+                let state = self.state();
+                let end = &state.service.end;
+                let Some(since) = end.since.filter(|_| !end.silent) else {
+                    return true;
+                };
+                if clock.now().since(since) >= limit {
+                    return false;
+                }
+            }
+            self.silence_again();
+            clock.pause(STEP);
+        }
     }
 
     /// Takes the device out of service although it has not failed.

@@ -37,6 +37,8 @@ impl OwedFlush {
 pub(crate) struct End {
     /// The cause; `None` while it is in service.
     pub(crate) cause: Option<FailureCause>,
+    /// The time of the failure.
+    pub(crate) since: Option<Instant>,
     /// A reset was confirmed: the device no longer accesses memory of its objects.
     pub(crate) released: bool,
     /// A reset of the function has begun: no register is written until the next period of service.

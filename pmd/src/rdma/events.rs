@@ -309,11 +309,15 @@ impl Session<'_> {
         let reports_here = |record: &QueuePairRecord| {
             [record.send.number, record.receive.number].contains(&number)
         };
-        let queue_pairs = self.objects.queue_pairs.numbers_of(reports_here);
+        let queue_pairs = self.objects.queue_pairs.iter();
+        let queue_pairs = queue_pairs.filter(|(_, record)| reports_here(record));
+        let queue_pairs: Vec<_> = queue_pairs
+            .map(|(queue_pair, record)| (queue_pair, record.context))
+            .collect();
         let mut result = Ok(());
-        for queue_pair in queue_pairs {
+        for (queue_pair, context) in queue_pairs {
             let general = FlushCode::General;
-            let failed = self.fail_queue_pair(queue_pair, general, general, None);
+            let failed = self.fail_this(context, queue_pair, general, general, None);
             result = result.and(failed.map(|_| ()));
         }
         let report = Event::CompletionQueueFailed {

@@ -277,7 +277,11 @@ impl FastRegion {
         if !self.is_gone() {
             match state.destroy::<RegionRecord>(self.number, By::Owner) {
                 Destroyed::Gone(_) => self.stage = Stage::Gone,
-                Destroyed::Refused(error) | Destroyed::Unconfirmed(error) => return Err(error),
+                Destroyed::Refused(error) => return Err(error),
+                Destroyed::Unconfirmed(error) => {
+                    state.look_after();
+                    return Err(error);
+                }
                 Destroyed::DeviceFailed { cause, .. } => {
                     return Err(RdmaError::DeviceFailed { cause });
                 }
@@ -346,6 +350,7 @@ impl Drop for FastRegion {
         };
         state.set_apart::<RegionRecord>(number, &error);
         state.set_memory_apart(RegionRecord::NAME, number, buffers, &error);
+        state.look_after();
     }
 }
 

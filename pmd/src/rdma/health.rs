@@ -2,7 +2,7 @@
 
 use super::engine::{Engine, EngineState};
 use crate::failure::FailureCause;
-use crate::health::look;
+use crate::health::{Look, look_in_time};
 use std::time::Duration;
 
 /// The interval at which registers are read, however often events are polled.
@@ -16,31 +16,31 @@ impl Engine {
         if state.service.closed || state.service.end.cause.is_some() {
             return;
         }
-        let cause = if self.control.is_stuck() {
+        let silent = if self.control.is_stuck() {
             Some(FailureCause::ControlQueueSilent)
         } else if self.admin.has_stopped() {
             Some(FailureCause::FirmwareSilent)
         } else {
-            self.look_at_registers(state, at_once)
+            None
         };
-        if let Some(cause) = cause {
-            // A silent queue may be the sign of something else, which the registers name.
-            let named = state
-                .service
-                .baseline
-                .and_then(|from| look(&self.registers, from, true));
-            self.fail(state, named.unwrap_or(cause));
+        // A silent queue may be the sign of something else, which the registers name.
+        let seen = self.look_at_registers(state, at_once || silent.is_some());
+        match (seen, silent) {
+            (Look::InService, None) => {}
+            (Look::Failed(cause), _) | (Look::InService, Some(cause)) => self.fail(state, cause),
+            (Look::Unanswered, _) => self.fail_unanswered(state),
         }
     }
 
-    fn look_at_registers(&self, state: &mut EngineState, at_once: bool) -> Option<FailureCause> {
-        let baseline = state.service.baseline?;
+    fn look_at_registers(&self, state: &mut EngineState, at_once: bool) -> Look {
         let now = self.registers.clock().now();
         let due = state.service.next_look.is_none_or(|next| now >= next);
-        if !due && !at_once {
-            return None;
+        match state.service.baseline {
+            Some(baseline) if due || at_once => {
+                state.service.next_look = Some(now.plus(PERIOD));
+                look_in_time(&self.registers, baseline, true)
+            }
+            _ => Look::InService,
         }
-        state.service.next_look = Some(now.plus(PERIOD));
-        look(&self.registers, baseline, true)
     }
 }

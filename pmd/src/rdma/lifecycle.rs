@@ -333,9 +333,13 @@ impl Session<'_> {
         else {
             return None;
         };
-        object.retire();
+        let owed = object.retire_unconfirmed();
         let reason = reason.clone();
         *entry = Entry::Unconfirmed { reason, held };
+        self.service.end.waiting.extend(owed);
+        if self.service.end.silent {
+            self.flush_all();
+        }
         Some(object)
     }
 

@@ -178,24 +178,30 @@ impl MemoryWindow {
     ///
     /// Errors: with the window, if the device refused: peers still reach the memory that it is
     /// bound to, and it can be destroyed again. Without it, if the device did not answer: it is out
-    /// of service, and the window ends with the reset.
+    /// of service, and the window ends with the reset. With it as well, if the device failed and
+    /// may still write: see [`Device::is_contained`](crate::Device::is_contained).
     pub fn destroy(mut self) -> Result<(), WindowKept> {
         if let Err(error) = self.domain.engine().check_process() {
             let (error, window) = (error.into(), None);
             return Err(WindowKept { error, window });
         }
-        match self.release() {
-            Destroyed::Gone(_) | Destroyed::DeviceFailed { .. } => Ok(()),
-            Destroyed::Refused(error) => {
-                self.is_destroyed = false;
-                let window = Some(Box::new(self));
-                Err(WindowKept { error, window })
+        let error = match self.release() {
+            Destroyed::Gone(_) => return Ok(()),
+            Destroyed::DeviceFailed { cause, .. } => {
+                if self.domain.engine().state().service.end.silent {
+                    return Ok(());
+                }
+                RdmaError::DeviceFailed { cause }
             }
+            Destroyed::Refused(error) => error,
             Destroyed::Unconfirmed(error) => {
                 let window = None;
-                Err(WindowKept { error, window })
+                return Err(WindowKept { error, window });
             }
-        }
+        };
+        self.is_destroyed = false;
+        let window = Some(Box::new(self));
+        Err(WindowKept { error, window })
     }
 
     fn release(&mut self) -> Destroyed<RegionRecord> {

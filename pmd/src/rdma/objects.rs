@@ -2,6 +2,7 @@
 
 use super::RdmaError;
 use super::address::{ArpTable, MacAddress};
+use super::end::OwedFlush;
 use super::numbers::{Numbers, Rested};
 use super::records::{
     AddressHandleRecord, CompletionQueueRecord, MulticastRecord, QueuePairRecord, RegionRecord,
@@ -35,6 +36,13 @@ pub(crate) trait Object: Sized {
     /// Takes it out of use on this side. Returns false if its number must not be used again.
     fn retire(&mut self) -> bool {
         true
+    }
+
+    /// The same for one that may still be in the device. Returns the flushes for when the device
+    /// writes nothing more.
+    fn retire_unconfirmed(&mut self) -> Vec<OwedFlush> {
+        self.retire();
+        Vec::new()
     }
 
     /// The memory that the device uses for it and that the engine owns.
@@ -222,20 +230,21 @@ impl<O: Object> Table<O> {
         at.map(|at| held.swap_remove(at)).is_some()
     }
 
-    /// Removes all objects without a command; the device may still have them. Returns their memory.
-    pub(super) fn give_up(&mut self, reason: &RdmaError) -> Vec<DmaBuffer> {
-        let mut memory = Vec::new();
+    /// Removes all objects without a command; the device may still have them. Returns their memory,
+    /// and the flushes for when the device writes nothing more.
+    pub(super) fn give_up(&mut self, reason: &RdmaError) -> (Vec<DmaBuffer>, Vec<OwedFlush>) {
+        let (mut memory, mut owed) = (Vec::new(), Vec::new());
         for entry in self.entries.values_mut() {
             if matches!(entry, Entry::Present { .. })
                 && let Entry::Present { mut object, held } = std::mem::replace(entry, Entry::Gone)
             {
-                object.retire();
+                owed.extend(object.retire_unconfirmed());
                 memory.extend(object.into_memory());
                 let reason = reason.clone();
                 *entry = Entry::Unconfirmed { reason, held };
             }
         }
-        memory
+        (memory, owed)
     }
 
     /// Forgets all: the device was reset.

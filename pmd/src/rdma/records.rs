@@ -107,7 +107,8 @@ pub(crate) struct QueuePairRecord {
     /// The device has destroyed it, as it did not move it to its error state. Its owner does not
     /// know yet.
     pub(crate) is_destroyed: bool,
-    /// The shutdown destroys it: what is outstanding completes as flushed.
+    /// The shutdown destroys it: what is outstanding completes as flushed, once the device has
+    /// confirmed that it destroyed it, or writes nothing more.
     pub(crate) ends_flushed: bool,
     pub(crate) faults: FaultCounters,
 }

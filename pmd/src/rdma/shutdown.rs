@@ -20,11 +20,9 @@ impl Engine {
     pub(crate) fn destroy_objects(&self) -> Result<(), RdmaError> {
         let mut state = self.state_alone();
         self.close(&mut state);
+        state.end_flushed();
         let mut result = self.disconnect_interrupts(&mut state);
         for number in state.objects.queue_pairs.numbers_of(|_| true) {
-            if let Some(record) = state.objects.queue_pairs.get_mut(number) {
-                record.ends_flushed = true;
-            }
             result = result.and(state.destroy_queue_pair(number, By::Shutdown));
         }
         // Those whose last member the device did not let go.
@@ -57,13 +55,7 @@ impl Engine {
         let mut state = self.state_alone();
         self.close(&mut state);
         self.retire_doorbells();
-        // The device may still write completions: until its reset.
-        let EngineState {
-            objects, service, ..
-        } = &mut *state;
-        for (_, record) in objects.queue_pairs.iter() {
-            service.end.waiting.extend(record.owed_flushes());
-        }
+        state.end_flushed();
         if let Some(counted) = state.made.statistics.take() {
             state.withheld.kept.push(counted.into_buffer());
         }
@@ -102,11 +94,26 @@ impl Session<'_> {
 }
 
 impl EngineState {
+    /// Has the completion queues of all queue pairs complete the requests that are outstanding at
+    /// the end of each.
+    fn end_flushed(&mut self) {
+        for number in self.objects.queue_pairs.numbers_of(|_| true) {
+            if let Some(record) = self.objects.queue_pairs.get_mut(number) {
+                record.ends_flushed = true;
+            }
+        }
+    }
+
     /// Removes all objects of a kind without commands.
     fn abandon<O: Object>(&mut self) {
         let opcode = <O::Destroy as ControlCommand>::OPCODE;
         let reason = ControlError::Stuck { opcode }.into();
-        let memory = O::table(&mut self.objects).give_up(&reason);
+        let (memory, owed) = O::table(&mut self.objects).give_up(&reason);
         self.withheld.kept.extend(memory);
+        // The device may still write completions: until its reset, unless its DMA has stopped.
+        self.service.end.waiting.extend(owed);
+        if self.service.end.silent {
+            self.flush_all();
+        }
     }
 }

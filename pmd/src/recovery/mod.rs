@@ -43,6 +43,7 @@ use crate::bring_up::{self, BringUpOptions};
 use crate::health;
 use crate::rdma::RdmaError;
 use crate::rdma::containment::carry;
+use crate::rdma::engine::Engine;
 use ringside_bus::Clock;
 use ringside_bus::clock::Instant;
 use std::sync::Arc;
@@ -60,6 +61,25 @@ impl Watch {
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The access of a device that failed to the memory of one period of service. Cheap to clone; may
+/// outlive the device.
+#[derive(Clone, Debug)]
+pub struct Containment(Arc<Engine>);
+
+impl Containment {
+    /// Waits until a device that failed is known to write nothing more to memory: its DMA was
+    /// stopped, it was reset, or it is gone. A program calls it before it uses memory for something
+    /// else that a request or a peer could reach.
+    ///
+    /// Waits until `limit` after the failure at most, for all calls together, plus one attempt to
+    /// stop the DMA. False if the device may still write: call it again later. True at once while
+    /// the device is in service. Control path.
+    #[must_use]
+    pub fn wait(&self, limit: Duration) -> bool {
+        self.0.await_silence(limit)
     }
 }
 
@@ -171,6 +191,12 @@ impl Device {
     /// Shows threads that do not poll events if this period of service has ended.
     pub fn watch(&self) -> Result<Watch, RdmaError> {
         Ok(Watch(Arc::clone(&self.engine()?.over)))
+    }
+
+    /// The access of this period of service to memory after a failure, for threads that destroy
+    /// objects of it.
+    pub fn containment(&self) -> Result<Containment, RdmaError> {
+        Ok(Containment(Arc::clone(self.engine()?)))
     }
 
     /// The number of bring-ups: 1 until the first recovery.

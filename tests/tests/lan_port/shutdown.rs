@@ -181,3 +181,28 @@ fn a_queue_that_is_being_started_is_enabled_before_the_shutdown_disables_it() {
     let breaches = world.with(|world| world.breaches(0));
     assert!(breaches.is_empty(), "{breaches:#?}");
 }
+
+#[test]
+fn a_port_is_not_opened_while_another_thread_closes_the_former_one() {
+    let world = Stepped::new(&world_settings(1));
+    let gate = Gate::new(&world, None);
+    let (device, open) = behind(&gate);
+    gate.hold(Switch {
+        queue: 0,
+        on: false,
+    });
+    let early = std::thread::scope(|scope| {
+        let closing = scope.spawn(|| drop(open));
+        gate.wait_until_held();
+        let early = device.open_port(&settings()).map(drop);
+        gate.open();
+        closing.join().expect("no panic");
+        early
+    });
+    assert_eq!(early, Err(PortError::AlreadyOpen));
+    drop(device.open_port(&settings()).expect("a port"));
+    let report = device.shutdown();
+    assert!(report.failures.is_empty(), "{:#?}", report.failures);
+    let breaches = world.with(|world| world.breaches(0));
+    assert!(breaches.is_empty(), "{breaches:#?}");
+}

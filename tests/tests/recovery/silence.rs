@@ -4,9 +4,10 @@
 use crate::causes::renew;
 use crate::traffic::{Side, connect, exchange};
 use ringside_bus::config_space::COMMAND;
-use ringside_bus::{Around, Function, FunctionError};
+use ringside_bus::{Around, DeviceAddress, Function, FunctionError};
+use ringside_model::Fault;
 use ringside_pmd::Device;
-use ringside_pmd::rdma::{Completion, Flags};
+use ringside_pmd::rdma::{Completion, Event, Flags, WindowKind};
 use ringside_pmd::recovery::{FailureCause, RecoverError, Supervised, Supervision};
 use ringside_testkit::{Bed, End, Pair, config};
 use std::sync::{Arc, Mutex};
@@ -19,13 +20,16 @@ enum Answers {
     Right,
     /// None before the deadline.
     Late,
+    /// The same, and registers are not answered either.
+    Stopped,
     /// The command register reads all ones, and nothing else.
     CommandOfOnes,
     /// The backend reports that the device is gone.
     Gone,
 }
 
-/// A function whose configuration space answers as a test says, and the reads since the last look.
+/// A function that answers reads as a test says, and the reads of configuration space since the
+/// last look, with those of registers that were not answered.
 struct Mute {
     inner: Arc<dyn Function>,
     state: Mutex<(Answers, usize)>,
@@ -54,11 +58,7 @@ impl Around for Mute {
         };
         let device = self.inner.address().clone();
         match answers {
-            Answers::Late => Err(FunctionError::TimedOut {
-                device,
-                request: "a read".to_owned(),
-                waited_ms: 5000,
-            }),
+            Answers::Late | Answers::Stopped => Err(timed_out(device)),
             Answers::Gone => Err(FunctionError::Gone {
                 device,
                 reason: "its server has ended".to_owned(),
@@ -69,6 +69,25 @@ impl Around for Mute {
             }
             Answers::Right | Answers::CommandOfOnes => self.inner.config_read(offset, bytes),
         }
+    }
+
+    fn read32(&self, bar: u8, offset: u64) -> Result<u32, FunctionError> {
+        {
+            let mut state = self.state.lock().unwrap();
+            if state.0 == Answers::Stopped {
+                state.1 += 1;
+                return Err(timed_out(self.inner.address().clone()));
+            }
+        }
+        self.inner.read32(bar, offset)
+    }
+}
+
+fn timed_out(device: DeviceAddress) -> FunctionError {
+    FunctionError::TimedOut {
+        device,
+        request: "a read".to_owned(),
+        waited_ms: 5000,
     }
 }
 
@@ -82,6 +101,16 @@ struct Failed {
 
 impl Failed {
     fn with(answers: Answers) -> Self {
+        let mut failed = Self::not_yet();
+        failed.mute.set(answers);
+        failed.mute.reads();
+        failed.pair.a.device.give_up().expect("in service");
+        failed.sides[0].count(&mut failed.pair.a);
+        failed
+    }
+
+    /// The same before the failure.
+    fn not_yet() -> Self {
         let world = Bed::open();
         let mute = Arc::new(Mute {
             inner: world.function(0),
@@ -89,7 +118,7 @@ impl Failed {
         });
         let a = End::on(Arc::clone(&mute) as Arc<dyn Function>, 0, &config());
         let b = End::new(&world, 1, &config());
-        let mut pair = Pair { world, a, b };
+        let pair = Pair { world, a, b };
         let mut sides = connect(&pair);
         // Receives only: the device completes none of them without the peer.
         let target = sides[0].region.slice(0..64).expect("inside");
@@ -97,10 +126,6 @@ impl Failed {
             sides[0].queue_pair.receive(id, &[target]).expect("room");
             sides[0].posted.insert(id, 0);
         }
-        mute.set(answers);
-        mute.reads();
-        pair.a.device.give_up().expect("in service");
-        sides[0].count(&mut pair.a);
         Self { pair, mute, sides }
     }
 
@@ -295,4 +320,107 @@ fn a_shutdown_returns_no_request_of_a_device_that_may_write() {
     let mut batch = [Completion::EMPTY; 4];
     assert_eq!(completions.poll(&mut batch).len(), 0);
     drop((sides, completions, domain, mute, b, world));
+}
+
+/// Each read can take as long as the deadline of the backend.
+#[test]
+fn a_device_that_stops_is_reported_after_one_read_that_it_does_not_answer() {
+    type Call = fn(&Device, &mut Vec<Event>);
+    let calls: [Call; 2] = [
+        |device, events| {
+            let _ = device.poll_events(events);
+        },
+        |device, events| {
+            let mut supervision = Supervision::default();
+            let seen = device.observe(&mut supervision, events);
+            assert_eq!(seen.expect("events"), Some(FailureCause::Gone));
+        },
+    ];
+    for call in calls {
+        let mut failed = Failed::not_yet();
+        failed.pass();
+        failed.mute.reads();
+        failed.mute.set(Answers::Stopped);
+        let mut events = Vec::new();
+        call(&failed.pair.a.device, &mut events);
+        let cause = FailureCause::Gone;
+        assert_eq!(events, [Event::DeviceFailed { cause }]);
+        assert_eq!(failed.mute.reads(), 1);
+        assert_eq!(failed.outstanding(), 4);
+        assert!(!failed.pair.a.device.is_contained());
+        failed.mute.set(Answers::Right);
+        failed.pass();
+        failed.pair.a.device.check();
+        assert_eq!(failed.outstanding(), 0);
+        failed.finish();
+    }
+}
+
+#[test]
+fn a_thread_waits_until_a_failed_device_writes_nothing_more() {
+    const LIMIT: Duration = Duration::from_secs(10);
+    let failed = Failed::not_yet();
+    let containment = failed.pair.a.device.containment().expect("in service");
+    assert!(containment.wait(Duration::ZERO), "it is in service");
+    failed.finish();
+
+    let failed = Failed::not_yet();
+    let device = &failed.pair.a.device;
+    let containment = device.containment().expect("in service");
+    failed.mute.set(Answers::Late);
+    device.give_up().expect("in service");
+    let clock = failed.pair.world.clock();
+    let begin = clock.now();
+    assert!(!containment.wait(LIMIT), "it may write");
+    let waited = clock.now().since(begin);
+    assert!(waited >= LIMIT && waited < 2 * LIMIT, "{waited:?}");
+    // The limit is one for all calls.
+    let begin = clock.now();
+    assert!(!containment.wait(LIMIT), "it may write");
+    assert!(clock.now().since(begin) < LIMIT / 10);
+    assert!(!device.is_contained());
+    failed.mute.set(Answers::Right);
+    assert!(containment.wait(10 * LIMIT), "its DMA can be stopped");
+    assert!(device.is_contained());
+    failed.finish();
+}
+
+#[test]
+fn a_window_stays_while_a_failed_device_may_write() {
+    let failed = Failed::not_yet();
+    let window = failed.pair.a.domain.memory_window(WindowKind::One);
+    let window = window.expect("a window");
+    failed.mute.set(Answers::Late);
+    failed.pair.a.device.give_up().expect("in service");
+    let kept = window.destroy().expect_err("peers may write through it");
+    let window = kept.window.expect("it can be destroyed later");
+    failed.mute.set(Answers::Right);
+    failed.pass();
+    failed.pair.a.device.check();
+    window.destroy().expect("nothing is written any more");
+    failed.finish();
+}
+
+/// The reset of the shutdown fails, but the DMA was stopped, before it or by it.
+#[test]
+fn requests_of_a_failed_device_complete_at_the_shutdown_though_its_reset_fails() {
+    for answers in [Answers::Right, Answers::Late] {
+        let failed = Failed::not_yet();
+        let Failed { pair, mute, sides } = failed;
+        mute.set(answers);
+        pair.a.device.give_up().expect("in service");
+        mute.set(Answers::Right);
+        let Pair { world, a, b } = pair;
+        world.with(|world| world.inject(0, Fault::ResetNeverEnds));
+        let End {
+            device,
+            mut completions,
+            domain,
+        } = a;
+        let report = device.shutdown();
+        assert_eq!(report.leaked_bytes, 0, "{:#?}", report.failures);
+        let mut batch = [Completion::EMPTY; 8];
+        assert_eq!(completions.poll(&mut batch).len(), 4, "{answers:?}");
+        drop((sides, completions, domain, mute, b, world));
+    }
 }

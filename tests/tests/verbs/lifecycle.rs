@@ -3,8 +3,9 @@
 use ringside_bus::{Around, Function, FunctionError};
 use ringside_model::Fault;
 use ringside_pmd::rdma::{
-    Access, BindError, Completion, DeregisterError, Destination, FastRegionError, Flags, PostError,
-    ProtectionDomain, QueuePairConfig, RdmaError, SharedReceiveConfig, To, WindowKind,
+    Access, BindError, Completion, CompletionQueue, DeregisterError, Destination, FastRegionError,
+    Flags, PostError, ProtectionDomain, QueuePairConfig, RdmaError, SharedReceiveConfig, To,
+    WindowKind,
 };
 use ringside_spec::lan::registers::reset::FUNCTION_CONTROL;
 use ringside_spec::rdma::commands::Opcode;
@@ -208,6 +209,76 @@ fn memory_of_a_handle_dropped_between_shutdown_and_reset_is_not_free_before_the_
             before - after
         );
         bed.with(|world| world.clear_faults(0));
+    }
+}
+
+#[test]
+fn a_device_that_does_not_confirm_the_end_of_a_fast_region_is_out_of_service_then() {
+    for is_dropped in [true, false] {
+        let mut config = config();
+        config.deadlines.control_queue_ms = 40;
+        let pair = Pair::with(&config);
+        let mut fast = pair.a.domain.fast_region(4).unwrap();
+        fast.load(vec![pair.a.device.allocate(4096).unwrap()])
+            .unwrap();
+        silence(&pair, Opcode::DeallocateStag);
+        match is_dropped {
+            true => drop(fast),
+            false => {
+                fast.reset().unwrap_err();
+                std::mem::forget(fast);
+            }
+        }
+        assert!(pair.a.device.failure().is_some(), "dropped: {is_dropped}");
+        pair.world.with(|world| world.clear_faults(0));
+    }
+}
+
+/// The device does not confirm that it stops the queue pair, and still writes to the memory of its
+/// receives until the reset.
+#[test]
+fn a_shutdown_flushes_no_request_of_a_queue_pair_that_the_device_keeps_before_the_reset() {
+    for silent in [Opcode::ModifyQueuePair, Opcode::DestroyQueuePair] {
+        let bed = Bed::open();
+        let function = Arc::new(BeforeReset {
+            inner: bed.function(0),
+            hook: Mutex::default(),
+        });
+        let mut limited = config();
+        limited.deadlines.control_queue_ms = 40;
+        let a = End::on(Arc::clone(&function) as _, 0, &limited);
+        let b = End::new(&bed, 1, &config());
+        let pair = Pair { world: bed, a, b };
+        let (mut mine, theirs) = pair.connect(|config| config);
+        let region = pair.a.region(4096);
+        let target = region.slice(0..64).unwrap();
+        for id in 0..4 {
+            mine.receive(id, &[target]).unwrap();
+        }
+        silence(&pair, silent);
+        let Pair { world, a, b } = pair;
+        let End {
+            device,
+            completions,
+            domain,
+        } = a;
+        let completions = Arc::new(Mutex::new(completions));
+        let given = |queue: &Mutex<CompletionQueue>| {
+            let mut batch = [Completion::EMPTY; 8];
+            queue.lock().unwrap().poll(&mut batch).len()
+        };
+        let early = Arc::new(Mutex::new(None));
+        let (tell, during) = (Arc::clone(&early), Arc::clone(&completions));
+        *function.hook.lock().unwrap() = Some(Box::new(move || {
+            *tell.lock().unwrap() = Some(given(&during));
+        }));
+        let report = device.shutdown();
+        assert_eq!(report.leaked_bytes, 0, "{:#?}", report.failures);
+        let early = early.lock().unwrap().take();
+        assert_eq!(early, Some(0), "{silent:?}: returned before the reset");
+        assert_eq!(given(&completions), 4, "{silent:?}");
+        world.with(|world| world.clear_faults(0));
+        drop((mine, theirs, region, domain, b));
     }
 }
 

@@ -72,7 +72,7 @@ pub enum PortError {
         /// The answer of the firmware.
         source: Box<AdminError>,
     },
-    /// The port is open.
+    /// The port is open, or another thread has dropped it and is still closing it.
     #[error("the port is open already: a function has one; drop its port and queues first")]
     AlreadyOpen,
     /// The device failed or was shut down.

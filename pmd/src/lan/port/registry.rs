@@ -36,12 +36,19 @@ pub(crate) struct PortRegistry {
 #[derive(Debug, Default)]
 struct Ports {
     open: Option<Weak<dyn Registered>>,
+    /// of the port that was opened last; gone once it is closed
+    place: Weak<Place>,
     /// further VSIs, by place; a place is taken before its VSI exists, and until it is freed
     further: BTreeMap<u16, (Taken, Option<Further>)>,
     /// of this port and of earlier ones, whose queues may have left buffers to the device, and the
     /// registers that they write
     services: Vec<(Arc<Service>, Registers)>,
 }
+
+/// The place of a port, of which a device has one: an open port and its VSIs keep it until they are
+/// closed. The last handle of a port that is being closed is gone before that.
+#[derive(Debug, Default)]
+pub(super) struct Place;
 
 /// A further VSI that exists.
 #[derive(Debug)]
@@ -75,8 +82,9 @@ pub(super) struct Opening<'a> {
 
 impl Opening<'_> {
     /// The port is open.
-    pub(super) fn opened(mut self, port: &Arc<impl Registered + 'static>) {
+    pub(super) fn opened(mut self, port: &Arc<impl Registered + 'static>, place: &Arc<Place>) {
         self.ports.open = Some(weak(port));
+        self.ports.place = Arc::downgrade(place);
         self.ports.add_service(&**port);
     }
 }
@@ -95,11 +103,16 @@ impl PortRegistry {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to open a port; refuses a second one.
+    /// Begins to open a port; refuses a second one, also while the first is being closed: its end
+    /// would stop the queues of the second.
     pub(super) fn open_port(&self) -> Result<Opening<'_>, PortError> {
         let ports = self.ports();
         let port = ports.open.as_ref().and_then(Weak::upgrade);
-        if port.is_some_and(|port| port.service().in_service()) {
+        let is_taken = match port {
+            Some(port) => port.service().in_service(),
+            None => ports.place.strong_count() > 0,
+        };
+        if is_taken {
             return Err(PortError::AlreadyOpen);
         }
         Ok(Opening { ports })
@@ -245,6 +258,10 @@ impl PortRegistry {
             for vsi in self.open() {
                 vsi.shut_down();
             }
+        }
+        // A port that another thread is dropping must not write during the reset that follows.
+        for (_, registers) in &self.ports().services {
+            registers.close();
         }
     }
 }

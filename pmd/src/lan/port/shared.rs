@@ -9,7 +9,7 @@ use super::director::Director;
 use super::error::PortError;
 use super::hash_table::Spreading;
 use super::hashing::Hashing;
-use super::registry::{PortRegistry, Registered, Taken, Wanted};
+use super::registry::{Place, PortRegistry, Registered, Taken, Wanted};
 use super::settings::{MAX_QUEUES, PortSettings};
 use super::tags::VlanStripping;
 use super::tree::{QueueTree, TreePlace};
@@ -155,6 +155,8 @@ pub(crate) struct PortShared {
     pub(super) switch_id: u16,
     pub(super) vlan_mode: VlanMode,
     pub(super) registry: Arc<PortRegistry>,
+    /// kept until it is closed
+    place: Arc<Place>,
     pub(super) pool: Arc<DmaPool>,
     pub(super) service: Arc<Service>,
     pub(super) function: u8,
@@ -222,6 +224,7 @@ impl PortShared {
             vlan_mode: parts.vlan_mode,
             registers: parts.registers.gated(),
             registry: parts.registry,
+            place: Arc::default(),
             pool: parts.pool,
             service: Service::new(),
             function: parts.function,
@@ -247,7 +250,7 @@ impl PortShared {
         });
         shared.start_statistics()?;
         shared.open_vector()?;
-        opening.opened(&shared);
+        opening.opened(&shared, &shared.place);
         Ok(shared)
     }
 
@@ -273,6 +276,7 @@ impl PortShared {
             switch_id: self.switch_id,
             vlan_mode: self.vlan_mode,
             registry: Arc::clone(&self.registry),
+            place: Arc::clone(&self.place),
             pool: Arc::clone(&self.pool),
             service: Service::new(),
             function: self.function,

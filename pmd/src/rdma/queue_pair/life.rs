@@ -14,7 +14,7 @@ use crate::rdma::objects::{Held, Objects, Table};
 use crate::rdma::records::{QueuePairCondition, QueuePairMemory, QueuePairRecord, SendState};
 use crate::rdma::session::Session;
 use ringside_bus::DmaBuffer;
-use ringside_cq::Sides;
+use ringside_cq::{CompletionContext, Sides};
 use ringside_qp::QueuePairState;
 use ringside_spec::rdma::ae_codes::{FLUSH_MAJOR_CODE, FlushCode};
 use ringside_spec::rdma::commands::{
@@ -61,6 +61,15 @@ impl Object for QueuePairRecord {
         }
         self.is_detached = self.detach();
         self.is_detached && !self.is_fed
+    }
+
+    fn retire_unconfirmed(&mut self) -> Vec<OwedFlush> {
+        if !self.ends_flushed {
+            self.retire();
+            return Vec::new();
+        }
+        self.condition.advance(QueuePairCondition::Destroyed);
+        self.owed_flushes().into()
     }
 
     fn into_memory(self) -> Vec<DmaBuffer> {
@@ -198,7 +207,34 @@ impl Session<'_> {
         receive_code: FlushCode,
         error_receive_index: Option<u16>,
     ) -> Result<Option<FlushResult>, RdmaError> {
+        let record = self.objects.queue_pairs.get(number);
+        let Some(context) = record.map(|record| record.context) else {
+            return Ok(None);
+        };
+        self.fail_this(
+            context,
+            number,
+            send_code,
+            receive_code,
+            error_receive_index,
+        )
+    }
+
+    /// The same for the queue pair with this context: not for another one that was made with its
+    /// number since.
+    pub(crate) fn fail_this(
+        &mut self,
+        context: CompletionContext,
+        number: u32,
+        send_code: FlushCode,
+        receive_code: FlushCode,
+        error_receive_index: Option<u16>,
+    ) -> Result<Option<FlushResult>, RdmaError> {
         self.claimed(Claim::QueuePair(number), |session| {
+            let record = session.objects.queue_pairs.get(number);
+            if record.is_none_or(|record| record.context != context) {
+                return Ok(None);
+            }
             session.fail_claimed(number, send_code, receive_code, error_receive_index)
         })
     }
