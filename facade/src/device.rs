@@ -265,7 +265,8 @@ impl Device {
     /// instead.
     ///
     /// Control path: takes at most the time of three requests, one second apart. Other calls do not
-    /// wait for that. Errors: [`NetworkError`].
+    /// wait for that. A search without an answer is remembered for a second: until then it fails at
+    /// once, with the requests and the time of that search. Errors: [`NetworkError`].
     pub fn resolve(&self, address: IpAddr) -> Result<Destination, NetworkError> {
         Ok(self.asker()?.resolve(address)?)
     }

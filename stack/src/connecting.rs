@@ -19,7 +19,7 @@ impl Stack {
     /// (0.0.0.0 or ::). Port 0 chooses a free one: see [`TcpListener::address`].
     ///
     /// Up to `backlog` connections wait for [`TcpListener::accept`]; further ones are refused. The
-    /// stack has 64 connections and listeners at most, of 64 KiB each. Control path. Errors:
+    /// stack has 64 connections at most, of 64 KiB each, and 64 listeners. Control path. Errors:
     /// [`TcpError`].
     pub fn listen_tcp(
         &mut self,

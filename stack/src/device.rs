@@ -1,5 +1,6 @@
 //! smoltcp's interface to a pair of packet queues.
 
+use crate::bootp::{Searches, padded};
 use crate::reports::is_report;
 use ringside_lan::{Burst, MAX_BURST, Packet, ReceiveQueue, TransmitQueue};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
@@ -33,6 +34,7 @@ pub(crate) struct Queues {
     pub(crate) unsent: u64,
     /// frames that the device received with an error
     pub(crate) damaged: u64,
+    searches: Searches,
 }
 
 impl Queues {
@@ -45,6 +47,7 @@ impl Queues {
             frame_bytes: HEADER_BYTES + usize::from(mtu),
             unsent: 0,
             damaged: 0,
+            searches: Searches::default(),
         }
     }
 
@@ -94,7 +97,7 @@ impl Queues {
             queues: self,
             vlan,
             is_muted: false,
-            is_of_smoltcp: false,
+            of_smoltcp: None,
         })
     }
 
@@ -104,7 +107,7 @@ impl Queues {
             queues: self,
             vlan: None,
             is_muted: true,
-            is_of_smoltcp: false,
+            of_smoltcp: None,
         }
     }
 
@@ -185,15 +188,18 @@ pub struct Sending<'a> {
     vlan: Option<u16>,
     /// the frame is dropped: it was sent already
     is_muted: bool,
-    /// the frame is dropped if it is a [report](is_report) of groups
-    is_of_smoltcp: bool,
+    /// the time at which smoltcp makes the frame, which may be dropped: see
+    /// [`Sending::of_smoltcp`]
+    of_smoltcp: Option<Instant>,
 }
 
 impl Sending<'_> {
-    /// The same for a frame that smoltcp makes: its reports of groups are dropped.
-    pub(crate) const fn of_smoltcp(self) -> Self {
+    /// The same for a frame that smoltcp makes: its [reports](is_report) of groups and
+    /// [early searches](Searches) for DHCP servers are dropped, and messages of DHCP are
+    /// [padded].
+    pub(crate) const fn of_smoltcp(self, now: Instant) -> Self {
         Self {
-            is_of_smoltcp: true,
+            of_smoltcp: Some(now),
             ..self
         }
     }
@@ -205,22 +211,28 @@ impl TxToken for Sending<'_> {
             queues,
             vlan,
             is_muted,
-            is_of_smoltcp,
+            of_smoltcp,
         } = self;
-        let mut is_dropped = false;
-        let fill = |bytes: &mut [u8]| {
-            let result = fill(bytes);
-            is_dropped = is_of_smoltcp && is_report(bytes);
-            result
-        };
         if is_muted {
             return fill(&mut vec![0; bytes]);
         }
+        let (mut is_dropped, mut longer) = (false, None);
+        let searches = &mut queues.searches;
+        let fill = |bytes: &mut [u8]| {
+            let result = fill(bytes);
+            if let Some(now) = of_smoltcp {
+                is_dropped = is_report(bytes) || searches.is_early(bytes, now);
+                longer = padded(bytes);
+            }
+            result
+        };
         let pool = queues.transmit.pool().clone();
         let (result, packet) = match pool.packet() {
             Some(mut packet) if bytes <= packet.tailroom() => {
                 let Some(place) = packet.extend(bytes) else {
-                    return not_sent(queues, bytes, fill);
+                    let result = fill(&mut vec![0; bytes]);
+                    queues.unsent += 1;
+                    return result;
                 };
                 let result = fill(place);
                 (result, Some(packet))
@@ -230,11 +242,20 @@ impl TxToken for Sending<'_> {
                 let result = fill(&mut frame);
                 (result, pool.packet_with(&frame))
             }
-            None => return not_sent(queues, bytes, fill),
+            None => {
+                let result = fill(&mut vec![0; bytes]);
+                queues.unsent += 1;
+                return result;
+            }
         };
         if is_dropped {
             return result;
         }
+        let longer = longer.filter(|frame: &Vec<u8>| frame.len() <= queues.frame_bytes);
+        let packet = match longer {
+            Some(frame) => pool.packet_with(&frame),
+            None => packet,
+        };
         let mut burst = Burst::with_limit(1);
         if let Some(mut packet) = packet {
             packet.set_vlan(vlan);
@@ -245,10 +266,4 @@ impl TxToken for Sending<'_> {
         }
         result
     }
-}
-
-/// Lets the frame be written and drops it: the protocols above repeat lost frames.
-fn not_sent<R>(queues: &mut Queues, bytes: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
-    queues.unsent += 1;
-    fill(&mut vec![0; bytes])
 }

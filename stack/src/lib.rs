@@ -22,9 +22,11 @@
 #![forbid(unsafe_code)]
 
 mod announcements;
+mod bootp;
 mod connecting;
 mod device;
 mod error;
+mod extensions;
 mod filters;
 mod groups;
 mod header;

@@ -8,13 +8,16 @@ use smoltcp::iface::{
 };
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::{dhcpv4, tcp};
-use smoltcp::time::Instant;
+use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr, IpEndpoint};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Addresses that an interface takes.
 /// Source: the feature `iface-max-addr-count-8` of smoltcp in the workspace's manifest.
 pub(crate) const ADDRESSES: usize = 8;
+/// The time in which all fragments of a packet arrive, as Linux has it: it waits for eight packets
+/// at most (the feature `reassembly-buffer-count-8` of smoltcp in the workspace's manifest).
+const REASSEMBLY: Duration = Duration::from_secs(30);
 /// Packets of each socket that are sent in one [`Link::maintain`], at most.
 const PACKETS: usize = 8;
 
@@ -69,9 +72,11 @@ impl Link {
             is_answered: false,
             vlan,
         };
+        let mut interface = Interface::new(config, &mut device, now);
+        interface.set_reassembly_timeout(REASSEMBLY);
         Self {
             vlan,
-            interface: Interface::new(config, &mut device, now),
+            interface,
             sockets: SocketSet::new(Vec::new()),
             dhcp: None,
             now,
@@ -233,17 +238,17 @@ impl Device for LinkDevice<'_> {
     where
         Self: 'a;
 
-    fn receive(&mut self, _: Instant) -> Option<(Received, Sending<'_>)> {
+    fn receive(&mut self, now: Instant) -> Option<(Received, Sending<'_>)> {
         let packet = self.packet.take()?;
         let sending = match self.is_answered {
             true => self.queues.muted(),
-            false => self.queues.sending(self.vlan)?.of_smoltcp(),
+            false => self.queues.sending(self.vlan)?.of_smoltcp(now),
         };
         Some((Received(packet), sending))
     }
 
-    fn transmit(&mut self, _: Instant) -> Option<Sending<'_>> {
-        Some(self.queues.sending(self.vlan)?.of_smoltcp())
+    fn transmit(&mut self, now: Instant) -> Option<Sending<'_>> {
+        Some(self.queues.sending(self.vlan)?.of_smoltcp(now))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

@@ -200,8 +200,11 @@ impl Neighbours {
             (Some(_), _) => {
                 self.entries.insert(key, known);
             }
-            // A station that queries our address gets an answer, and probably packets soon.
-            (None, How::Question { target, .. }) if is_ours(target) && self.make_room() => {
+            // A station that queries our address gets an answer, and probably packets soon. One
+            // that answers us answers smoltcp: what that knows is known here.
+            (None, How::Question { target } | How::Reply { target })
+                if is_ours(target) && self.make_room() =>
+            {
                 self.entries.insert(key, known);
             }
             (None, _) => {}
@@ -262,6 +265,23 @@ impl Neighbours {
         all.sort_unstable_by(|one, other| other.cmp(one));
         let latest = all.into_iter().take(most);
         latest.map(|(_, address, mac)| (address, mac)).collect()
+    }
+
+    /// The MAC address that a neighbour had last; `None` if it is unknown.
+    pub(crate) fn mac(&self, key: Key) -> Option<MacAddress> {
+        match self.entries.get(&key)? {
+            State::Known { mac, .. } => Some(*mac),
+            State::Asked { before, .. } => *before,
+            State::Failed { .. } => None,
+        }
+    }
+
+    /// The MAC address of a neighbour whose last answer still counts.
+    pub(crate) fn reachable(&self, key: Key, now: Instant) -> Option<MacAddress> {
+        match self.entries.get(&key)? {
+            State::Known { mac, since } if now.since(*since) < self.settings.lifetime => Some(*mac),
+            _ => None,
+        }
     }
 
     /// Forgets a neighbour; false if it is not known.

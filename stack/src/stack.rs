@@ -1,11 +1,13 @@
 //! The stack of a port: interfaces, neighbour table, addresses.
 
+mod learning;
 mod leasing;
 mod membership;
 mod reporting;
 
 use crate::announcements::Announcements;
 use crate::device::Queues;
+use crate::extensions::without_extensions;
 use crate::filters::Filters;
 use crate::groups::Groups;
 use crate::header::header;
@@ -14,8 +16,9 @@ use crate::martian::{is_martian, is_unwanted};
 use crate::neighbours::{Neighbours, Question};
 use crate::route::hop;
 use crate::tcp::{Table, TcpError};
-use crate::wire;
 use crate::{LocalAddress, MacAddress, Neighbour, ResolveSettings, StackError};
+use crate::{bootp, wire};
+use learning::teach;
 use leasing::Leasing;
 use ringside_clock::Instant;
 use ringside_config::{AddressFault, Config};
@@ -436,20 +439,21 @@ impl Stack {
         let Some(vlan) = take_tag(&mut packet) else {
             return;
         };
-        let place = self.links.iter().position(|link| link.vlan == vlan);
-        let Some((place, link)) = place.and_then(|at| Some((at, self.links.get(at)?))) else {
+        let Some(place) = self.links.iter().position(|link| link.vlan == vlan) else {
             self.counters.no_link += 1;
             return;
         };
         // A long frame is in several buffers; those that are read here are mostly in one.
+        if packet.segment_count() == 1
+            && let Some(plain) = without_extensions(packet.bytes())
+            && let Some(plain) = self.queues.transmit.pool().packet_with(&plain)
+        {
+            packet = plain;
+        }
         let copy = (packet.segment_count() > 1).then(|| packet.to_vec());
         let frame = copy.as_deref().unwrap_or_else(|| packet.bytes());
         if let Some(said) = wire::said(frame) {
-            if link.has(said.address) && said.mac != self.mac {
-                self.claims.warn(vlan, &said, now);
-            }
-            self.neighbours
-                .learn_from(vlan, &said, |address| link.has(address), now);
+            self.learn(place, &said, now);
         }
         let of_vlan = self.networks.iter().filter(|own| own.vlan == vlan);
         self.groups.hear(frame, vlan, now);
@@ -461,22 +465,31 @@ impl Stack {
             if is_unwanted(&header, of_vlan) {
                 return;
             }
+            self.learn_from_ping((place, frame), &header, now);
         }
         // smoltcp answers neither stations of other networks nor those without an address.
-        let answer = wire::answer(frame, self.mac, |address| link.has(address));
+        let link = self.links.get(place);
+        let is_own = |address| link.is_some_and(|link| link.has(address));
+        let answer = wire::answer(frame, self.mac, is_own);
         if let Some(frame) = &answer {
             self.queues.send(frame, vlan);
         }
         let request = self.tcp.request(frame);
         if let Some(request) = &request {
             self.pump_tcp(now);
-            self.tcp.prepare(request, &mut self.links);
+            let parts = (&mut self.links[..], &mut self.filters);
+            self.tcp.prepare(request, vlan, parts);
+        }
+        let lease = bootp::with_mask(frame);
+        if let Some(lease) = lease.and_then(|frame| self.queues.transmit.pool().packet_with(&frame))
+        {
+            packet = lease;
         }
         if let Some(link) = self.links.get_mut(place) {
             link.process(packet, answer.is_some(), &mut self.queues, moment(now));
         }
         if request.is_some() {
-            // Another socket waits for the next request.
+            // A socket that heard no request goes.
             self.pump_tcp(now);
         }
     }
@@ -528,22 +541,6 @@ impl std::fmt::Debug for Stack {
 fn moment(now: Instant) -> smoltcp::time::Instant {
     // Microseconds of 292 thousand years fit.
     smoltcp::time::Instant::from_micros(i64::try_from(now.0 / 1000).unwrap_or(i64::MAX))
-}
-
-/// Tells a link the neighbours that are known, which it has forgotten: else each connection waits
-/// for a query, of which smoltcp sends one a second.
-fn teach(
-    link: &mut Link,
-    known: &[(IpAddr, MacAddress)],
-    mac: MacAddress,
-    own: impl Iterator<Item = IpAddr> + Clone,
-) {
-    for neighbour in known {
-        let answer = |own| wire::answer_of(*neighbour, own, mac);
-        if let Some(frame) = own.clone().find_map(answer) {
-            link.teach(&frame);
-        }
-    }
 }
 
 /// The VLAN of a frame, whose tag is removed; `None` if the frame is shorter than its headers.

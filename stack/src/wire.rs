@@ -6,8 +6,8 @@ use ringside_pmd::rdma::address::multicast_mac;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
-    EthernetRepr, Icmpv6Packet, Icmpv6Repr, IpProtocol, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags,
-    NdiscRepr,
+    EthernetRepr, Icmpv6Packet, Icmpv6Repr, IpProtocol, Ipv4Packet, Ipv6Packet, Ipv6Repr,
+    NdiscNeighborFlags, NdiscRepr,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -33,6 +33,8 @@ pub(crate) enum How {
     /// It answers without the override flag: another known MAC address stays. Source: RFC 4861,
     /// section 7.2.5.
     Hint,
+    /// It answers the station of this address, which is ours or another one.
+    Reply { target: IpAddr },
     /// It queries this address of ours, and announces its own.
     Question { target: IpAddr },
 }
@@ -68,9 +70,12 @@ fn said_by_arp(frame: &EthernetFrame<&[u8]>) -> Option<Said> {
         return None;
     }
     let how = match operation {
-        ArpOperation::Reply => How::Answer,
-        // An announcement is a question for the own address: RFC 5227, section 3.
-        ArpOperation::Request if address == target => How::Answer,
+        // An announcement is a question for the own address: RFC 5227, section 3. Some stations
+        // send a reply to it.
+        ArpOperation::Request | ArpOperation::Reply if address == target => How::Answer,
+        ArpOperation::Reply => How::Reply {
+            target: IpAddr::V4(target),
+        },
         ArpOperation::Request => How::Question {
             target: IpAddr::V4(target),
         },
@@ -140,6 +145,38 @@ fn said_by_discovery(frame: &EthernetFrame<&[u8]>) -> Option<Said> {
 
 fn ethernet(bytes: &[u8]) -> Option<EthernetAddress> {
     Some(EthernetAddress(bytes.try_into().ok()?))
+}
+
+/// The MAC address of the station that sent an echo request; `None` for all other frames, and for
+/// later fragments of a request.
+pub(crate) fn pings(frame: &[u8]) -> Option<MacAddress> {
+    /// Type of an echo request. Source: RFC 792.
+    const PING: u8 = 8;
+    /// The same of IPv6. Source: RFC 4443, section 4.1.
+    const PING_V6: u8 = 128;
+    let frame = EthernetFrame::new_checked(frame).ok()?;
+    let (protocol, ping, kind) = match frame.ethertype() {
+        EthernetProtocol::Ipv4 => {
+            let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
+            let kind = packet
+                .payload()
+                .first()
+                .filter(|_| packet.frag_offset() == 0);
+            (
+                packet.next_header(),
+                (IpProtocol::Icmp, PING),
+                kind.copied(),
+            )
+        }
+        EthernetProtocol::Ipv6 => {
+            let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
+            let kind = packet.payload().first().copied();
+            (packet.next_header(), (IpProtocol::Icmpv6, PING_V6), kind)
+        }
+        _ => return None,
+    };
+    let is_ping = (protocol, kind?) == ping && frame.src_addr().is_unicast();
+    is_ping.then(|| frame.src_addr().0)
 }
 
 /// The frame that queries the MAC address of `target`, from an address of the same IP version.

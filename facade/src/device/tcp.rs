@@ -12,8 +12,9 @@ impl Device {
     ///
     /// An unspecified address (0.0.0.0) stands for all addresses of the port, and port 0 for a free
     /// number. Up to `backlog` connections, 1 to 64, wait for [`TcpListener::accept`]; further ones
-    /// are refused. A device has 64 connections at most. Listeners and connections end when the
-    /// device fails and when it is shut down. After a recovery, listen again.
+    /// are refused. A device has 64 connections and 64 listeners at most, and refuses requests
+    /// beyond them. Listeners and connections end when the device fails and when it is shut down.
+    /// After a recovery, listen again.
     ///
     /// ```
     /// use ringside::prelude::*;
@@ -57,6 +58,9 @@ impl Device {
 
     /// Connects to a peer over TCP on the port's own queues, within `limit`: see
     /// [`Device::listen_tcp`]. The peer may be any host of the network.
+    ///
+    /// If no host answered for the address within the last second, it fails at once with the
+    /// requests and the time of that search, as [`Device::resolve`] does.
     ///
     /// Errors: [`NetworkError::Tcp`]: the peer is not found, refuses or does not answer; and those
     /// of [`Device::serve_network`].

@@ -2,6 +2,7 @@
 
 use super::Stack;
 use crate::link::{DhcpChange, Lease};
+use crate::martian::is_end_of;
 use crate::{LocalAddress, StackError};
 use ringside_clock::Instant;
 use std::net::IpAddr;
@@ -79,6 +80,10 @@ impl Stack {
     pub(super) fn apply_lease(&mut self, change: DhcpChange, now: Instant) {
         self.leasing.refused = None;
         match change {
+            DhcpChange::Granted(Lease { address, .. }) if !is_of_a_host(&address) => {
+                self.end_lease();
+                tracing::error!(%address, "a DHCP server grants an address that no host can have");
+            }
             DhcpChange::Granted(lease) if self.leased() == Some(lease.address) => {
                 // The address stays, and its connections with it.
                 self.drop_leased_gateway();
@@ -155,4 +160,13 @@ impl Stack {
         self.gateways.insert(0, gateway);
         self.apply();
     }
+}
+
+/// True for an address that a host of its network can have: not the first and the last one, and
+/// none of 0.0.0.0/8, 127.0.0.0/8, and 224.0.0.0 and above. Source: RFC 1122, section 3.2.1.3.
+fn is_of_a_host(leased: &LocalAddress) -> bool {
+    let IpAddr::V4(address) = leased.address else {
+        return true;
+    };
+    !is_end_of(leased, leased.address) && matches!(address.octets()[0], 1..=126 | 128..=223)
 }

@@ -30,8 +30,8 @@ pub enum TcpError {
         /// The most that are possible.
         limit: usize,
     },
-    /// The stack has as many connections and listeners as it takes, or no free port number.
-    #[error("the stack has {limit} connections already: close one first")]
+    /// The stack has as many connections as it takes, or as many listeners, or no free port number.
+    #[error("the stack has {limit} connections or listeners already: close one first")]
     TooMany {
         /// The most that are possible.
         limit: usize,

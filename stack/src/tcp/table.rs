@@ -11,11 +11,12 @@ use ringside_clock::{Clock, Instant};
 use ringside_lan::QueueState;
 use ringside_pmd::Birth;
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
-use smoltcp::wire::{IpEndpoint, IpListenEndpoint};
+use smoltcp::wire::IpEndpoint;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Sockets of a stack: connections, also those that are ending, and listeners.
+/// Sockets of a stack: connections, also those that are ending or were not accepted, and requests
+/// that peers have not confirmed. Listeners have none: see [`Table::prepare`].
 pub(crate) const SOCKETS: usize = 64;
 /// The time in which the peer confirms a connection that it has asked for.
 const HANDSHAKE: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(10);
@@ -127,6 +128,7 @@ impl Table {
         !self.entries.is_empty()
     }
 
+    /// Sockets that are in use.
     fn sockets(&self) -> usize {
         let listening = self.listeners.iter().map(|one| one.sockets.len());
         self.entries.len() + listening.sum::<usize>()
@@ -266,34 +268,50 @@ impl Table {
         })
     }
 
-    /// Removes the sockets of some listeners that wait for requests; [`Table::pump`] makes others.
-    fn silence(&mut self, links: &mut [Link], is_meant: impl Fn(&Listening) -> bool) {
-        for listener in self.listeners.iter_mut().filter(|one| is_meant(one)) {
-            listener.sockets.retain(|(vlan, handle)| {
-                let Some(link) = link_of(links, *vlan) else {
-                    return false;
-                };
-                let is_waiting = link.tcp(*handle).state() == State::Listen;
-                if is_waiting {
-                    link.remove_tcp(*handle);
-                }
-                !is_waiting
-            });
-        }
-    }
-
     /// The request for a connection in a frame, if there may be a use for it. Call
-    /// [`Table::pump`] before it is processed, so that a listener has as many sockets as it
-    /// should, then [`Table::prepare`], and [`Table::pump`] again after it.
+    /// [`Table::pump`] before it is processed, so that connections which were established count,
+    /// then [`Table::prepare`], and [`Table::pump`] again after it.
     pub(crate) fn request(&self, frame: &[u8]) -> Option<Request> {
-        let is_idle = self.entries.is_empty() && self.listeners.is_empty();
-        request(frame).filter(|_| !is_idle)
+        request(frame).filter(|_| !self.listeners.is_empty())
     }
 
-    /// A request for a connection that exists is for that one: no listener hears it.
-    pub(crate) fn prepare(&mut self, request: &Request, links: &mut [Link]) {
-        if self.has(request.to, request.from, links) {
-            self.silence(links, |_| true);
+    /// Has a socket wait for a request that arrived by `vlan`, if a listener takes it. The stack
+    /// refuses a request without one.
+    ///
+    /// Listeners have no sockets that wait: one of all addresses would need one for each VLAN.
+    pub(crate) fn prepare(
+        &mut self,
+        request: &Request,
+        vlan: Option<u16>,
+        (links, filters): (&mut [Link], &mut Filters),
+    ) {
+        let (to, is_known) = (request.to, self.has(request.to, request.from, links));
+        let takes = |one: &Listening| {
+            one.address.port() == to.port() && covers(one.address.ip(), to.ip()) && !one.is_full()
+        };
+        let Some(at) = self.listeners.iter().position(takes) else {
+            return;
+        };
+        // A request for a connection that exists is for that one.
+        if is_known || !link_of(links, vlan).is_some_and(|link| link.has(to.ip())) {
+            return;
+        }
+        if let Some(listener) = self.listeners.get_mut(at)
+            && half_open(&listener.sockets, links) >= listener.room + HALF_OPEN
+        {
+            drop_oldest(&mut listener.sockets, links);
+        }
+        if !self.make_room(links, filters) {
+            return;
+        }
+        let mut socket = new_socket();
+        socket.set_timeout(Some(HANDSHAKE));
+        // It is closed, and a port 0 is no listener's.
+        if socket.listen(endpoint(to)).is_ok()
+            && let Some(listener) = self.listeners.get_mut(at)
+            && let Some(link) = link_of(links, vlan)
+        {
+            listener.sockets.push((vlan, link.add_tcp(socket)));
         }
     }
 
@@ -328,34 +346,7 @@ impl Table {
             }
         }
         self.accept(links, filters);
-        self.drop_doubles(links);
         self.drop_abandoned(links, filters);
-        self.silence(links, Listening::is_full);
-        self.refill(links, filters);
-    }
-
-    /// Leaves one waiting socket of each listener and link: a peer that resets its request before
-    /// it was established has the socket wait again, beside the one that took its place.
-    fn drop_doubles(&mut self, links: &mut [Link]) {
-        let mut is_waiting = |place| is_in(place, State::Listen, links);
-        let mut doubles = Vec::new();
-        for Listening { sockets, .. } in &mut self.listeners {
-            let mut at = 0;
-            while let Some(&place) = sockets.get(at) {
-                let mut before = sockets.iter().take(at);
-                let has_other = before.any(|other| other.0 == place.0 && is_waiting(*other));
-                if has_other && is_waiting(place) {
-                    doubles.push(sockets.remove(at));
-                } else {
-                    at += 1;
-                }
-            }
-        }
-        for (vlan, handle) in doubles {
-            if let Some(link) = link_of(links, vlan) {
-                link.remove_tcp(handle);
-            }
-        }
     }
 
     /// Ends the listeners whose handles are gone.
@@ -393,8 +384,9 @@ impl Table {
                 let socket = link.tcp(handle);
                 let ends = socket.local_endpoint().zip(socket.remote_endpoint());
                 match (socket.state(), ends) {
-                    (State::Listen | State::SynReceived, _) => return true,
-                    (State::Closed, _) | (_, None) => {
+                    (State::SynReceived, _) => return true,
+                    // A request that was malformed or was reset has its socket wait again.
+                    (State::Listen | State::Closed, _) | (_, None) => {
                         link.remove_tcp(handle);
                         return false;
                     }
@@ -417,53 +409,6 @@ impl Table {
                 false
             });
         }
-    }
-
-    /// Has one socket of each listener wait for a request, on each link that has its address,
-    /// unless it has as many connections as it takes.
-    fn refill(&mut self, links: &mut [Link], filters: &mut Filters) {
-        for at in 0..self.listeners.len() {
-            for place in 0..links.len() {
-                let Some(vlan) = links.get(place).map(|link| link.vlan) else {
-                    break;
-                };
-                if self.wants_socket(at, links, vlan)
-                    && self.make_room(links, filters)
-                    && let Some(listener) = self.listeners.get_mut(at)
-                {
-                    if half_open(&listener.sockets, links) >= listener.room + HALF_OPEN {
-                        drop_oldest(&mut listener.sockets, links);
-                    }
-                    let Some(link) = link_of(links, vlan) else {
-                        continue;
-                    };
-                    let address = listener.address;
-                    let mut socket = new_socket();
-                    socket.set_timeout(Some(HANDSHAKE));
-                    let own = (!address.ip().is_unspecified()).then(|| address.ip().into());
-                    let heard = IpListenEndpoint {
-                        addr: own,
-                        port: address.port(),
-                    };
-                    // It is closed, and the port is not 0.
-                    if socket.listen(heard).is_ok() {
-                        listener.sockets.push((vlan, link.add_tcp(socket)));
-                    }
-                }
-            }
-        }
-    }
-
-    fn wants_socket(&self, at: usize, links: &mut [Link], vlan: Option<u16>) -> bool {
-        let Some(listener) = self.listeners.get(at) else {
-            return false;
-        };
-        let ip = listener.address.ip();
-        if !link_of(links, vlan).is_some_and(|link| ip.is_unspecified() || link.has(ip)) {
-            return false;
-        }
-        let mut sockets = listener.sockets.iter().filter(|place| place.0 == vlan);
-        !listener.is_full() && !sockets.any(|place| is_in(*place, State::Listen, links))
     }
 
     /// Ends all connections and listeners that have handles, with `error`.

@@ -90,3 +90,29 @@ fn connections_beyond_a_full_listener_wait_and_further_requests_are_refused() {
     drop((listener, stack));
     by_hand.finish(device);
 }
+
+#[test]
+fn the_last_connection_of_a_stack_is_taken_and_further_requests_are_refused() {
+    let (mut by_hand, device, mut stack, listener) = ByHand::listening(4);
+    let clock = by_hand.bed.world.clock();
+    let asked: Vec<_> = (0..63)
+        .map(|_| stack.connect_tcp(at("192.0.2.9", PORT), &clock))
+        .collect();
+    assert!(asked.iter().all(Result::is_ok), "{asked:?}");
+    // The station reads a burst at a time.
+    while !by_hand.exchange(&mut stack).is_empty() {}
+    let seq = ask(&mut by_hand, &mut stack, 7).expect("an answer");
+    confirm(&mut by_hand, 7, seq);
+    by_hand.exchange(&mut stack);
+    let last = listener.accept(NOW).expect("established");
+    by_hand.station.send(8, TcpControl::Syn, (100, None));
+    let heard = by_hand.exchange(&mut stack);
+    assert!(
+        heard.iter().any(|one| (one.0, one.2) == (8, true)),
+        "{heard:?}"
+    );
+    let more = stack.connect_tcp(at("192.0.2.9", PORT), &clock);
+    assert_eq!(more.unwrap_err(), TcpError::TooMany { limit: 64 });
+    drop((asked, last, listener, stack));
+    by_hand.finish(device);
+}

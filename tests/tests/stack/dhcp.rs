@@ -22,12 +22,14 @@ const OFFERED: Ipv4Address = Ipv4Addr::new(198, 51, 100, 77);
 struct Grant {
     address: Ipv4Address,
     router: Ipv4Address,
+    mask: Option<Ipv4Address>,
     seconds: u32,
 }
 
 const GRANT: Grant = Grant {
     address: OFFERED,
     router: SERVER,
+    mask: Some(Ipv4Addr::new(255, 255, 255, 0)),
     seconds: 3600,
 };
 
@@ -67,7 +69,7 @@ fn answer(
         your_ip: grant.address,
         server_ip: SERVER,
         router: Some(grant.router),
-        subnet_mask: Some(Ipv4Address::new(255, 255, 255, 0)),
+        subnet_mask: grant.mask,
         relay_agent_ip: Ipv4Address::UNSPECIFIED,
         broadcast: false,
         requested_ip: None,
@@ -620,4 +622,103 @@ fn a_lease_of_an_address_of_the_configuration_leaves_it_in_the_gid_table() {
     gid.follow(None, &near, now);
     assert_eq!(leased_gids(&near), [IpAddr::V4(OFFERED)]);
     bed.finish([near]);
+}
+
+/// Half a minute with a server that answers each message at once, and a request by `answer_to`;
+/// returns the messages of the stack.
+fn half_a_minute(grant: Grant, answer_to: DhcpMessageType) -> Vec<DhcpMessageType> {
+    let bed = Bed::new();
+    let mut config = config(&["192.0.2.1/24"]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let (client, mac) = (stack.port().mac(), server.port.mac());
+    let mut heard = Vec::new();
+    for _ in 0..300 {
+        for frame in sent(&bed, &mut stack, &mut server, 3) {
+            let Some((kind, id, _)) = request(&frame) else {
+                continue;
+            };
+            // Headers of 14, 20 and 8 bytes.
+            assert!(frame.len() >= 342, "{kind:?} of {} bytes", frame.len());
+            heard.push(kind);
+            let kind = match kind {
+                DhcpMessageType::Discover => DhcpMessageType::Offer,
+                _ => answer_to,
+            };
+            server.send(&answer(kind, id, (client, grant), mac));
+        }
+        bed.world.clock().pause(Duration::from_millis(100));
+    }
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+    heard
+}
+
+/// A server that refuses what it has offered, and one whose lease has no time.
+#[test]
+fn searches_for_servers_are_ten_seconds_apart_and_messages_have_300_bytes() {
+    let lease_without_time = Grant {
+        seconds: 0,
+        ..GRANT
+    };
+    for (grant, answer_to) in [
+        (GRANT, DhcpMessageType::Nak),
+        (lease_without_time, DhcpMessageType::Ack),
+    ] {
+        let heard = half_a_minute(grant, answer_to);
+        let searches = heard
+            .iter()
+            .filter(|kind| **kind == DhcpMessageType::Discover);
+        assert!((3..=4).contains(&searches.count()), "{heard:?}");
+        assert!(heard.len() <= 8, "{heard:?}");
+    }
+}
+
+/// The address that the stack takes of a grant, in 0.2 s.
+fn taken(grant: Grant) -> Option<String> {
+    let bed = Bed::new();
+    let mut config = config(&["192.0.2.1/24"]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    for _ in 0..200 {
+        serve(grant, &bed, &mut stack, &mut server);
+        bed.pass();
+    }
+    let leased = stack.leased().map(|leased| leased.to_string());
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+    leased
+}
+
+#[test]
+fn a_lease_without_a_mask_has_that_of_its_class() {
+    for (address, expected) in [
+        ([10, 9, 8, 7], "10.9.8.7/8"),
+        ([172, 16, 0, 9], "172.16.0.9/16"),
+        ([198, 51, 100, 77], "198.51.100.77/24"),
+    ] {
+        let grant = Grant {
+            address: address.into(),
+            mask: None,
+            ..GRANT
+        };
+        assert_eq!(taken(grant).as_deref(), Some(expected));
+    }
+}
+
+#[test]
+fn leases_of_addresses_that_no_host_has_are_not_taken() {
+    assert!(taken(GRANT).is_some());
+    for address in [
+        [198, 51, 100, 0],
+        [198, 51, 100, 255],
+        [240, 0, 0, 1],
+        [127, 0, 0, 9],
+        [0, 0, 0, 9],
+    ] {
+        let address = address.into();
+        assert_eq!(taken(Grant { address, ..GRANT }), None, "{address}");
+    }
 }

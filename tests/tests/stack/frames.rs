@@ -75,7 +75,7 @@ pub(crate) fn echo(
 }
 
 /// The checksum of RFC 1071.
-fn checksum(bytes: &[u8]) -> u16 {
+pub(crate) fn checksum(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| (*low).into());
     let mut sum: u32 = bytes.chunks(2).map(word).sum();
     while sum > 0xFFFF {

@@ -1,14 +1,14 @@
 //! Ping: the driver's stack answers another one, and pings made by hand.
 
 use crate::bed::{Bed, MTU, Raw, config, open, settings, stack_settings};
-use crate::frames::{echo, ipv4, question, sent};
+use crate::frames::{checksum, echo, ipv4, question, sent};
 use ringside_config::Within;
 use ringside_lan::Burst;
 use ringside_pmd::Device;
 use ringside_pmd::lan::PortSettings;
 use ringside_stack::{QueueDevice, ResolveError, Stack, StackSettings};
 use smoltcp::iface::{Config, Interface, SocketSet};
-use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::phy::{ChecksumCapabilities, Device as _, TxToken as _};
 use smoltcp::socket::icmp;
 use smoltcp::wire::{
     EthernetAddress, Icmpv4Packet, Icmpv4Repr, Icmpv6Packet, Icmpv6Repr, IpAddress, IpCidr,
@@ -288,4 +288,121 @@ fn a_ping_in_several_buffers_from_an_address_that_no_station_has_is_dropped() {
     assert_eq!((counters.received, counters.martians), (5, 4));
     drop(stack);
     bed.finish([near, far.into_device()]);
+}
+
+/// A station that knew the port before, as after a restart of the program: it queries nothing.
+#[test]
+fn the_first_ping_of_a_station_that_the_stack_does_not_know_is_answered() {
+    let bed = Bed::new();
+    let (near, mut stack) = bed.stack(0, &config(&["192.0.2.1/24"]));
+    let mut far = Raw::new(&bed, 1, &settings());
+    let (to, from) = (stack.port().mac(), far.port.mac());
+    // More than smoltcp remembers.
+    for last in 100..180 {
+        far.send(&echo(
+            (to, from),
+            ([192, 0, 2, last], [192, 0, 2, 1]),
+            b"data",
+        ));
+        let frames = sent(&bed, &mut stack, &mut far, 20);
+        let is_reply =
+            |frame: &Vec<u8>| frame[..6] == from && frame[12..14] == [8, 0] && frame[34] == 0;
+        assert!(frames.iter().any(is_reply), "{last}: {frames:02x?}");
+    }
+    // One of another network has no answer without a gateway.
+    far.send(&echo((to, from), ([198, 51, 100, 9], [192, 0, 2, 1]), b""));
+    let frames = sent(&bed, &mut stack, &mut far, 20);
+    assert!(
+        frames.iter().all(|frame| frame[12..14] != [8, 0]),
+        "{frames:02x?}"
+    );
+    drop(stack);
+    bed.finish([near, far.into_device()]);
+}
+
+/// The first fragment of a packet whose others never come.
+#[test]
+fn a_ping_in_fragments_is_answered_beside_packets_that_are_not_complete() {
+    let bed = Bed::new();
+    let (near, mut stack) = bed.stack(0, &config(&["192.0.2.1/24"]));
+    let (far, port, mut queues) = bed.smoltcp(1);
+    let stations = (stack.port().mac(), port.mac());
+    for number in 0..7 {
+        let source = [192, 0, 2, 100 + number];
+        let mut frame = ipv4(stations, 1, (source, [192, 0, 2, 1]), &[0; 64]);
+        // More fragments follow.
+        frame[20] = 0x20;
+        frame[24..26].fill(0);
+        let sum = checksum(&frame[14..34]).to_be_bytes();
+        frame[24..26].copy_from_slice(&sum);
+        let token = queues.transmit(bed.now()).expect("room");
+        token.consume(frame.len(), |bytes| bytes.copy_from_slice(&frame));
+        bed.pass();
+        stack.poll(bed.world.clock().now());
+    }
+    let payload = [7; 4000];
+    let (own, target) = (
+        "192.0.2.9/24".parse().unwrap(),
+        "192.0.2.1".parse().unwrap(),
+    );
+    let peer = (&mut queues, stations.1);
+    let answer = ping(&bed, peer, own, target, &mut stack, &payload);
+    assert_eq!(answer.as_deref(), Some(&payload[..]));
+    drop((stack, queues, port));
+    bed.finish([near, far]);
+}
+
+/// Padding only, and an option that a station skips which does not know it.
+#[test]
+fn a_ping_over_ipv6_behind_destination_options_is_answered() {
+    let bed = Bed::new();
+    let (near, mut stack) = bed.stack(0, &config(&["2001:db8::1/64"]));
+    let mut far = Raw::new(&bed, 1, &settings());
+    let (to, from) = (stack.port().mac(), far.port.mac());
+    let own: std::net::Ipv6Addr = "2001:db8::9".parse().unwrap();
+    let peer: std::net::Ipv6Addr = "2001:db8::1".parse().unwrap();
+    let echo = Icmpv6Repr::EchoRequest {
+        ident: IDENT,
+        seq_no: 1,
+        data: b"data",
+    };
+    let mut message = vec![0; echo.buffer_len()];
+    let mut place = Icmpv6Packet::new_unchecked(&mut message[..]);
+    echo.emit(&own, &peer, &mut place, &ChecksumCapabilities::default());
+    for options in [[58, 0, 1, 4, 0, 0, 0, 0], [58, 0, 0x3E, 4, 9, 9, 9, 9]] {
+        let length = (options.len() + message.len()) as u8;
+        let mut frame = [
+            &to[..],
+            &from,
+            &[0x86, 0xDD, 0x60, 0, 0, 0, 0, length, 60, 64],
+        ]
+        .concat();
+        frame.extend(own.octets());
+        frame.extend(peer.octets());
+        frame.extend(options);
+        frame.extend(&message);
+        far.send(&frame);
+        let frames = sent(&bed, &mut stack, &mut far, 20);
+        // Next header and type.
+        let is_reply = |frame: &Vec<u8>| frame[12] == 0x86 && (frame[20], frame[54]) == (58, 129);
+        assert!(frames.iter().any(is_reply), "{frames:02x?}");
+    }
+    drop(stack);
+    bed.finish([near, far.into_device()]);
+}
+
+#[test]
+fn the_ends_of_a_network_are_asked_for_by_no_frame() {
+    let bed = Bed::new();
+    let (near, mut stack) = bed.stack(0, &config(&["192.0.2.1/24"]));
+    let now = bed.world.clock().now();
+    for end in ["192.0.2.0", "192.0.2.255"] {
+        let address = end.parse().unwrap();
+        let found = stack.lookup(address, Within::All, now);
+        assert_eq!(found, Err(ResolveError::NotUnicast(address)));
+    }
+    let host = stack.lookup("192.0.2.254".parse().unwrap(), Within::All, now);
+    assert_eq!(host, Ok(None));
+    drop(stack);
+    bed.finish([near]);
 }

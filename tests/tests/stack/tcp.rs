@@ -237,6 +237,33 @@ fn a_listener_of_all_addresses_takes_connections_to_each() {
 }
 
 #[test]
+fn listeners_of_all_addresses_on_many_vlans_leave_room_for_connections() {
+    let vlans = (1..=40).map(|vlan| format!("10.9.{vlan}.2/24@{vlan}"));
+    let all: Vec<String> = ["192.0.2.2/24".to_owned()]
+        .into_iter()
+        .chain(vlans)
+        .collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let mut two = Two::new([&["192.0.2.1/24", "10.9.40.1/24@40"], &all]);
+    let clock = Arc::clone(&two.clock);
+    let listeners = [1, 2, 3].map(|port| {
+        let listened = two.stacks[1].listen_tcp(at("0.0.0.0", port), 4, &clock);
+        listened.unwrap()
+    });
+    for address in ["192.0.2.2", "10.9.40.2"] {
+        for listener in &listeners {
+            let to = at(address, listener.address().port());
+            let near = two.stacks[0].connect_tcp(to, &clock).unwrap();
+            two.until(|_| near.wait_until_open(NOW).ok());
+        }
+    }
+    let own = two.stacks[1].connect_tcp(at("192.0.2.1", PORT), &clock);
+    assert!(own.is_ok(), "{own:?}");
+    drop((own, listeners));
+    two.finish();
+}
+
+#[test]
 fn a_port_without_a_listener_refuses_and_so_does_a_full_backlog() {
     let mut two = Two::v4();
     let clock = Arc::clone(&two.clock);
@@ -809,4 +836,45 @@ fn a_connection_that_is_finished_before_it_is_open_is_no_refusal_and_delivers() 
         drop((far, listener));
         two.finish();
     }
+}
+
+/// As routers and hosts do whose address another machine or network card takes over.
+#[test]
+fn segments_go_to_the_mac_address_that_a_known_station_announces() {
+    let (mut by_hand, device, mut stack, listener) = ByHand::listening(8);
+    let raw = &mut by_hand.station.raw;
+    raw.port.set_promiscuous(true).expect("the device");
+    let former = raw.port.mac();
+    let answered = |by_hand: &mut ByHand, stack: &mut Stack, port| {
+        by_hand.station.send(port, TcpControl::Syn, (100, None));
+        for _ in 0..20 {
+            by_hand.bed.pass();
+            stack.poll(by_hand.bed.world.clock().now());
+        }
+        let frames = by_hand.station.raw.poll();
+        let mut segments = frames.iter().filter(|frame| frame[12..14] == [8, 0]);
+        let segment = segments.next().expect("an answer");
+        <[u8; 6]>::try_from(&segment[..6]).expect("a header")
+    };
+    assert_eq!(answered(&mut by_hand, &mut stack, 1), former);
+    let (next, third) = ([2, 0, 0, 2, 0, 0x63], [2, 0, 0, 3, 0, 0x63]);
+    let raw = &mut by_hand.station.raw;
+    raw.send(&question(next, OWN.octets(), OWN.octets()));
+    assert_eq!(answered(&mut by_hand, &mut stack, 2), next);
+    // An announcement may be a reply, too.
+    let mut reply = question(third, OWN.octets(), OWN.octets());
+    reply[21] = 2;
+    by_hand.station.raw.send(&reply);
+    assert_eq!(answered(&mut by_hand, &mut stack, 3), third);
+    // A station that the stack does not know is not taken.
+    let known = stack.neighbours(by_hand.bed.world.clock().now()).len();
+    by_hand
+        .station
+        .raw
+        .send(&question(next, [192, 0, 2, 77], [192, 0, 2, 77]));
+    by_hand.exchange(&mut stack);
+    let after = stack.neighbours(by_hand.bed.world.clock().now()).len();
+    assert_eq!(after, known);
+    drop((listener, stack));
+    by_hand.finish(device);
 }

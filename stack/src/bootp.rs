@@ -1,0 +1,135 @@
+//! Messages of DHCP beside smoltcp: the size and the pace of those that it sends, and the mask of a
+//! network that it requires.
+
+use smoltcp::time::{Duration, Instant};
+use smoltcp::wire::{
+    DhcpMessageType, DhcpPacket, DhcpRepr, EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet,
+    UdpPacket,
+};
+use std::net::Ipv4Addr;
+
+/// Source: RFC 2131, section 4.1.
+const SERVER: u16 = 67;
+const CLIENT: u16 = 68;
+const ETHERNET_BYTES: usize = 14;
+const UDP_BYTES: usize = 8;
+/// The least bytes of a message: relays and servers may drop a shorter one. Source: RFC 1542,
+/// section 2.1.
+const SHORTEST: usize = 300;
+/// Bytes of a message in front of its options: RFC 2131, section 2 and 3.
+const OPTIONS: usize = 240;
+/// The shortest time between two searches for servers, as smoltcp has it between two that no server
+/// answers. After a refusal it would search at once. Source: RFC 2131, section 3.1 (5).
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// A datagram in a frame: bytes of the headers in front of its payload, and its payload.
+struct Datagram<'a> {
+    header_bytes: usize,
+    payload: &'a [u8],
+}
+
+/// The datagram in a frame without VLAN tag from one port to another.
+fn datagram(frame: &[u8], (from, to): (u16, u16)) -> Option<Datagram<'_>> {
+    let ethernet = EthernetFrame::new_checked(frame).ok()?;
+    if ethernet.ethertype() != EthernetProtocol::Ipv4 {
+        return None;
+    }
+    let packet = Ipv4Packet::new_checked(ethernet.payload()).ok()?;
+    let is_fragment = packet.more_frags() || packet.frag_offset() != 0;
+    if packet.next_header() != IpProtocol::Udp || is_fragment {
+        return None;
+    }
+    let datagram = UdpPacket::new_checked(packet.payload()).ok()?;
+    ((datagram.src_port(), datagram.dst_port()) == (from, to)).then(|| Datagram {
+        header_bytes: ETHERNET_BYTES + usize::from(packet.header_len()) + UDP_BYTES,
+        payload: datagram.payload(),
+    })
+}
+
+/// The frame of another payload behind the same headers, whose lengths and checksums follow.
+fn with_payload(frame: &[u8], header_bytes: usize, payload: &[u8]) -> Option<Vec<u8>> {
+    let mut made = [frame.get(..header_bytes)?, payload].concat();
+    let length = u16::try_from(made.len() - ETHERNET_BYTES).ok()?;
+    let mut packet = Ipv4Packet::new_unchecked(made.get_mut(ETHERNET_BYTES..)?);
+    packet.set_total_len(length);
+    packet.fill_checksum();
+    let (source, destination) = (packet.src_addr().into(), packet.dst_addr().into());
+    let mut datagram = UdpPacket::new_unchecked(packet.payload_mut());
+    datagram.set_len(u16::try_from(UDP_BYTES + payload.len()).ok()?);
+    datagram.fill_checksum(&source, &destination);
+    Some(made)
+}
+
+/// The frame of a client's message that is shorter than a message may be, made long enough; `None`
+/// for all other frames.
+pub(crate) fn padded(frame: &[u8]) -> Option<Vec<u8>> {
+    let message = datagram(frame, (CLIENT, SERVER))?;
+    if message.payload.len() >= SHORTEST {
+        return None;
+    }
+    let mut payload = message.payload.to_vec();
+    payload.resize(SHORTEST, 0);
+    with_payload(frame, message.header_bytes, &payload)
+}
+
+/// The frame of a lease that names no mask, with that of the address's class, as other clients
+/// take it; `None` for all other frames. smoltcp takes no lease without one.
+pub(crate) fn with_mask(frame: &[u8]) -> Option<Vec<u8>> {
+    /// The option, and the bytes of its value: RFC 2132, section 3.3.
+    const MASK: [u8; 2] = [1, 4];
+    let message = datagram(frame, (SERVER, CLIENT))?;
+    let packet = DhcpPacket::new_checked(message.payload).ok()?;
+    let lease = DhcpRepr::parse(&packet).ok()?;
+    if lease.message_type != DhcpMessageType::Ack || lease.subnet_mask.is_some() {
+        return None;
+    }
+    let (front, options) = message.payload.split_at_checked(OPTIONS)?;
+    let mask = class_mask(lease.your_ip).octets();
+    let payload = [front, &MASK, &mask, options].concat();
+    with_payload(frame, message.header_bytes, &payload)
+}
+
+/// Source: RFC 791, section 2.3.
+fn class_mask(address: Ipv4Addr) -> Ipv4Addr {
+    match address.octets()[0] {
+        0..128 => Ipv4Addr::new(255, 0, 0, 0),
+        128..192 => Ipv4Addr::new(255, 255, 0, 0),
+        _ => Ipv4Addr::new(255, 255, 255, 0),
+    }
+}
+
+/// The pace of searches for DHCP servers.
+#[derive(Debug, Default)]
+pub(crate) struct Searches {
+    last: Option<Instant>,
+}
+
+impl Searches {
+    /// True if a frame of smoltcp is a search that comes too early: after a server that
+    /// refuses what it has offered, or that grants a lease without time. Dropped, it is repeated
+    /// after 10 s.
+    pub(crate) fn is_early(&mut self, frame: &[u8], now: Instant) -> bool {
+        if !is_search(frame) {
+            return false;
+        }
+        let is_early = self.last.is_some_and(|last| now < last + PAUSE);
+        if is_early {
+            tracing::warn!(
+                "a DHCP server refuses the address that it offered, or grants it for seconds only; \
+                 asking again in 10 s"
+            );
+        } else {
+            self.last = Some(now);
+        }
+        is_early
+    }
+}
+
+fn is_search(frame: &[u8]) -> bool {
+    let Some(message) = datagram(frame, (CLIENT, SERVER)) else {
+        return false;
+    };
+    let packet = DhcpPacket::new_checked(message.payload).ok();
+    let message = packet.and_then(|packet| Some(DhcpRepr::parse(&packet).ok()?.message_type));
+    message == Some(DhcpMessageType::Discover)
+}

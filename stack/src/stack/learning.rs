@@ -1,0 +1,81 @@
+//! The neighbours that frames name, for the table of the stack and for that of smoltcp.
+
+use super::Stack;
+use crate::header::Header;
+use crate::link::Link;
+use crate::{MacAddress, wire};
+use ringside_clock::Instant;
+use std::net::IpAddr;
+
+impl Stack {
+    /// Notes a neighbour that a frame of address resolution names, on the link at `place`.
+    ///
+    /// smoltcp heeds ARP for its own addresses only. A known neighbour that has moved to another
+    /// MAC address announces that to all stations. Source: RFC 826, packet reception: a known
+    /// address is updated, whatever the target.
+    pub(super) fn learn(&mut self, place: usize, said: &wire::Said, now: Instant) {
+        let Some(link) = self.links.get_mut(place) else {
+            return;
+        };
+        let (vlan, address) = (link.vlan, said.address);
+        let is_own = link.has(address);
+        if is_own && said.mac != self.mac {
+            self.claims.warn(vlan, said, now);
+        }
+        let former = self.neighbours.mac((vlan, address));
+        self.neighbours
+            .learn_from(vlan, said, |address| link.has(address), now);
+        let has_moved = former.is_some_and(|mac| mac != said.mac);
+        if has_moved && address.is_ipv4() && !is_own {
+            self.teach(place, (address, said.mac));
+        }
+    }
+
+    /// Tells smoltcp the MAC address of a neighbour that pings: it would drop the answer, and ask
+    /// for the address first. A recent answer counts before the sender of the frame.
+    pub(super) fn learn_from_ping(
+        &mut self,
+        (place, frame): (usize, &[u8]),
+        header: &Header,
+        now: Instant,
+    ) {
+        let Some(link) = self.links.get(place) else {
+            return;
+        };
+        let (vlan, source) = (link.vlan, header.source);
+        let mut of_vlan = self.networks.iter().filter(|own| own.vlan == vlan);
+        let is_near = of_vlan.any(|own| own.is_neighbour(source));
+        if !is_near || !link.has(header.destination) {
+            return;
+        }
+        let Some(sender) = wire::pings(frame) else {
+            return;
+        };
+        let known = self.neighbours.reachable((vlan, source), now);
+        self.teach(place, (source, known.unwrap_or(sender)));
+    }
+
+    fn teach(&mut self, place: usize, neighbour: (IpAddr, MacAddress)) {
+        if let Some(link) = self.links.get_mut(place) {
+            let vlan = link.vlan;
+            let own = self.networks.iter().filter(|own| own.vlan == vlan);
+            teach(link, &[neighbour], self.mac, own.map(|own| own.address));
+        }
+    }
+}
+
+/// Tells a link the neighbours that are known, which it has forgotten: else each connection waits
+/// for a query, of which smoltcp sends one a second.
+pub(super) fn teach(
+    link: &mut Link,
+    known: &[(IpAddr, MacAddress)],
+    mac: MacAddress,
+    own: impl Iterator<Item = IpAddr> + Clone,
+) {
+    for neighbour in known {
+        let answer = |own| wire::answer_of(*neighbour, own, mac);
+        if let Some(frame) = own.clone().find_map(answer) {
+            link.teach(&frame);
+        }
+    }
+}
