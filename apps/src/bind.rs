@@ -12,7 +12,7 @@ use crate::output::stdout;
 use anyhow::anyhow;
 use plan::{Record, Refusal, Step};
 use ringside_bus::DeviceAddress;
-use ringside_bus::sysfs::{PciFunction, Sysfs};
+use ringside_bus::sysfs::{Holder, PciFunction, Sysfs};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -68,7 +68,7 @@ fn bind_on(machine: &Machine, options: &Bind) -> Result<(), Failure> {
         let wanted = plan::Wanted {
             driver: &options.driver,
             driver_loaded: driver_is_loaded(sysfs, &options.driver),
-            holder: sysfs.claimants(&function).into_iter().next(),
+            holder: holder(sysfs, &function),
             force: options.force,
         };
         let plan = plan::bind(&function, &group.unwrap_or_default(), &usage, &wanted);
@@ -121,7 +121,7 @@ fn bind_one(machine: &Machine, plan: &Planned, driver: &str) -> Result<(), Failu
                     let _ = std::fs::remove_file(record_path(sysfs, address));
                 }
                 let driven = driven(before.driver.as_deref());
-                failure.and(&format!("it is {driven}, as before"))
+                failure.and(&format!("it was given back, and is {driven}"))
             }
             Err(error) => failure.and(&format!(
                 "it could not be given back: {}; `ringside unbind {address}` tries it again",
@@ -186,8 +186,8 @@ fn unbind_on(machine: &Machine, options: &Unbind) -> Result<(), Failure> {
             }
             record => {
                 let usage = usage(sysfs, &function, &system_addresses());
-                let holders = sysfs.claimants(&function);
-                plan::may_change(address, &usage, holders.first(), options.force)
+                let holder = holder(sysfs, &function);
+                plan::may_change(address, &usage, holder.as_ref(), options.force)
                     .map_err(refused)?;
                 steps_back(sysfs, address, driver, record.as_ref())
             }
@@ -229,6 +229,14 @@ fn unbind_one(machine: &Machine, plan: &Planned) -> Result<(), Failure> {
     let (before, now) = (shown(before), shown(now.as_deref()));
     writeln!(stdout(), "{address}: {before} -> {now}")?;
     Ok(())
+}
+
+/// A process that has claimed a function. One with another driver than VFIO has none: its group is
+/// claimed by way of another function.
+fn holder(sysfs: &Sysfs, function: &PciFunction) -> Option<Holder> {
+    let driver = function.driver.as_deref()?;
+    let claimants = driver.contains("vfio").then(|| sysfs.claimants(function));
+    claimants?.into_iter().next()
 }
 
 fn function_at(sysfs: &Sysfs, address: &DeviceAddress) -> Result<PciFunction, Failure> {
@@ -301,9 +309,11 @@ fn record_path(sysfs: &Sysfs, address: &str) -> PathBuf {
 
 /// Written before anything changes, so that every change can be undone. Returns false if there is
 /// one already: it stays, as a function that is bound twice in a row goes back to its first driver.
+/// A function whose driver was not chosen by an override was given back by other means since.
 fn write_record(sysfs: &Sysfs, address: &str, record: &Record) -> Result<bool, Failure> {
     let path = record_path(sysfs, address);
-    if path.exists() {
+    let is_chosen = record.driver.is_none() || record.driver == record.driver_override;
+    if path.exists() && is_chosen {
         return Ok(false);
     }
     let cannot = |error: std::io::Error| {

@@ -16,8 +16,13 @@ pub(crate) fn format() -> LogFormat {
 }
 
 /// Starts the log in the form of the command line, or of the environment. `usual` is its filter
-/// without `RUST_LOG`.
-pub(crate) fn start(wanted: Option<LogFormat>, usual: &str) -> Result<(), Failure> {
+/// without `RUST_LOG`, and with one that cannot be parsed if that may be meant for a program that
+/// is started.
+pub(crate) fn start(
+    wanted: Option<LogFormat>,
+    usual: &str,
+    is_for_program: bool,
+) -> Result<(), Failure> {
     let format = match wanted {
         Some(format) => format,
         None => {
@@ -28,7 +33,10 @@ pub(crate) fn start(wanted: Option<LogFormat>, usual: &str) -> Result<(), Failur
     };
     let format = *FORMAT.get_or_init(|| format);
     let filter = match std::env::var_os(EnvFilter::DEFAULT_ENV) {
-        Some(wanted) => parsed(&wanted)?,
+        Some(wanted) => match parsed(&wanted) {
+            Err(_) if is_for_program => EnvFilter::new(usual),
+            filter => filter?,
+        },
         None => EnvFilter::new(usual),
     };
     let log = tracing_subscriber::fmt()

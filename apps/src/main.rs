@@ -55,7 +55,9 @@ fn main() -> ExitCode {
         Command::Sim(options) if options.trace.is_none() => "off",
         _ => "error",
     };
-    let done = log::start(cli.log_format, usual)
+    // The variable may be in the form of another log, for the program that is started.
+    let is_for_program = matches!(cli.command, Command::Run(_));
+    let done = log::start(cli.log_format, usual, is_for_program)
         .and_then(|()| run(&cli))
         .and_then(|()| Ok(output::stdout().flush()?));
     match done {

@@ -248,8 +248,12 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     lock(&object.unacknowledged).clear();
     // SAFETY: it is open, and the caller promises that nothing uses it.
     let are_gone = unsafe { live::end_all(context) };
-    if !are_gone && let Err(error) = object.port.await_rest() {
-        return errno::failed(error);
+    if !are_gone {
+        if let Err(error) = object.port.await_rest() {
+            return errno::failed(error);
+        }
+        // SAFETY: as above. The device writes nothing more.
+        unsafe { live::end_all(context) };
     }
     live::leave(context);
     lock(&object.port.contexts).retain(|other| *other != context as usize);

@@ -371,6 +371,11 @@ pub(crate) unsafe fn destroy(pair: *mut ibv_qp) -> c_int {
             return errno::failed(error);
         }
     }
+    for queue in [object.plain().send_cq, object.plain().recv_cq] {
+        // SAFETY: completion queues outlive the queue pairs that report to them.
+        let queue = unsafe { CompletionObject::of(queue) };
+        queue.users.fetch_sub(1, Ordering::Relaxed);
+    }
     // SAFETY: a domain outlives its objects.
     let domain = unsafe { DomainObject::of(object.plain().pd) };
     domain.users.fetch_sub(1, Ordering::Relaxed);
@@ -390,9 +395,7 @@ unsafe fn end(object: &QueuePairObject, context: &ContextObject) {
     context.finish_events(&raw const object.public as usize);
     for queue in [object.plain().send_cq, object.plain().recv_cq] {
         // SAFETY: the caller's promise.
-        let queue = unsafe { CompletionObject::of(queue) };
-        queue.users.fetch_sub(1, Ordering::Relaxed);
-        queue.forget(number);
+        unsafe { CompletionObject::of(queue) }.forget(number);
     }
     let pair = std::mem::replace(&mut object.inner().pair, Pair::Gone);
     match object.init.srq.is_null() {

@@ -206,7 +206,8 @@ pub struct NetworkSection {
     /// Addresses of the port. RDMA has two more, derived from the MAC address. At most 64,
     /// and at most 8 on each VLAN and without one.
     pub addresses: Vec<LocalAddress>,
-    /// Gateways for all networks other than those of the addresses: at most one of each IP version.
+    /// Gateways for all networks other than those of the addresses: at most one of each IP version,
+    /// in the network of an address or, for IPv6, by its link-local address.
     pub gateways: Vec<IpAddr>,
     /// True if the port requests an IPv4 address from a DHCP server.
     pub dhcp: bool,

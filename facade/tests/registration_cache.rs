@@ -729,7 +729,7 @@ fn pages_in_a_file_stay_there_when_a_reset_frees_a_region_that_was_not_confirmed
     let model = Threaded::start(&WorldSettings::with_functions(1), None).unwrap();
     let mut config = Config::default();
     config.memory.hugepages = HugePages::None;
-    config.deadlines.control_queue_ms = 300;
+    config.deadlines.control_queue_ms = 2000;
     let function = model.function(0).unwrap();
     let options = BringUpOptions::default();
     let mut device = ringside::driver::Device::bring_up(function, &config, options).unwrap();

@@ -169,7 +169,7 @@ fn card(sysfs: &Sysfs, function: PciFunction, part: Option<&'static str>) -> Car
             .group
             .map(|group| sysfs.group(group))
             .unwrap_or_default(),
-        holders: path.map(|path| sysfs.holders(&path)).unwrap_or_default(),
+        holders: sysfs.claimants(&function),
         file,
         link: link("current"),
         best_link: link("max"),

@@ -271,7 +271,7 @@ fn check_rules(rules: &[Rule], queues: usize) -> Result<(), Failure> {
         };
         if end > queues {
             return Err(Failure::usage(anyhow!(
-                "--rule: queue {} is none of the {queues} of a port, which count from 0; raise --rxq",
+                "--rule: queue {} is none of the {queues} of a port, which count from 0; --queues {end} makes enough",
                 end - 1
             )));
         }

@@ -495,6 +495,6 @@ fn a_rule_for_a_queue_that_no_port_has_is_refused_with_the_number() {
         let failure = check_rules(&rule(action), queues).unwrap_err();
         assert!(failure.is_usage());
         let text = failure.text();
-        assert!(text.contains("raise --rxq"), "{text}");
+        assert!(text.contains("makes enough"), "{text}");
     }
 }

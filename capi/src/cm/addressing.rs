@@ -195,8 +195,11 @@ pub(crate) unsafe fn abandon(channel: *mut rdma_event_channel) {
 /// `id` is an id of this library.
 unsafe fn withdraw(node: &Node, id: *mut rdma_cm_id, last: Step) -> Vec<usize> {
     // SAFETY: the caller's promise.
-    let (object, notices, port_space) = unsafe { (IdObject::of(id), notices_of(id), (*id).ps) };
+    let (object, port_space) = unsafe { (IdObject::of(id), (*id).ps) };
     node.with(|state, now| {
+        // Here, as another thread may have moved the id to another channel.
+        // SAFETY: the caller's promise.
+        let notices = unsafe { notices_of(id) };
         let mut private = object.private();
         let (connection, listener) = (private.connection.take(), private.listener.take());
         let owns_port = std::mem::take(&mut private.owns_port);

@@ -404,7 +404,10 @@ pub unsafe extern "C-unwind" fn ringside_rdma_destroy_qp(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise.
     unsafe {
         if !(*id).qp.is_null() {
-            destroy((*id).qp);
+            // It stays while a device that failed may write to the memory of its requests.
+            if destroy((*id).qp) != 0 {
+                return;
+            }
             (*id).qp = std::ptr::null_mut();
         }
         destroy_queues(id);

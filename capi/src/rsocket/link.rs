@@ -57,10 +57,27 @@ pub(super) struct Mapped {
     pub(super) index: Option<u16>,
 }
 
+impl Mapped {
+    /// Takes the buffer from the device. Errors: those of `ibv_dereg_mr`; it is as it was.
+    pub(super) fn deregister(&mut self) -> Result<(), c_int> {
+        if self.region.is_null() {
+            return Ok(());
+        }
+        // SAFETY: registered by the socket, and named by no one else.
+        match unsafe { ibv_dereg_mr(self.region) } {
+            0 => {
+                self.region = std::ptr::null_mut();
+                Ok(())
+            }
+            error => Err(error),
+        }
+    }
+}
+
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: registered by the socket, and named by no one else.
-        unsafe { ibv_dereg_mr(self.region) };
+        // One that the device keeps stays registered.
+        let _ = self.deregister();
     }
 }
 

@@ -66,6 +66,8 @@ impl Socket {
     }
 
     /// Takes a buffer back. A peer that still writes to it is refused by the device.
+    ///
+    /// Errors: `EINVAL` if it is none; `EBUSY` while a device that failed may still write to it.
     pub(super) fn unmap(&self, start: *mut c_void, length: usize) -> Result<(), c_int> {
         let mut core = self.core();
         let link = core.link.as_mut().ok_or(libc::EINVAL)?;
@@ -73,7 +75,11 @@ impl Socket {
             let target = one.mapping.target;
             target.address == start as u64 && target.length as usize == length
         });
-        let gone = link.mapped.remove(place.ok_or(libc::EINVAL)?);
+        let place = place.ok_or(libc::EINVAL)?;
+        if let Some(one) = link.mapped.get_mut(place) {
+            one.deregister()?;
+        }
+        let gone = link.mapped.remove(place);
         link.untold.retain(|index| Some(*index) != gone.index);
         Ok(())
     }

@@ -22,6 +22,8 @@ const DEFAULT_VERSION: PackageVersion = PackageVersion {
     update: 43,
     draft: 0,
 };
+/// As Intel's packages for operating systems have it. Source: their metadata.
+const DEFAULT_TRACK_ID: u32 = 0xC000_0001;
 
 /// Progress of the download.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,7 +90,7 @@ impl Package {
                 Some(MetadataSection {
                     version: DEFAULT_VERSION,
                     name,
-                    track_id: 1.into(),
+                    track_id: DEFAULT_TRACK_ID.into(),
                 })
             }
             State::Default | State::Lost | State::Loading { .. } => None,

@@ -173,6 +173,7 @@ impl Engine {
         }
         let clock = self.registers.clock();
         loop {
+            self.silence_again();
             {
                 let state = self.state();
                 let end = &state.service.end;
@@ -183,7 +184,6 @@ impl Engine {
                     return false;
                 }
             }
-            self.silence_again();
             clock.pause(STEP);
         }
     }

@@ -150,7 +150,7 @@ impl Session<'_> {
     }
 
     /// After an operation that the device did not confirm: a device that no longer answers commands
-    /// is out of service when this returns. The caller may use its memory again from then on.
+    /// is out of service when this returns, and writes nothing more if its DMA could be stopped.
     pub(crate) fn look_after(&mut self) {
         self.engine.look_after(&mut self.state, true);
     }

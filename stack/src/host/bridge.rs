@@ -118,8 +118,8 @@ pub struct Bridge<O> {
     mtu: usize,
     /// the last state that the interface was given
     carrier: Option<bool>,
-    /// the transmit queue has no room: frames stay with the host
-    is_full: bool,
+    /// rounds in a row in which the transmit queue had no room: frames stay with the host
+    full_rounds: u32,
     counters: BridgeCounters,
     failures: u32,
 }
@@ -145,7 +145,7 @@ impl<O: PacketObserver> Bridge<O> {
             frame: vec![0; mtu + HEADER_BYTES + MAX_TAGS * TAG_BYTES + 1],
             mtu,
             carrier: None,
-            is_full: false,
+            full_rounds: 0,
             counters: BridgeCounters::default(),
             failures: 0,
         }
@@ -173,11 +173,19 @@ impl<O: PacketObserver> Bridge<O> {
     /// Sleeps until a frame comes from either side or `wake` is readable, at most `limit`. Signals
     /// end it, too.
     pub fn sleep(&mut self, limit: Duration, wake: Option<BorrowedFd<'_>>) {
-        let of_host = (!self.is_full).then(|| self.tap.as_fd());
-        let limit = if self.is_full { IDLE.min(limit) } else { limit };
+        let of_host = (self.full_rounds == 0).then(|| self.tap.as_fd());
+        let limit = match self.full_rounds {
+            0 => limit,
+            // 1 ms at most: room comes soon, unless the link is paused.
+            rounds => limit.min(IDLE * rounds.min(20)),
+        };
         let Some(interrupt) = &self.interrupt else {
-            wait_for([of_host, wake, None], IDLE.min(limit));
-            return;
+            let limit = if of_host.is_some() {
+                IDLE.min(limit)
+            } else {
+                limit
+            };
+            return wait_for([of_host, wake, None], limit);
         };
         match self.receive.arm() {
             Ok(Arming::Armed) => {}
@@ -262,7 +270,10 @@ impl<O: PacketObserver> Bridge<O> {
     fn send_to_wire(&mut self) -> Result<usize, InterfaceGone> {
         let mut count = 0;
         let room = self.room();
-        self.is_full = room == 0;
+        self.full_rounds = match room {
+            0 => self.full_rounds.saturating_add(1),
+            _ => 0,
+        };
         while count < BURST.min(room) {
             let length = match self.tap.receive(&mut self.frame) {
                 Ok(Some(length)) => length,

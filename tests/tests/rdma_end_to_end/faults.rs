@@ -232,7 +232,8 @@ fn memory_of_a_call_without_an_answer_is_not_used_again() {
         let kept = pair.a.device.quarantine().unwrap();
         let kept: usize = kept.iter().map(|one| one.bytes).sum();
         assert!(kept >= bytes, "{opcode:?}: {kept} of {bytes} bytes");
-        pair.a.device.give_up().unwrap();
+        // Some of the calls have taken it out of service.
+        let _ = pair.a.device.give_up();
         pair.world.with(|world| world.clear_faults(0));
         pair.a.device.recover().expect("back in service");
         assert!(pair.a.device.quarantine().unwrap().is_empty());
