@@ -181,11 +181,18 @@ fn the_record_survives_a_second_bind_and_a_step_that_fails_names_its_file() {
     };
     let second = Record {
         driver: Some("uio_pci_generic".into()),
-        driver_override: None,
+        driver_override: Some("uio_pci_generic".into()),
     };
     write_record(&sysfs, ADDRESS, &first).unwrap();
     write_record(&sysfs, ADDRESS, &second).unwrap();
     assert_eq!(read_record(&sysfs, ADDRESS), Some(first));
+    // It has a driver that no bind chose: it was given back by other means.
+    let given_back = Record {
+        driver: Some("e1000e".into()),
+        driver_override: None,
+    };
+    write_record(&sysfs, ADDRESS, &given_back).unwrap();
+    assert_eq!(read_record(&sysfs, ADDRESS), Some(given_back));
     assert_eq!(read_record(&sysfs, "0000:3b:00.1"), None);
     let step = Step::Write {
         text: ADDRESS.into(),
