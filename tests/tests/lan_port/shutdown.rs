@@ -6,7 +6,9 @@ use ringside_lan::StopError;
 use ringside_model::Stepped;
 use ringside_pmd::Device;
 use ringside_pmd::lan::{OpenPort, PortError, PortSettings, VsiSettings};
-use ringside_spec::lan::registers::queues::{RECEIVE_QUEUE_CONTROL, ReceiveQueueControl};
+use ringside_spec::lan::registers::queues::{
+    RECEIVE_QUEUE_CONTROL, RECEIVE_QUEUE_PROFILE, ReceiveQueueControl,
+};
 use ringside_testkit::{bring_up_function, world_settings};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -16,12 +18,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The time that another thread has for a step that it must not make.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// A write that enables or disables a receive queue.
+/// A write that enables or disables a receive queue; beyond the two queues, one that clears the
+/// context of queue `queue - CLEARED`, which is not on then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Switch {
     queue: u32,
     on: bool,
 }
+
+const CLEARED: u32 = 2;
 
 #[derive(Default)]
 struct State {
@@ -112,6 +117,13 @@ impl Around for Gate {
             let on = ReceiveQueueControl(value).enable_request();
             self.before(Switch { queue, on });
         }
+        let cleared = (0..2).find(|queue| RECEIVE_QUEUE_PROFILE.at(*queue) == offset);
+        if let Some(queue) = cleared.filter(|_| value == 0) {
+            self.before(Switch {
+                queue: queue + CLEARED,
+                on: false,
+            });
+        }
         self.inner.write32(bar, offset, value)
     }
 }
@@ -187,8 +199,9 @@ fn a_port_is_not_opened_while_another_thread_closes_the_former_one() {
     let world = Stepped::new(&world_settings(1));
     let gate = Gate::new(&world, None);
     let (device, open) = behind(&gate);
+    // The last handle of the port is gone by then.
     gate.hold(Switch {
-        queue: 0,
+        queue: CLEARED,
         on: false,
     });
     let early = std::thread::scope(|scope| {
