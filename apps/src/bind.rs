@@ -12,7 +12,7 @@ use crate::output::stdout;
 use anyhow::anyhow;
 use plan::{Record, Refusal, Step};
 use ringside_bus::DeviceAddress;
-use ringside_bus::sysfs::{Holder, PciFunction, Sysfs};
+use ringside_bus::sysfs::{PciFunction, Sysfs};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -68,7 +68,7 @@ fn bind_on(machine: &Machine, options: &Bind) -> Result<(), Failure> {
         let wanted = plan::Wanted {
             driver: &options.driver,
             driver_loaded: driver_is_loaded(sysfs, &options.driver),
-            holder: holder(sysfs, &function),
+            holder: sysfs.claimants(&function).into_iter().next(),
             force: options.force,
         };
         let plan = plan::bind(&function, &group.unwrap_or_default(), &usage, &wanted);
@@ -186,8 +186,8 @@ fn unbind_on(machine: &Machine, options: &Unbind) -> Result<(), Failure> {
             }
             record => {
                 let usage = usage(sysfs, &function, &system_addresses());
-                let holder = holder(sysfs, &function);
-                plan::may_change(address, &usage, holder.as_ref(), options.force)
+                let holders = sysfs.claimants(&function);
+                plan::may_change(address, &usage, holders.first(), options.force)
                     .map_err(refused)?;
                 steps_back(sysfs, address, driver, record.as_ref())
             }
@@ -229,14 +229,6 @@ fn unbind_one(machine: &Machine, plan: &Planned) -> Result<(), Failure> {
     let (before, now) = (shown(before), shown(now.as_deref()));
     writeln!(stdout(), "{address}: {before} -> {now}")?;
     Ok(())
-}
-
-/// A process that has claimed a function. One with another driver than VFIO has none: its group is
-/// claimed by way of another function.
-fn holder(sysfs: &Sysfs, function: &PciFunction) -> Option<Holder> {
-    let driver = function.driver.as_deref()?;
-    let claimants = driver.contains("vfio").then(|| sysfs.claimants(function));
-    claimants?.into_iter().next()
 }
 
 fn function_at(sysfs: &Sysfs, address: &DeviceAddress) -> Result<PciFunction, Failure> {

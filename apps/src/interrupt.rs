@@ -18,13 +18,33 @@ use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest run that a flag can ask for: a year.
 pub(crate) const MAX_SECONDS: u64 = 365 * 86_400;
 
 /// Signals within this time count as one.
 const ONE_SIGNAL: Duration = Duration::from_millis(500);
+
+/// The time for which a wait goes on after a signal.
+const AFTER_SIGNAL: Duration = Duration::from_secs(1);
+
+/// A wait that a signal ends, once what was begun before has had the time to end.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    /// the time at which a signal was seen
+    asked: Option<Instant>,
+}
+
+impl Waiting {
+    /// Errors: a signal was seen 1 s ago.
+    pub(crate) fn check(&mut self) -> Result<(), Failure> {
+        if !seen() || self.asked.get_or_insert_with(Instant::now).elapsed() <= AFTER_SIGNAL {
+            return Ok(());
+        }
+        Err(Failure::interrupted())
+    }
+}
 
 /// Begins to catch the signals; a second call changes nothing.
 pub(crate) fn catch() -> Result<(), Failure> {

@@ -102,6 +102,14 @@ pub trait Around: Send + Sync {
     fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError> {
         self.reach()?.unmap_dma(iova, length)
     }
+
+    /// See [`Function::reset`].
+    ///
+    /// # Errors
+    /// See [`Around::read32`].
+    fn reset(&self) -> Result<(), FunctionError> {
+        self.reach()?.reset()
+    }
 }
 
 impl<T: Around> Function for T {
@@ -192,6 +200,6 @@ impl<T: Around> Function for T {
     }
 
     fn reset(&self) -> Result<(), FunctionError> {
-        self.reach()?.reset()
+        Around::reset(self)
     }
 }

@@ -142,9 +142,14 @@ impl Sysfs {
     }
 
     /// Processes that have claimed `function`, as far as this user may see: by the file of its
-    /// IOMMU group, or by its own file of the newer interface (`/dev/vfio/devices/vfio0`).
+    /// IOMMU group, or by its own file of the newer interface (`/dev/vfio/devices/vfio0`). One with
+    /// another driver than VFIO's has none: its group is claimed by way of another function.
     #[must_use]
     pub fn claimants(&self, function: &PciFunction) -> Vec<Holder> {
+        let driver = function.driver.as_deref();
+        if !driver.is_some_and(|driver| driver.contains("vfio")) {
+            return Vec::new();
+        }
         let group = function.group.map(|group| format!("/dev/vfio/{group}"));
         let own = names(&self.function_path(&function.address).join("vfio-dev"));
         let own = own

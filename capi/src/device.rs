@@ -207,7 +207,7 @@ impl Port {
 
     /// Waits until a device that failed writes nothing more to the program's memory: at most 10 s
     /// after the failure, however many objects are destroyed, plus one attempt to stop its DMA.
-    /// True at once while the device is in service.
+    /// Returns at once while the device is in service.
     ///
     /// # Errors
     /// `EBUSY` if it may still write: the object stays, and can be destroyed later.

@@ -232,8 +232,8 @@ pub(crate) fn context_on(
 /// Closes a context, and destroys those of its objects that the program has left: afterwards the
 /// device uses none of the memory that was registered with it.
 ///
-/// Errors: `EINVAL` if it was closed before; `EBUSY` if the device has failed and may still write:
-/// the context and objects of it stay, and it can be closed later.
+/// Errors: `EINVAL` if it was closed before; `EBUSY` if the device keeps an object, or has failed
+/// and may still write: the context and objects of it stay, and it can be closed later.
 ///
 /// # Safety
 /// `context` came from [`ibv_open_device`]; it and its objects are used no more.
@@ -252,8 +252,10 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         if let Err(error) = object.port.await_rest() {
             return errno::failed(error);
         }
-        // SAFETY: as above. The device writes nothing more.
-        unsafe { live::end_all(context) };
+        // SAFETY: as above.
+        if !unsafe { live::end_all(context) } {
+            return errno::failed(libc::EBUSY);
+        }
     }
     live::leave(context);
     lock(&object.port.contexts).retain(|other| *other != context as usize);

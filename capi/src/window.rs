@@ -11,7 +11,7 @@ use crate::errno;
 use crate::live::{self, Kind};
 use crate::memory::DomainObject;
 use crate::post::post_send;
-use ringside_pmd::rdma::{MemoryWindow, WindowKind};
+use ringside_pmd::rdma::{MemoryWindow, RdmaError, WindowKind};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
@@ -77,17 +77,19 @@ pub(crate) unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
     if let Err(error) = port.await_rest() {
         return errno::failed(error);
     }
-    if let Some(bound) = object.window.take()
-        && let Err(kept) = bound.destroy()
-    {
+    while let Some(bound) = object.window.take() {
+        let Err(kept) = bound.destroy() else {
+            break;
+        };
         tracing::warn!(%kept, "not deallocated");
-        if let Some(kept) = kept.window {
-            object.window = Some(*kept);
-            return errno::failed(libc::EBUSY);
-        }
+        let has_failed = matches!(kept.error, RdmaError::DeviceFailed { .. });
+        object.window = kept.window.map(|window| *window);
         // The device may have failed by this command.
         if let Err(error) = port.await_rest() {
             return errno::failed(error);
+        }
+        if object.window.is_some() && !has_failed {
+            return errno::failed(libc::EBUSY);
         }
     }
     let domain = object.public.pd;

@@ -222,21 +222,24 @@ fn a_shared_receive_queue_gives_its_only_queue_pair_every_receive() {
 
 #[test]
 fn queue_pairs_with_one_shared_receive_queue_use_every_receive() {
-    if let Some(program) = compiled("copied") {
-        runs_with_and_without_valgrind(&program, &[]);
-    }
+    says_ok_under_valgrind("copied");
 }
 
 #[test]
 fn one_completion_queue_serves_several_shared_receive_queues() {
-    if let Some(program) = compiled("feeds") {
-        runs_with_and_without_valgrind(&program, &[]);
-    }
+    says_ok_under_valgrind("feeds");
 }
 
 #[test]
 fn a_queue_pair_lets_its_peer_do_what_its_access_flags_say() {
     says_ok("rights", &[]);
+}
+
+/// Compiles a program, and runs it with and without valgrind's checks of memory.
+fn says_ok_under_valgrind(name: &str) {
+    if let Some(program) = compiled(name) {
+        runs_with_and_without_valgrind(&program, &[]);
+    }
 }
 
 /// Runs a program, and once more under valgrind's checks of memory.
@@ -256,9 +259,7 @@ fn runs_with_and_without_valgrind(program: &str, arguments: &[&str]) {
 
 #[test]
 fn a_program_built_against_the_headers_runs_on_memory_of_its_own() {
-    if let Some(program) = compiled("loopback") {
-        runs_with_and_without_valgrind(&program, &[]);
-    }
+    says_ok_under_valgrind("loopback");
 }
 
 #[test]
@@ -278,9 +279,7 @@ fn a_queue_pair_joins_groups_in_any_state_and_keeps_them_through_a_reset() {
 
 #[test]
 fn windows_are_bound_regions_replaced_and_queues_hold_what_they_say() {
-    if let Some(program) = compiled("windows") {
-        runs_with_and_without_valgrind(&program, &[]);
-    }
+    says_ok_under_valgrind("windows");
 }
 
 #[test]
@@ -290,9 +289,7 @@ fn each_fault_has_its_status_at_both_ends() {
 
 #[test]
 fn wrong_arguments_are_refused_as_the_manual_pages_say() {
-    if let Some(program) = compiled("refused") {
-        runs_with_and_without_valgrind(&program, &[]);
-    }
+    says_ok_under_valgrind("refused");
 }
 
 #[test]
@@ -337,9 +334,7 @@ fn endpoints_share_the_receives_of_their_ids() {
 
 #[test]
 fn calls_for_an_id_that_is_being_destroyed_fail() {
-    if let Some(program) = compiled("destroyed") {
-        runs_with_and_without_valgrind(&program, &[]);
-    }
+    says_ok_under_valgrind("destroyed");
 }
 
 #[test]
@@ -364,23 +359,17 @@ fn sockets_wait_for_descriptors_as_other_sockets_do() {
 
 #[test]
 fn buffers_of_the_library_are_registered_in_the_newest_form() {
-    if let Some(program) = compiled("buffers") {
-        runs_with_and_without_valgrind(&program, &[]);
-    }
+    says_ok_under_valgrind("buffers");
 }
 
 #[test]
 fn ports_are_bound_as_linux_binds_them() {
-    if let Some(program) = compiled("listeners") {
-        runs_with_and_without_valgrind(&program, &[]);
-    }
+    says_ok_under_valgrind("listeners");
 }
 
 #[test]
 fn unread_events_leave_nothing_behind() {
-    if let Some(program) = compiled("unread") {
-        runs_with_and_without_valgrind(&program, &[]);
-    }
+    says_ok_under_valgrind("unread");
 }
 
 #[test]

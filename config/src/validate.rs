@@ -197,9 +197,11 @@ fn network(checks: &mut Checks, section: &NetworkSection) {
             gateway,
             "at most one gateway of each IP version is possible; remove the others",
         );
-        // The port has a link-local address in any case, without a VLAN.
+        // The port has a link-local address without a VLAN, unless eight others take its place.
+        let untagged = section.addresses.iter().filter(|own| own.vlan.is_none());
+        let has_own = untagged.count() < ADDRESSES_OF_A_VLAN;
         let is_link_local =
-            matches!(gateway, IpAddr::V6(address) if address.is_unicast_link_local());
+            matches!(gateway, IpAddr::V6(address) if address.is_unicast_link_local()) && has_own;
         let near = |own: &LocalAddress| own.is_neighbour(*gateway);
         let is_near = is_link_local || section.addresses.iter().any(near);
         checks.require(

@@ -7,7 +7,7 @@ use ringside::model::Fault;
 use ringside::model::function::ResetKind;
 use ringside::prelude::*;
 use ringside::stack::host::{HostError, HostReport, host_address};
-use ringside_testkit::in_namespaces;
+use ringside_testkit::{in_namespaces, ip};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
@@ -39,12 +39,6 @@ fn open() -> [Device; 2] {
     ip("link set lo up");
     ip("addr add 10.40.0.3/24 dev ring0");
     [near, far]
-}
-
-fn ip(line: &str) {
-    let output = Command::new("ip").args(line.split(' ')).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {line}: {told}");
 }
 
 /// The output of `ip link show dev ring0`, and whether there is such an interface.

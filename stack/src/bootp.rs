@@ -1,6 +1,7 @@
 //! Messages of DHCP beside smoltcp: the size and the pace of those that it sends, and the mask of a
 //! network that it requires.
 
+use crate::wire::ETHERNET_BYTES;
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{
     DhcpMessageType, DhcpPacket, DhcpRepr, EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet,
@@ -11,7 +12,6 @@ use std::net::Ipv4Addr;
 /// Source: RFC 2131, section 4.1.
 const SERVER: u16 = 67;
 const CLIENT: u16 = 68;
-const ETHERNET_BYTES: usize = 14;
 const UDP_BYTES: usize = 8;
 /// The least bytes of a message: relays and servers may drop a shorter one. Source: RFC 1542,
 /// section 2.1.
@@ -46,6 +46,17 @@ fn datagram(frame: &[u8], (from, to): (u16, u16)) -> Option<Datagram<'_>> {
     })
 }
 
+/// True if the checksums of a datagram are right.
+fn is_whole(frame: &[u8]) -> bool {
+    let packet = frame.get(ETHERNET_BYTES..).map(Ipv4Packet::new_checked);
+    packet.and_then(Result::ok).is_some_and(|packet| {
+        let (source, destination) = (packet.src_addr().into(), packet.dst_addr().into());
+        let datagram = UdpPacket::new_checked(packet.payload());
+        packet.verify_checksum()
+            && datagram.is_ok_and(|datagram| datagram.verify_checksum(&source, &destination))
+    })
+}
+
 /// The frame of another payload behind the same headers, whose lengths and checksums follow.
 fn with_payload(frame: &[u8], header_bytes: usize, payload: &[u8]) -> Option<Vec<u8>> {
     let mut made = [frame.get(..header_bytes)?, payload].concat();
@@ -77,7 +88,7 @@ pub(crate) fn padded(frame: &[u8]) -> Option<Vec<u8>> {
 pub(crate) fn with_mask(frame: &[u8]) -> Option<Vec<u8>> {
     /// The option, and the bytes of its value: RFC 2132, section 3.3.
     const MASK: [u8; 2] = [1, 4];
-    let message = datagram(frame, (SERVER, CLIENT))?;
+    let message = datagram(frame, (SERVER, CLIENT)).filter(|_| is_whole(frame))?;
     let packet = DhcpPacket::new_checked(message.payload).ok()?;
     let lease = DhcpRepr::parse(&packet).ok()?;
     if lease.message_type != DhcpMessageType::Ack || lease.subnet_mask.is_some() {
@@ -132,4 +143,35 @@ fn is_search(frame: &[u8]) -> bool {
     let packet = DhcpPacket::new_checked(message.payload).ok();
     let message = packet.and_then(|packet| Some(DhcpRepr::parse(&packet).ok()?.message_type));
     message == Some(DhcpMessageType::Discover)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_without_a_mask_gets_one_unless_it_is_damaged() {
+        let mut headers = vec![0; ETHERNET_BYTES + 28];
+        headers[12] = 8;
+        headers[14] = 0x45;
+        headers[23] = 17;
+        headers[26..34].copy_from_slice(&[192, 0, 2, 1, 192, 0, 2, 9]);
+        headers[34..38].copy_from_slice(&[0, 67, 0, 68]);
+        let mut message = vec![0; OPTIONS];
+        message[..3].copy_from_slice(&[2, 1, 6]);
+        message[16..20].copy_from_slice(&[172, 16, 0, 9]);
+        message[236..].copy_from_slice(&[0x63, 0x82, 0x53, 0x63]);
+        message.extend([53, 1, 5, 54, 4, 192, 0, 2, 1, 255]);
+        let frame = with_payload(&headers, headers.len(), &message).unwrap();
+        let masked = with_mask(&frame).expect("a lease");
+        assert_eq!(with_mask(&masked), None, "it has one");
+        let mask = &masked[headers.len() + OPTIONS..][..6];
+        assert_eq!(mask, [1, 4, 255, 255, 0, 0]);
+        // The time to live, the address, and the identifier of the server.
+        for at in [22, headers.len() + 17, frame.len() - 2] {
+            let mut damaged = frame.clone();
+            damaged[at] ^= 1;
+            assert_eq!(with_mask(&damaged), None, "byte {at}");
+        }
+    }
 }

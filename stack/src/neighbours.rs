@@ -267,6 +267,11 @@ impl Neighbours {
         latest.map(|(_, address, mac)| (address, mac)).collect()
     }
 
+    /// True for a neighbour that has an entry, also one that has not answered.
+    pub(crate) fn lists(&self, key: Key) -> bool {
+        self.entries.contains_key(&key)
+    }
+
     /// The MAC address that a neighbour had last; `None` if it is unknown.
     pub(crate) fn mac(&self, key: Key) -> Option<MacAddress> {
         match self.entries.get(&key)? {

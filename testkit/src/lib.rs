@@ -20,5 +20,5 @@ pub use devices::{
     bring_up, bring_up_all, bring_up_function, config, config_without_package, shut_down,
     small_config, threaded,
 };
-pub use namespaces::in_namespaces;
+pub use namespaces::{in_namespaces, ip};
 pub use pair::{End, Pair};

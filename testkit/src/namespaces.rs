@@ -5,6 +5,14 @@ use std::process::Command;
 /// Set in the copy of a test that runs in namespaces of its own.
 const INSIDE: &str = "RINGSIDE_TEST_INSIDE_NAMESPACE";
 
+/// Runs `ip` of iproute2 with the words of `line`, which must succeed.
+pub fn ip(line: &str) {
+    let output = Command::new("ip").args(line.split(' ')).output();
+    let output = output.expect("iproute2 is installed");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {line}: {told}");
+}
+
 /// Runs the test `name` of this program again in user and network namespaces of its own; true if
 /// this is that copy, which does the work.
 ///

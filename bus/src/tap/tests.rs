@@ -7,7 +7,6 @@ mod namespaces;
 use super::*;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::net::UdpSocket;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The longest wait between two looks at the interface.
@@ -87,12 +86,6 @@ fn used_before(name: &str, left: Left) {
     errno_of(result).unwrap();
 }
 
-fn ip(line: &str) {
-    let output = Command::new("ip").args(line.split(' ')).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}: {told}");
-}
-
 /// The next frame of the host that carries UDP over IPv4: from the header of IPv4 on.
 fn next_datagram(tap: &Tap, left: Left) -> Vec<u8> {
     let end = Instant::now() + Duration::from_secs(60);
@@ -135,14 +128,14 @@ fn offloads_and_filters_of_a_former_user_are_removed() {
         used_before("used", left);
         let tap = Tap::open("used").unwrap();
         tap.configure([2, 0xE8, 0x10, 0, 0, 1], 1500).unwrap();
-        ip("addr add 10.8.10.1/24 dev used");
-        ip("neigh replace 10.8.10.2 lladdr 02:e8:10:00:00:02 nud permanent dev used");
+        namespaces::ip("addr add 10.8.10.1/24 dev used");
+        namespaces::ip("neigh replace 10.8.10.2 lladdr 02:e8:10:00:00:02 nud permanent dev used");
         let socket = UdpSocket::bind("10.8.10.1:0").unwrap();
         socket.send_to(b"seventeen bytes..", "10.8.10.2:7").unwrap();
         let packet = next_datagram(&tap, left);
         assert!(packet.ends_with(b"seventeen bytes.."), "{packet:x?}");
         assert_eq!(sum(&packet), 0xFFFF, "{left:?}: {packet:x?}");
         drop(tap);
-        ip("link delete used");
+        namespaces::ip("link delete used");
     }
 }

@@ -179,15 +179,19 @@ unsafe fn leave(id: *mut rdma_cm_id, group: IpAddr) -> Result<Arc<Reads>, c_int>
         let mut private = IdObject::of(id).private();
         let place = private.groups.iter().position(|one| one.address == group);
         let left = private.groups.remove(place.ok_or(libc::EADDRNOTAVAIL)?);
-        detach(id, &left);
+        // A command to the device: no call for another id waits for it.
         drop(private);
+        detach(id, &left);
         let joins = |notice: &Notice| match &notice.detail {
             Detail::Group { reads, .. } => Arc::ptr_eq(reads, &left.reads),
             _ => false,
         };
-        if let Some(notices) = notices_of(id) {
-            notices.withdraw(joins);
-        }
+        // No other thread moves the id to another channel meanwhile.
+        node()?.with(|_, _| {
+            if let Some(notices) = notices_of(id) {
+                notices.withdraw(joins);
+            }
+        });
         Ok(left.reads)
     }
 }

@@ -405,7 +405,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_destroy_qp(id: *mut rdma_cm_id) {
     unsafe {
         if !(*id).qp.is_null() {
             // It stays while a device that failed may write to the memory of its requests.
-            if destroy((*id).qp) != 0 {
+            if destroy((*id).qp) == libc::EBUSY {
                 return;
             }
             (*id).qp = std::ptr::null_mut();

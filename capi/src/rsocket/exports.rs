@@ -154,7 +154,8 @@ pub extern "C-unwind" fn ringside_rshutdown(socket: c_int, how: c_int) -> c_int 
 }
 
 /// Closes a socket, or an interest list. What was sent arrives, unless the peer does not take it
-/// for 10 s.
+/// for 10 s. A mapped buffer that a failed device may still write to stays registered: unmap it
+/// before, which says so.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn ringside_rclose(socket: c_int) -> c_int {
     let _call = Uncancelled::new();

@@ -7,6 +7,7 @@ use super::socket::Socket;
 use super::wire::{Mapping, Target};
 use crate::abi::access;
 use crate::channel::last_error;
+use crate::context_object::ContextObject;
 use crate::device::lock;
 use crate::memory::ibv_reg_mr;
 use std::ffi::{c_int, c_void};
@@ -69,6 +70,13 @@ impl Socket {
     ///
     /// Errors: `EINVAL` if it is none; `EBUSY` while a device that failed may still write to it.
     pub(super) fn unmap(&self, start: *mut c_void, length: usize) -> Result<(), c_int> {
+        if self.core().link.is_none() {
+            return Err(libc::EINVAL);
+        }
+        // Without the socket's lock, as it may take its time.
+        // SAFETY: a connected socket's id has a device, and its context outlives it.
+        let port = unsafe { &ContextObject::of((*self.id).verbs).port };
+        port.await_rest()?;
         let mut core = self.core();
         let link = core.link.as_mut().ok_or(libc::EINVAL)?;
         let place = link.mapped.iter().position(|one| {

@@ -245,6 +245,15 @@ impl Engine {
 }
 
 impl EngineState {
+    /// Notes flushes of a queue pair that the device may still have: it may write completions until
+    /// its reset, unless its DMA has stopped.
+    pub(crate) fn owe(&mut self, owed: Vec<OwedFlush>) {
+        self.service.end.waiting.extend(owed);
+        if self.service.end.silent {
+            self.flush_all();
+        }
+    }
+
     /// Makes the completion queues complete all outstanding requests of every queue pair, once.
     pub(crate) fn flush_all(&mut self) {
         self.service.end.owed.append(&mut self.service.end.waiting);

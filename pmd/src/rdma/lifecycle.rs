@@ -336,10 +336,7 @@ impl Session<'_> {
         let owed = object.retire_unconfirmed();
         let reason = reason.clone();
         *entry = Entry::Unconfirmed { reason, held };
-        self.service.end.waiting.extend(owed);
-        if self.service.end.silent {
-            self.flush_all();
-        }
+        self.owe(owed);
         Some(object)
     }
 

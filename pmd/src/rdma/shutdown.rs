@@ -110,10 +110,6 @@ impl EngineState {
         let reason = ControlError::Stuck { opcode }.into();
         let (memory, owed) = O::table(&mut self.objects).give_up(&reason);
         self.withheld.kept.extend(memory);
-        // The device may still write completions: until its reset, unless its DMA has stopped.
-        self.service.end.waiting.extend(owed);
-        if self.service.end.silent {
-            self.flush_all();
-        }
+        self.owe(owed);
     }
 }

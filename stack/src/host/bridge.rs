@@ -118,8 +118,8 @@ pub struct Bridge<O> {
     mtu: usize,
     /// the last state that the interface was given
     carrier: Option<bool>,
-    /// rounds in a row in which the transmit queue had no room: frames stay with the host
-    full_rounds: u32,
+    /// the sleeps since the transmit queue has no room: frames stay with the host; `None` if it has
+    full: Option<u32>,
     counters: BridgeCounters,
     failures: u32,
 }
@@ -145,7 +145,7 @@ impl<O: PacketObserver> Bridge<O> {
             frame: vec![0; mtu + HEADER_BYTES + MAX_TAGS * TAG_BYTES + 1],
             mtu,
             carrier: None,
-            full_rounds: 0,
+            full: None,
             counters: BridgeCounters::default(),
             failures: 0,
         }
@@ -173,19 +173,17 @@ impl<O: PacketObserver> Bridge<O> {
     /// Sleeps until a frame comes from either side or `wake` is readable, at most `limit`. Signals
     /// end it, too.
     pub fn sleep(&mut self, limit: Duration, wake: Option<BorrowedFd<'_>>) {
-        let of_host = (self.full_rounds == 0).then(|| self.tap.as_fd());
-        let limit = match self.full_rounds {
-            0 => limit,
-            // 1 ms at most: room comes soon, unless the link is paused.
-            rounds => limit.min(IDLE * rounds.min(20)),
+        let of_host = self.full.is_none().then(|| self.tap.as_fd());
+        let limit = match &mut self.full {
+            None => limit,
+            // Room comes soon, unless the link is paused: 1 ms at most.
+            Some(sleeps) => {
+                *sleeps = (*sleeps + 1).min(20);
+                limit.min(IDLE * *sleeps)
+            }
         };
         let Some(interrupt) = &self.interrupt else {
-            let limit = if of_host.is_some() {
-                IDLE.min(limit)
-            } else {
-                limit
-            };
-            return wait_for([of_host, wake, None], limit);
+            return wait_for([of_host, wake, None], IDLE.min(limit));
         };
         match self.receive.arm() {
             Ok(Arming::Armed) => {}
@@ -254,8 +252,8 @@ impl<O: PacketObserver> Bridge<O> {
         count
     }
 
-    /// Frames that the transmit queue takes now, of any length. One that is not in service drops
-    /// what it is offered.
+    /// Frames that the transmit queue takes now, of any length. One that is not in service takes
+    /// them all, and drops them.
     fn room(&mut self) -> usize {
         if self.transmit.state() != QueueState::Running {
             return BURST;
@@ -270,10 +268,7 @@ impl<O: PacketObserver> Bridge<O> {
     fn send_to_wire(&mut self) -> Result<usize, InterfaceGone> {
         let mut count = 0;
         let room = self.room();
-        self.full_rounds = match room {
-            0 => self.full_rounds.saturating_add(1),
-            _ => 0,
-        };
+        self.full = (room == 0).then(|| self.full.unwrap_or(0));
         while count < BURST.min(room) {
             let length = match self.tap.receive(&mut self.frame) {
                 Ok(Some(length)) => length,

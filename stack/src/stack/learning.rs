@@ -10,29 +10,32 @@ use std::net::IpAddr;
 impl Stack {
     /// Notes a neighbour that a frame of address resolution names, on the link at `place`.
     ///
-    /// smoltcp heeds ARP for its own addresses only. A known neighbour that has moved to another
-    /// MAC address announces that to all stations. Source: RFC 826, packet reception: a known
-    /// address is updated, whatever the target.
+    /// smoltcp heeds ARP for its own addresses only. A neighbour that has moved to another MAC
+    /// address announces that to all stations. Source: RFC 826, packet reception: a known address
+    /// is updated, whatever the target.
     pub(super) fn learn(&mut self, place: usize, said: &wire::Said, now: Instant) {
         let Some(link) = self.links.get_mut(place) else {
             return;
         };
         let (vlan, address) = (link.vlan, said.address);
+        let key = (vlan, address);
         let is_own = link.has(address);
         if is_own && said.mac != self.mac {
             self.claims.warn(vlan, said, now);
         }
-        let former = self.neighbours.mac((vlan, address));
+        // smoltcp may know one still that did not answer the stack.
+        let (was_listed, former) = (self.neighbours.lists(key), self.neighbours.mac(key));
         self.neighbours
             .learn_from(vlan, said, |address| link.has(address), now);
-        let has_moved = former.is_some_and(|mac| mac != said.mac);
-        if has_moved && address.is_ipv4() && !is_own {
+        let is_taken = self.neighbours.mac(key) == Some(said.mac);
+        if was_listed && is_taken && former != Some(said.mac) && address.is_ipv4() {
             self.teach(place, (address, said.mac));
         }
     }
 
     /// Tells smoltcp the MAC address of a neighbour that pings: it would drop the answer, and ask
-    /// for the address first. A recent answer counts before the sender of the frame.
+    /// for the address first. A recent answer counts before the sender of the frame, and a TCP
+    /// connection is not led elsewhere by a ping.
     pub(super) fn learn_from_ping(
         &mut self,
         (place, frame): (usize, &[u8]),
@@ -51,6 +54,9 @@ impl Stack {
         let Some(sender) = wire::pings(frame) else {
             return;
         };
+        if self.tcp.talks_to(source, &mut self.links) {
+            return;
+        }
         let known = self.neighbours.reachable((vlan, source), now);
         self.teach(place, (source, known.unwrap_or(sender)));
     }

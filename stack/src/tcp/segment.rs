@@ -12,21 +12,32 @@ pub(crate) struct Request {
     pub(crate) to: SocketAddr,
 }
 
-/// The request in a frame without a VLAN tag; `None` for other frames.
+/// The request in a frame without a VLAN tag; `None` for other frames, and for one with a wrong
+/// checksum, which smoltcp drops.
 pub(crate) fn request(frame: &[u8]) -> Option<Request> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     match frame.ethertype() {
         EthernetProtocol::Ipv4 => {
             let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
-            let is_tcp = packet.next_header() == IpProtocol::Tcp && packet.frag_offset() == 0;
+            let is_tcp = packet.next_header() == IpProtocol::Tcp
+                && packet.frag_offset() == 0
+                && packet.verify_checksum();
             let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
             is_tcp.then(|| of_segment(from, to, packet.payload()))?
         }
         EthernetProtocol::Ipv6 => {
             let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
-            let is_tcp = packet.next_header() == IpProtocol::Tcp;
             let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
-            is_tcp.then(|| of_segment(from, to, packet.payload()))?
+            let (next, payload) = match packet.next_header() {
+                // smoltcp skips this header, and no other one.
+                IpProtocol::HopByHop => {
+                    let header = packet.payload();
+                    let bytes = (usize::from(*header.get(1)?) + 1) * 8;
+                    (IpProtocol::from(*header.first()?), header.get(bytes..)?)
+                }
+                next => (next, packet.payload()),
+            };
+            (next == IpProtocol::Tcp).then(|| of_segment(from, to, payload))?
         }
         _ => None,
     }
@@ -34,7 +45,8 @@ pub(crate) fn request(frame: &[u8]) -> Option<Request> {
 
 fn of_segment(from: IpAddr, to: IpAddr, segment: &[u8]) -> Option<Request> {
     let segment = TcpPacket::new_checked(segment).ok()?;
-    (segment.syn() && !segment.ack()).then(|| Request {
+    let is_request = segment.syn() && !segment.ack();
+    (is_request && segment.verify_checksum(&from.into(), &to.into())).then(|| Request {
         from: SocketAddr::new(from, segment.src_port()),
         to: SocketAddr::new(to, segment.dst_port()),
     })
@@ -43,6 +55,8 @@ fn of_segment(from: IpAddr, to: IpAddr, segment: &[u8]) -> Option<Request> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use smoltcp::wire::IpAddress;
+    use std::net::Ipv6Addr;
 
     /// A segment from 192.0.2.1, port 0x1234, to 192.0.2.2, port 0x5678, with these flags.
     fn frame(flags: u8) -> Vec<u8> {
@@ -50,7 +64,40 @@ mod tests {
         frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0]);
         frame.extend([192, 0, 2, 1, 192, 0, 2, 2, 0x12, 0x34, 0x56, 0x78]);
         frame.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0, 9, 0, 0, 0, 0]);
+        let mut packet = Ipv4Packet::new_unchecked(&mut frame[14..]);
+        packet.fill_checksum();
+        let ends: [IpAddress; 2] = [packet.src_addr().into(), packet.dst_addr().into()];
+        TcpPacket::new_unchecked(packet.payload_mut()).fill_checksum(&ends[0], &ends[1]);
         frame
+    }
+
+    #[test]
+    fn a_damaged_request_is_none() {
+        for at in [20, 37, 40, 47] {
+            let mut damaged = frame(0x02);
+            damaged[at] ^= 0x20;
+            assert_eq!(request(&damaged), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_request_may_be_behind_options_for_each_hop() {
+        let addresses = ["2001:db8::1", "2001:db8::2"].map(|one| one.parse::<Ipv6Addr>().unwrap());
+        let mut segment = frame(0x02).split_off(34);
+        let ends = addresses.map(IpAddress::from);
+        TcpPacket::new_unchecked(&mut segment[..]).fill_checksum(&ends[0], &ends[1]);
+        for (next, options) in [(6, &[][..]), (0, &[6, 0, 1, 4, 0, 0, 0, 0])] {
+            let length = (options.len() + segment.len()) as u8;
+            let mut whole = vec![0; 12];
+            whole.extend([0x86, 0xDD, 0x60, 0, 0, 0, 0, length, next, 64]);
+            whole.extend(addresses.iter().flat_map(|one| one.octets()));
+            whole.extend(options.iter().chain(&segment));
+            let found = request(&whole).expect("a request");
+            assert_eq!(found.from, (addresses[0], 4660).into());
+            for cut in 0..whole.len() {
+                assert_eq!(request(&whole[..cut]), None, "{cut} bytes");
+            }
+        }
     }
 
     #[test]

@@ -252,20 +252,33 @@ impl Table {
         Ok(connection)
     }
 
-    /// True if a connection of its own has the ends of a request.
-    fn has(&self, local: SocketAddr, peer: SocketAddr, links: &mut [Link]) -> bool {
-        let mut entries = self.entries.iter();
-        if entries.any(|entry| entry.local == local && entry.peer == peer) {
+    /// True if a connection of its own on `vlan` has the ends of a request.
+    fn has(&self, request: &Request, vlan: Option<u16>, links: &mut [Link]) -> bool {
+        let mut entries = self.entries.iter().filter(|entry| entry.place.0 == vlan);
+        if entries.any(|entry| (entry.local, entry.peer) == (request.to, request.from)) {
             return true;
         }
+        let ends = Some((endpoint(request.to), endpoint(request.from)));
         let mut places = self.listeners.iter().flat_map(|one| &one.sockets);
-        places.any(|(vlan, handle)| {
-            link_of(links, *vlan).is_some_and(|link| {
-                let socket = link.tcp(*handle);
-                socket.local_endpoint() == Some(endpoint(local))
-                    && socket.remote_endpoint() == Some(endpoint(peer))
-            })
+        places.any(|place| {
+            let socket = link_of(links, place.0).map(|link| link.tcp(place.1));
+            place.0 == vlan
+                && socket.is_some_and(|socket| {
+                    socket.local_endpoint().zip(socket.remote_endpoint()) == ends
+                })
         })
+    }
+
+    /// True if a connection or an unconfirmed request is with a host.
+    pub(crate) fn talks_to(&self, host: IpAddr, links: &mut [Link]) -> bool {
+        let is_peer = |entry: &Entry| entry.peer.ip() == host;
+        let mut places = self.listeners.iter().flat_map(|one| &one.sockets);
+        self.entries.iter().any(is_peer)
+            || places.any(|(vlan, handle)| {
+                let socket = link_of(links, *vlan).map(|link| link.tcp(*handle));
+                let peer = socket.and_then(|socket| socket.remote_endpoint());
+                peer.is_some_and(|peer| IpAddr::from(peer.addr) == host)
+            })
     }
 
     /// The request for a connection in a frame, if there may be a use for it. Call
@@ -285,7 +298,7 @@ impl Table {
         vlan: Option<u16>,
         (links, filters): (&mut [Link], &mut Filters),
     ) {
-        let (to, is_known) = (request.to, self.has(request.to, request.from, links));
+        let (to, is_known) = (request.to, self.has(request, vlan, links));
         let takes = |one: &Listening| {
             one.address.port() == to.port() && covers(one.address.ip(), to.ip()) && !one.is_full()
         };

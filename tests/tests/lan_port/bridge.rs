@@ -4,20 +4,14 @@ use crate::rig::{Rig, settings};
 use ringside_bus::tap::Tap;
 use ringside_pmd::lan::PortSettings;
 use ringside_stack::host::{Bridge, BridgeSettings};
-use ringside_testkit::in_namespaces;
+use ringside_testkit::{in_namespaces, ip};
 use std::net::UdpSocket;
-use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// More than the transmit queue has descriptors.
 const FRAMES: u64 = 200;
 const MTU: u16 = 1500;
-
-fn ip(line: &str) {
-    let output = Command::new("ip").args(line.split(' ')).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {line}: {told}");
-}
 
 /// The kernel keeps frames while the card cannot take them.
 #[test]
@@ -56,6 +50,10 @@ fn frames_of_the_host_wait_while_the_transmit_queue_is_full() {
     }
     assert!(given > 100, "{given}");
     assert_eq!(bridge.counters().to_wire.dropped, 0);
+    // Nothing wakes it when there is room again.
+    let began = Instant::now();
+    bridge.sleep(Duration::from_secs(60), None);
+    assert!(began.elapsed() < Duration::from_secs(30));
     for _ in 0..2000 {
         rig.pass();
         bridge.round().unwrap();

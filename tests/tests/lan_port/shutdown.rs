@@ -18,35 +18,34 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The time that another thread has for a step that it must not make.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// A write that enables or disables a receive queue; beyond the two queues, one that clears the
-/// context of queue `queue - CLEARED`, which is not on then.
+/// A write that a gate knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Switch {
-    queue: u32,
-    on: bool,
+enum Write {
+    /// enables or disables a receive queue
+    Enable { queue: u32, on: bool },
+    /// clears the context of a receive queue
+    Clear { queue: u32 },
 }
-
-const CLEARED: u32 = 2;
 
 #[derive(Default)]
 struct State {
-    hold: Option<Switch>,
+    hold: Option<Write>,
     held: bool,
     /// since the hold
-    writes: Vec<Switch>,
+    writes: Vec<Write>,
 }
 
 /// A function that holds one write back until another one has been made.
 struct Gate {
     inner: Arc<dyn Function>,
     /// the write that ends the hold
-    until: Option<Switch>,
+    until: Option<Write>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Gate {
-    fn new(world: &Stepped, until: Option<Switch>) -> Arc<Self> {
+    fn new(world: &Stepped, until: Option<Write>) -> Arc<Self> {
         Arc::new(Self {
             inner: world.function(0).expect("function 0"),
             until,
@@ -59,7 +58,7 @@ impl Gate {
         self.state.lock().expect("no thread panics with it")
     }
 
-    fn hold(&self, write: Switch) {
+    fn hold(&self, write: Write) {
         let mut state = self.state();
         state.hold = Some(write);
         state.writes.clear();
@@ -78,13 +77,15 @@ impl Gate {
     }
 
     /// The last write for a queue since the hold.
-    fn last(&self, queue: u32) -> Option<Switch> {
+    fn last(&self, queue: u32) -> Option<Write> {
         let state = self.state();
         let newest = state.writes.iter().rev();
-        newest.copied().find(|write| write.queue == queue)
+        newest
+            .copied()
+            .find(|write| matches!(write, Write::Enable { queue: of, .. } if *of == queue))
     }
 
-    fn before(&self, write: Switch) {
+    fn before(&self, write: Write) {
         let mut state = self.state();
         if state.hold == Some(write) {
             (state.hold, state.held) = (None, true);
@@ -115,14 +116,11 @@ impl Around for Gate {
         let queue = (0..2).find(|queue| RECEIVE_QUEUE_CONTROL.at(*queue) == offset);
         if let Some(queue) = queue {
             let on = ReceiveQueueControl(value).enable_request();
-            self.before(Switch { queue, on });
+            self.before(Write::Enable { queue, on });
         }
         let cleared = (0..2).find(|queue| RECEIVE_QUEUE_PROFILE.at(*queue) == offset);
         if let Some(queue) = cleared.filter(|_| value == 0) {
-            self.before(Switch {
-                queue: queue + CLEARED,
-                on: false,
-            });
+            self.before(Write::Clear { queue });
         }
         self.inner.write32(bar, offset, value)
     }
@@ -146,7 +144,7 @@ fn queues_and_vsis_are_not_started_once_the_shutdown_stops_queues() {
     let world = Stepped::new(&world_settings(1));
     let gate = Gate::new(&world, None);
     let (device, mut open) = behind(&gate);
-    gate.hold(Switch {
+    gate.hold(Write::Enable {
         queue: 0,
         on: false,
     });
@@ -174,13 +172,13 @@ fn queues_and_vsis_are_not_started_once_the_shutdown_stops_queues() {
 #[test]
 fn a_queue_that_is_being_started_is_enabled_before_the_shutdown_disables_it() {
     let world = Stepped::new(&world_settings(1));
-    let off = Switch {
+    let off = Write::Enable {
         queue: 1,
         on: false,
     };
     let gate = Gate::new(&world, Some(off));
     let (device, mut open) = behind(&gate);
-    gate.hold(Switch { on: true, ..off });
+    gate.hold(Write::Enable { queue: 1, on: true });
     let started = std::thread::scope(|scope| {
         let starter = scope.spawn(|| open.receive[1].start());
         gate.wait_until_held();
@@ -200,10 +198,7 @@ fn a_port_is_not_opened_while_another_thread_closes_the_former_one() {
     let gate = Gate::new(&world, None);
     let (device, open) = behind(&gate);
     // The last handle of the port is gone by then.
-    gate.hold(Switch {
-        queue: CLEARED,
-        on: false,
-    });
+    gate.hold(Write::Clear { queue: 0 });
     let early = std::thread::scope(|scope| {
         let closing = scope.spawn(|| drop(open));
         gate.wait_until_held();

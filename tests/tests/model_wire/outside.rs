@@ -9,11 +9,10 @@ use ringside_pmd::Device;
 use ringside_pmd::rdma::Flags;
 use ringside_server::ports::{DatagramWire, Ports, TapWire, WireCounters, WireReport};
 use ringside_server::vfio_user::{Server, ServerSettings};
-use ringside_testkit::{ConnectedEnd, bring_up_function, config, connect, in_namespaces};
+use ringside_testkit::{ConnectedEnd, bring_up_function, config, connect, in_namespaces, ip};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -279,16 +278,6 @@ fn a_socket_of_this_host_talks_over_a_tap_interface() {
     if in_namespaces("outside::a_socket_of_this_host_talks_over_a_tap_interface") {
         talk_over_tap();
     }
-}
-
-fn ip(arguments: &str) {
-    let output = Command::new("ip").args(arguments.split(' ')).output();
-    let output = output.unwrap();
-    assert!(
-        output.status.success(),
-        "ip {arguments}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
 }
 
 /// The host sends datagrams to a station on the model's switch, which the test plays: it turns each

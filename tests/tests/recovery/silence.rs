@@ -6,10 +6,11 @@ use crate::traffic::{Side, connect, exchange};
 use ringside_bus::config_space::COMMAND;
 use ringside_bus::{Around, DeviceAddress, Function, FunctionError};
 use ringside_model::Fault;
-use ringside_pmd::Device;
 use ringside_pmd::rdma::{Completion, Event, Flags, WindowKind};
 use ringside_pmd::recovery::{FailureCause, RecoverError, Supervised, Supervision};
+use ringside_pmd::{Device, ShutdownReport};
 use ringside_testkit::{Bed, End, Pair, config};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ enum Answers {
 struct Mute {
     inner: Arc<dyn Function>,
     state: Mutex<(Answers, usize)>,
+    /// the bus refuses to reset it
+    keeps_running: AtomicBool,
 }
 
 impl Mute {
@@ -81,6 +84,13 @@ impl Around for Mute {
         }
         self.inner.read32(bar, offset)
     }
+
+    fn reset(&self) -> Result<(), FunctionError> {
+        match self.keeps_running.load(Ordering::Relaxed) {
+            true => Err(timed_out(self.inner.address().clone())),
+            false => self.inner.reset(),
+        }
+    }
 }
 
 fn timed_out(device: DeviceAddress) -> FunctionError {
@@ -115,6 +125,7 @@ impl Failed {
         let mute = Arc::new(Mute {
             inner: world.function(0),
             state: Mutex::new((Answers::Right, 0)),
+            keeps_running: AtomicBool::new(false),
         });
         let a = End::on(Arc::clone(&mute) as Arc<dyn Function>, 0, &config());
         let b = End::new(&world, 1, &config());
@@ -173,6 +184,19 @@ impl Failed {
         while clock.now() < end {
             clock.pause(end.since(clock.now()));
         }
+    }
+
+    /// Shuts the device down. Returns its report, and the completions that its queue has then.
+    fn shut_down(self) -> (ShutdownReport, usize) {
+        let End {
+            device,
+            mut completions,
+            domain,
+        } = self.pair.a;
+        let report = device.shutdown();
+        let count = completions.poll(&mut [Completion::EMPTY; 8]).len();
+        drop((self.sides, completions, domain));
+        (report, count)
     }
 
     /// Back in service, with nothing left.
@@ -307,19 +331,10 @@ fn a_recovery_returns_the_requests_of_a_device_that_did_not_answer_before() {
 fn a_shutdown_returns_no_request_of_a_device_that_may_write() {
     let mut failed = Failed::with(Answers::Late);
     assert_eq!(failed.outstanding(), 4);
-    let Failed { pair, mute, sides } = failed;
-    let Pair { world, a, b } = pair;
-    let End {
-        device,
-        mut completions,
-        domain,
-    } = a;
-    let report = device.shutdown();
+    let (report, count) = failed.shut_down();
     assert!(!report.failures.is_empty());
     assert!(report.leaked_bytes > 0);
-    let mut batch = [Completion::EMPTY; 4];
-    assert_eq!(completions.poll(&mut batch).len(), 0);
-    drop((sides, completions, domain, mute, b, world));
+    assert_eq!(count, 0);
 }
 
 /// Each read can take as long as the deadline of the backend.
@@ -403,26 +418,22 @@ fn a_window_stays_while_a_failed_device_may_write() {
     failed.finish();
 }
 
-/// The DMA was stopped, before the shutdown or by it.
+/// The DMA was stopped, before the shutdown or by it. No reset ends: neither that of the function
+/// nor that of the bus.
 #[test]
-fn requests_of_a_failed_device_complete_at_the_shutdown() {
+fn requests_of_a_failed_device_complete_at_the_shutdown_though_its_resets_fail() {
     for answers in [Answers::Right, Answers::Late] {
         let failed = Failed::not_yet();
-        let Failed { pair, mute, sides } = failed;
+        let Failed { pair, mute, .. } = &failed;
         mute.set(answers);
         pair.a.device.give_up().expect("in service");
         mute.set(Answers::Right);
-        let Pair { world, a, b } = pair;
-        world.with(|world| world.inject(0, Fault::ResetNeverEnds));
-        let End {
-            device,
-            mut completions,
-            domain,
-        } = a;
-        let report = device.shutdown();
+        pair.world
+            .with(|world| world.inject(0, Fault::ResetNeverEnds));
+        mute.keeps_running.store(true, Ordering::Relaxed);
+        let (report, count) = failed.shut_down();
+        assert!(!report.failures.is_empty());
         assert_eq!(report.leaked_bytes, 0, "{:#?}", report.failures);
-        let mut batch = [Completion::EMPTY; 8];
-        assert_eq!(completions.poll(&mut batch).len(), 4, "{answers:?}");
-        drop((sides, completions, domain, mute, b, world));
+        assert_eq!(count, 4, "{answers:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! TCP over the port's own queues: two stacks, and a station whose segments are made by hand.
 
 use crate::bed::{Bed, Raw, config, settings};
-use crate::frames::question;
+use crate::frames::{echo, question};
 use ringside_bus::Clock;
 use ringside_config::Within;
 use ringside_model::Fault;
@@ -866,6 +866,23 @@ fn segments_go_to_the_mac_address_that_a_known_station_announces() {
     reply[21] = 2;
     by_hand.station.raw.send(&reply);
     assert_eq!(answered(&mut by_hand, &mut stack, 3), third);
+    // The stack asks for it in vain, and smoltcp knows it still.
+    let clock = by_hand.bed.world.clock();
+    let station = OWN.into();
+    let mut found = stack.lookup(station, Within::All, clock.now());
+    let end = clock.now().plus(Duration::from_secs(33));
+    while found.is_ok() && clock.now() < end {
+        clock.pause(Duration::from_millis(100));
+        stack.poll(clock.now());
+        found = stack.lookup(station, Within::All, clock.now());
+    }
+    assert!(found.is_err(), "{found:?}");
+    // Answers that were repeated meanwhile.
+    while !by_hand.station.raw.poll().is_empty() {}
+    let fourth = [2, 0, 0, 4, 0, 0x63];
+    let raw = &mut by_hand.station.raw;
+    raw.send(&question(fourth, OWN.octets(), OWN.octets()));
+    assert_eq!(answered(&mut by_hand, &mut stack, 4), fourth);
     // A station that the stack does not know is not taken.
     let known = stack.neighbours(by_hand.bed.world.clock().now()).len();
     by_hand
@@ -876,5 +893,47 @@ fn segments_go_to_the_mac_address_that_a_known_station_announces() {
     let after = stack.neighbours(by_hand.bed.world.clock().now()).len();
     assert_eq!(after, known);
     drop((listener, stack));
+    by_hand.finish(device);
+}
+
+/// A ping does not prove that its sender has the address that it names.
+#[test]
+fn a_ping_leads_no_connection_to_another_station() {
+    let (mut by_hand, device, mut stack, listener) = ByHand::listening(8);
+    by_hand
+        .station
+        .raw
+        .port
+        .set_promiscuous(true)
+        .expect("the device");
+    let former = by_hand.station.raw.port.mac();
+    by_hand.station.send(1, TcpControl::Syn, (100, None));
+    let answers = by_hand.exchange(&mut stack);
+    let next = Some(answers[0].3 + 1);
+    by_hand.station.send(1, TcpControl::None, (101, next));
+    by_hand.exchange(&mut stack);
+    let mut near = listener.accept(NOW).expect("established");
+    // The last answer of the station no longer counts; smoltcp still knows it.
+    let clock = by_hand.bed.world.clock();
+    let end = clock.now().plus(Duration::from_secs(31));
+    while clock.now() < end {
+        clock.pause(end.since(clock.now()));
+    }
+    let other = [2, 0, 0, 2, 0, 0x63];
+    let to = (by_hand.station.to, other);
+    let ping = echo(to, (OWN.octets(), PEER.octets()), b"data");
+    by_hand.station.raw.send(&ping);
+    by_hand.exchange(&mut stack);
+    assert_eq!(near.write(b"x", NOW), Ok(1));
+    for _ in 0..20 {
+        by_hand.bed.pass();
+        stack.poll(clock.now());
+    }
+    let frames = by_hand.station.raw.poll();
+    let mut segments = frames
+        .iter()
+        .filter(|frame| frame[12..14] == [8, 0] && frame[23] == 6);
+    assert_eq!(segments.next().expect("a segment")[..6], former);
+    drop((near, listener, stack));
     by_hand.finish(device);
 }

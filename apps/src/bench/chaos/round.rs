@@ -17,9 +17,6 @@ use std::time::{Duration, Instant};
 /// The time in which a fault has to be noticed: a person may have to type it.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
 
-/// The time for which a wait goes on after a signal.
-const AFTER_SIGNAL: Duration = Duration::from_secs(1);
-
 /// The interval at which firmware and engine are probed.
 const PROBE_EVERY: Duration = Duration::from_millis(10);
 
@@ -211,27 +208,21 @@ impl Round<'_> {
 /// A wait for a fault, or for its end.
 struct Wait {
     began: Instant,
-    /// a signal was seen
-    asked: Option<Instant>,
+    signals: interrupt::Waiting,
 }
 
 impl Wait {
     fn begin() -> Self {
         Self {
             began: Instant::now(),
-            asked: None,
+            signals: interrupt::Waiting::default(),
         }
     }
 
     /// True once it has taken too long. Errors: a signal ends it. A fault that was raised before
     /// the signal is noticed and mended within the time until then.
     fn is_over(&mut self) -> Result<bool, Failure> {
-        if interrupt::seen() {
-            let asked = self.asked.get_or_insert_with(Instant::now);
-            if asked.elapsed() > AFTER_SIGNAL {
-                return Err(Failure::interrupted());
-            }
-        }
+        self.signals.check()?;
         Ok(self.began.elapsed() > NOTICED_WITHIN)
     }
 }

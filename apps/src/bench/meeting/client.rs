@@ -25,9 +25,6 @@ const VERIFIED_SIZES: [u64; 6] = [1, 8, 100, 4096, 65_537, 1 << 20];
 /// Between two looks for a signal.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The time for which a wait for the peer goes on after a signal.
-const AFTER_SIGNAL: Duration = Duration::from_secs(1);
-
 pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Failure> {
     let plans = plans(run.options).map_err(Failure::usage)?;
     let (served, mut link) = meet(run, address)?;
@@ -80,11 +77,9 @@ fn ask(link: &mut Link, request: Request) -> Result<(), Failure> {
 /// to answer.
 fn await_answer(link: &mut Link) -> Result<(), Failure> {
     let began = Instant::now();
-    let mut asked = None;
+    let mut signals = interrupt::Waiting::default();
     while link.session.peek(LOOK)?.is_none() {
-        if interrupt::seen() && asked.get_or_insert_with(Instant::now).elapsed() > AFTER_SIGNAL {
-            return Err(Failure::interrupted());
-        }
+        signals.check()?;
         if began.elapsed() > link.limit {
             let (peer, limit) = (link.session.peer(), link.limit);
             return Err(SessionError::Silent { peer, limit }.into());

@@ -222,7 +222,12 @@ impl PortRegistry {
         for vsi in self.open() {
             vsi.cut_off();
         }
-        // A port that is being dropped is none of them, and may write until its end.
+        self.close_registers();
+    }
+
+    /// A port that another thread is dropping is not among the open ones, and writes registers
+    /// until its end: not from now on.
+    fn close_registers(&self) {
         for (_, registers) in &self.ports().services {
             registers.close();
         }
@@ -259,10 +264,8 @@ impl PortRegistry {
                 vsi.shut_down();
             }
         }
-        // A port that another thread is dropping must not write during the reset that follows.
-        for (_, registers) in &self.ports().services {
-            registers.close();
-        }
+        // A reset follows.
+        self.close_registers();
     }
 }
 

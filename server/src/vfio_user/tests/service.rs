@@ -8,7 +8,6 @@ use ringside_bus::vfio_user::message::{self, RegionAccess, SetInterrupts, SetInt
 use ringside_bus::{Doorbell, Function, Iova, Memory, PageSize};
 use ringside_model::TimerAccess;
 use ringside_spec::lan::registers::{clock, interrupts};
-
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_BYTES};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::AsFd;
