@@ -19,7 +19,8 @@ fn ip_offset(frame: &[u8]) -> usize {
     }
 }
 
-fn ones_complement(bytes: &[u8]) -> u16 {
+/// The checksum of the internet over `bytes`. Source: RFC 1071.
+pub(crate) fn ones_complement(bytes: &[u8]) -> u16 {
     let sum: u32 = bytes
         .chunks(2)
         .map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)))
