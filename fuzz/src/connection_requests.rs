@@ -1,8 +1,8 @@
 //! Requests for TCP connections among received frames, as the stack finds them.
 //!
-//! Checked: a frame is one exactly if a decoder of its own says so, with the same ends; with a wrong
-//! checksum it is none, and with correct ones it is; bytes after the IP packet change nothing; a frame
-//! that is cut is none.
+//! Checked: a frame is one exactly if a decoder of its own says so, with the same ends; with a
+//! wrong checksum it is none, and with correct ones it is; bytes after the IP packet change
+//! nothing; a frame that is cut is none.
 
 use crate::frames::ones_complement;
 use ringside_stack::request_in;
