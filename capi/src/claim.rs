@@ -85,18 +85,26 @@ pub(crate) fn claim(
 
 /// The configuration without a file, and the values of keys that a file does not name: programs of
 /// verbs expect more objects than an application that makes its own configuration, and a completion
-/// vector for each core.
-fn sized_for_programs() -> Config {
+/// vector for each core. A model has them at no cost; a card's firmware wants memory for each.
+fn sized_for_programs(address: &DeviceAddress) -> Config {
     let mut config = Config::default();
-    config.rdma.queue_pairs = 512;
-    config.rdma.completion_queues = 1024;
-    config.rdma.memory_regions = 16_384;
-    config.rdma.address_handles = 512;
-    // As many peers, groups and addresses of the port.
-    config.rdma.arp_entries = 640;
+    let rdma = &mut config.rdma;
+    if matches!(address, DeviceAddress::Pci { .. }) {
+        rdma.queue_pairs = 512;
+        rdma.completion_queues = 1024;
+        rdma.memory_regions = 16_384;
+        rdma.address_handles = 512;
+        // As many peers, groups and addresses of the port.
+        rdma.arp_entries = 640;
+    } else {
+        rdma.queue_pairs = 2000;
+        rdma.completion_queues = 4000;
+        rdma.memory_regions = 32_000;
+        rdma.address_handles = 800;
+        rdma.arp_entries = 1000;
+    }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    config.rdma.event_queues =
-        u16::try_from(cores).map_or(MAX_VECTORS, |cores| cores.min(MAX_VECTORS));
+    rdma.event_queues = u16::try_from(cores).map_or(MAX_VECTORS, |cores| cores.min(MAX_VECTORS));
     config
 }
 
@@ -104,11 +112,10 @@ fn sized_for_programs() -> Config {
 pub(crate) fn named(name: &str) -> Result<(DeviceAddress, Config), Failure> {
     let invalid = |error: &dyn std::fmt::Display| Failure::of(libc::EINVAL, error);
     let address = name.parse().map_err(|error| invalid(&error))?;
+    let sized = sized_for_programs(&address);
     let config = match std::env::var_os("RINGSIDE_CONFIG") {
-        Some(path) => {
-            Config::load_over(path, &sized_for_programs()).map_err(|error| invalid(&error))?
-        }
-        None => sized_for_programs(),
+        Some(path) => Config::load_over(path, &sized).map_err(|error| invalid(&error))?,
+        None => sized,
     };
     Ok((address, config))
 }

@@ -293,6 +293,11 @@ fn wrong_arguments_are_refused_as_the_manual_pages_say() {
 }
 
 #[test]
+fn a_model_has_objects_for_a_thousand_connections() {
+    says_ok("many", &[]);
+}
+
+#[test]
 fn calls_that_the_documents_list_as_refused_are_refused() {
     says_ok("unsupported", &[]);
 }

@@ -24,9 +24,12 @@ fn datagram_sockets_keep_boundaries_sources_and_wakeups_between_two_programs() {
     let Some(program) = compiled("datagrams", folder.path()) else {
         return;
     };
-    let server = [program.as_str(), "server", "10.0.0.1"];
-    let client = [program.as_str(), "client", "10.0.0.1"];
-    for text in meet(&server, &client) {
+    // fewer queue pairs than the program makes one after the other
+    let config = folder.path().join("few.toml");
+    std::fs::write(&config, "[rdma]\nqueue_pairs = 512\n").expect("a file");
+    let variable = format!("RINGSIDE_CONFIG={}", config.display());
+    let command = |role| ["env", variable.as_str(), program.as_str(), role, "10.0.0.1"];
+    for text in meet(&command("server"), &command("client")) {
         assert_eq!(text, "ok\n");
     }
 }
