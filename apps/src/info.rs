@@ -24,6 +24,7 @@ struct Facts {
     vendor_part_id: u16,
     hw_ver: String,
     serial_number: Option<String>,
+    node_guid: Option<String>,
     fw_ver: Option<String>,
     admin_interface: Option<String>,
     package: String,
@@ -107,6 +108,12 @@ pub(crate) fn run(options: &Info, config: &Config) -> Result<(), Failure> {
     }
 }
 
+/// The identifier of the RDMA device that programs of verbs see: its MAC address in the form of
+/// EUI-64. Source: RFC 4291, appendix A.
+fn node_guid([a, b, c, d, e, f]: [u8; 6]) -> String {
+    format!("{:02x}{b:02x}:{c:02x}ff:fe{d:02x}:{e:02x}{f:02x}", a ^ 2)
+}
+
 fn gather(device: &Device) -> Result<Facts, Failure> {
     let found = device.facts();
     let usage = match &found.rdma_unavailable {
@@ -131,6 +138,7 @@ fn gather(device: &Device) -> Result<Facts, Failure> {
         serial_number: identity
             .and_then(|identity| identity.serial_number)
             .map(|number| format!("{number:016x}")),
+        node_guid: found.mac.map(node_guid),
         fw_ver: found.rdma.features.as_ref().map(|features| {
             format!(
                 "{}.{}",
@@ -262,7 +270,8 @@ fn print(out: &mut dyn Write, facts: &Facts) -> io::Result<()> {
     fact(out, "fw_ver:", &maybe(&facts.fw_ver))?;
     fact(out, "admin queue:", &maybe(&facts.admin_interface))?;
     fact(out, "package:", &facts.package)?;
-    fact(out, "node_guid:", &maybe(&facts.serial_number))?;
+    fact(out, "node_guid:", &maybe(&facts.node_guid))?;
+    fact(out, "serial number:", &maybe(&facts.serial_number))?;
     fact(out, "vendor_id:", &facts.vendor_id)?;
     fact(out, "vendor_part_id:", &facts.vendor_part_id.to_string())?;
     fact(out, "hw_ver:", &facts.hw_ver)?;

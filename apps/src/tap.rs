@@ -37,7 +37,8 @@ the interface is in that VLAN: the device inserts its tag into what the kernel s
 other VLANs and without a tag do not reach the kernel.
 
 A device that fails is recovered, and its port opened again; \"recoveries\" counts that. A device that takes \
-no reset for 5 s is gone: the command ends. While the device is out of service, or the port's link is down, \
+no reset for 5 s is gone: the command ends. Packets that \
+came faster than the command took them are dropped by the device, and counted as \"device_dropped\". While the device is out of service, or the port's link is down, \
 the interface has no carrier.
 
 Keep the interface's MTU at --mtu: longer frames of the kernel are dropped, and counted as \"too_long\".
@@ -77,7 +78,7 @@ pub(crate) struct Options {
     /// Seconds to run [default: until interrupted]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     duration: Option<u64>,
-    /// Seconds between reports; 0: only at the end
+    /// Seconds between reports, each of what happened since the last one; 0: only at the end
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     stats_period: u64,
     /// Reports as JSON, one object a line
@@ -95,7 +96,7 @@ const LINK_EVERY: Duration = Duration::from_secs(1);
 struct Way {
     packets: u64,
     bytes: u64,
-    /// the other side had no room, or was down
+    /// the other side had no room, or was down, or the device failed with them in its ring
     dropped: u64,
 }
 
@@ -107,6 +108,8 @@ struct Counters {
     other_vlan: u64,
     /// frames of the kernel that are longer than --mtu allows
     too_long: u64,
+    /// frames of the wire that the device dropped: it had no free descriptor
+    device_dropped: u64,
     /// times that the device was recovered
     recoveries: u64,
 }
@@ -119,6 +122,15 @@ impl Way {
             dropped: way.dropped,
         }
     }
+
+    const fn since(self, before: Self) -> Self {
+        Self {
+            // Frames that a failure of the device lost were counted before.
+            packets: self.packets.saturating_sub(before.packets),
+            bytes: self.bytes - before.bytes,
+            dropped: self.dropped - before.dropped,
+        }
+    }
 }
 
 impl Counters {
@@ -128,7 +140,19 @@ impl Counters {
             to_wire: Way::of(&bridge.to_wire),
             other_vlan: bridge.other_vlan,
             too_long: bridge.too_long,
+            device_dropped: bridge.device_dropped,
             recoveries,
+        }
+    }
+
+    const fn since(self, before: Self) -> Self {
+        Self {
+            to_kernel: self.to_kernel.since(before.to_kernel),
+            to_wire: self.to_wire.since(before.to_wire),
+            other_vlan: self.other_vlan - before.other_vlan,
+            too_long: self.too_long - before.too_long,
+            device_dropped: self.device_dropped - before.device_dropped,
+            recoveries: self.recoveries - before.recoveries,
         }
     }
 }
@@ -228,6 +252,7 @@ fn pump(
     tell(&report("up", carried.counters()), options.json)?;
     let interval = |counters| tell(&report("interval", counters), options.json);
     let done = carry(options, brought, &mut carried, interval);
+    carried.bridge.look_at(&brought.controls.port);
     // What was carried is told also if it ended by a failure.
     let told = tell(&report("total", carried.counters()), options.json);
     done?;
@@ -248,6 +273,7 @@ fn carry(
     let period = Duration::from_secs(options.stats_period);
     let mut next = begin + period;
     let (mut look, mut look_at_link) = (begin, begin);
+    let mut told = carried.counters();
     let mut idle = 0;
     while !interrupt::seen() {
         let moved = carried.bridge.round().map_err(gone)?;
@@ -276,9 +302,12 @@ fn carry(
         if now >= look_at_link {
             look_at_link = now + LINK_EVERY;
             carried.bridge.set_carrier(brought.has_link());
+            carried.bridge.look_at(&brought.controls.port);
         }
         if !period.is_zero() && now >= next {
-            interval(carried.counters())?;
+            let counters = carried.counters();
+            interval(counters.since(told))?;
+            told = counters;
             next += period;
         }
     }
@@ -313,15 +342,21 @@ fn tell(report: &Report<'_>, json: bool) -> Result<(), Failure> {
         to_wire,
         other_vlan,
         too_long,
+        device_dropped,
         recoveries,
     } = counters;
     let text = match (json, *kind) {
         (true, _) => serde_json::to_string(report).map_err(io::Error::from)?,
         (false, "up") => format!("{interface}: up, address {address}, over {device}"),
         (false, _) => format!(
-            "{interface}: to the kernel {} packets, {} dropped; to the wire {} packets, {} dropped; \
-             {other_vlan} of other VLANs, {too_long} longer than the MTU; {recoveries} recoveries",
-            to_kernel.packets, to_kernel.dropped, to_wire.packets, to_wire.dropped
+            "{interface}{}: to the kernel {} packets, {} dropped; to the wire {} packets, {} dropped; \
+             {other_vlan} of other VLANs, {too_long} longer than the MTU, {device_dropped} dropped by the \
+             device; {recoveries} recoveries",
+            if *kind == "total" { " in all" } else { "" },
+            to_kernel.packets,
+            to_kernel.dropped,
+            to_wire.packets,
+            to_wire.dropped
         ),
     };
     let mut out = stdout();

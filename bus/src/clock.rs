@@ -132,14 +132,33 @@ impl TscClock {
 /// another thread's.
 static SCALE: AtomicU64 = AtomicU64::new(0);
 
+/// Readings of both clocks, of which the closest pair counts: the processor may be taken away
+/// between the two.
+const READINGS: u32 = 16;
+
+/// The operating system's clock and the counter at the same moment.
+fn both(
+    system: impl Fn() -> std::time::Instant,
+    counter: impl Fn() -> u64,
+) -> (std::time::Instant, u64) {
+    let read = |_| {
+        let before = counter();
+        let moment = system();
+        let took = counter().saturating_sub(before);
+        (took, (moment, before + took / 2))
+    };
+    let closest = (0..READINGS).map(read).min_by_key(|(took, _)| *took);
+    closest.map_or_else(|| (system(), counter()), |(_, pair)| pair)
+}
+
 fn measure() -> u64 {
-    let (began, first) = (std::time::Instant::now(), ticks());
+    let (began, first) = both(std::time::Instant::now, ticks);
     while began.elapsed() < Duration::from_millis(5) {
         std::hint::spin_loop();
     }
-    let (elapsed, last) = (began.elapsed().as_nanos(), ticks());
+    let (ended, last) = both(std::time::Instant::now, ticks);
     let span = u128::from(last.saturating_sub(first).max(1));
-    u64::try_from((elapsed << 32) / span)
+    u64::try_from((ended.duration_since(began).as_nanos() << 32) / span)
         .unwrap_or(1 << 32)
         .max(1)
 }
@@ -196,6 +215,28 @@ mod tests {
             difference < Duration::from_millis(10),
             "{ours:?} against {theirs:?}"
         );
+    }
+
+    #[test]
+    fn an_interruption_between_the_clocks_is_no_part_of_the_measurement() {
+        use std::cell::Cell;
+        // The thread loses its processor at every reading of the system's clock but one.
+        let (counter, readings) = (Cell::new(0), Cell::new(0));
+        let origin = std::time::Instant::now();
+        let system = || {
+            readings.set(readings.get() + 1);
+            if readings.get() != 9 {
+                counter.set(counter.get() + 1_000_000);
+            }
+            origin + Duration::from_micros(readings.get())
+        };
+        let step = || {
+            counter.set(counter.get() + 10);
+            counter.get()
+        };
+        let (moment, at) = both(system, step);
+        assert_eq!(moment, origin + Duration::from_micros(9));
+        assert_eq!(at, 8 * 1_000_020 + 15);
     }
 
     #[test]

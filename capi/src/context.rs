@@ -11,6 +11,7 @@ use crate::errno;
 use crate::gid::gid_of;
 use crate::interface;
 use crate::live::{self, Kind};
+use ringside_pmd::bring_up::Facts;
 use ringside_pmd::rdma::{MAX_GIDS, PortState};
 use ringside_spec::rdma::commands::MULTICAST_GROUP_MEMBERS;
 use std::ffi::{c_int, c_void};
@@ -42,6 +43,19 @@ fn count(number: u32) -> c_int {
     c_int::try_from(number).unwrap_or(c_int::MAX)
 }
 
+/// The version of the RDMA engine's firmware, as Linux's irdma reports it.
+pub(crate) fn rdma_firmware(facts: &Facts) -> Option<String> {
+    let features = facts.rdma.features.as_ref()?;
+    let firmware = features.firmware;
+    Some(format!("{}.{}", firmware.major(), firmware.minor()))
+}
+
+/// The revision of the PCI function, as Linux's irdma reports it.
+pub(crate) fn revision(facts: &Facts) -> u32 {
+    let identity = facts.identity.as_ref();
+    identity.map_or(0, |identity| identity.revision.into())
+}
+
 /// Errors: an errno value.
 fn fill_device(port: &Port, attributes: &mut ibv_device_attr) -> Result<(), c_int> {
     const PORT_ACTIVE_EVENT: u32 = 1 << 10;
@@ -61,10 +75,10 @@ fn fill_device(port: &Port, attributes: &mut ibv_device_attr) -> Result<(), c_in
         .map_or((0x8086, 0), |identity| (identity.vendor, identity.device));
     // SAFETY: numbers and characters: all zero is a value.
     *attributes = unsafe { std::mem::zeroed() };
-    if let Some(version) = &facts.firmware {
-        let (major, minor, patch) = version.firmware;
-        put_text(&mut attributes.fw_ver, &format!("{major}.{minor}.{patch}"));
+    if let Some(version) = rdma_firmware(facts) {
+        put_text(&mut attributes.fw_ver, &version);
     }
+    attributes.hw_ver = revision(facts);
     attributes.node_guid = port.guid();
     attributes.sys_image_guid = port.guid();
     attributes.max_mr_size = limits.region_bytes;

@@ -7,14 +7,14 @@
 //!
 //! Source of names and forms: Linux, `Documentation/ABI/stable/sysfs-class-infiniband`.
 
-use crate::context::port_attributes;
+use crate::context::{port_attributes, rdma_firmware, revision};
 use crate::device::{Port, lock, present};
 use crate::gid::gid_of;
 use crate::interface::INTERFACE;
 pub(crate) use crate::interface::folder;
 use crate::machine::InService;
 use ringside_config::LocalAddress;
-use ringside_pmd::rdma::MAX_GIDS;
+use ringside_pmd::rdma::{MAX_GIDS, PortState};
 use std::io::{Result, Write};
 use std::path::Path;
 use std::sync::Mutex;
@@ -86,14 +86,14 @@ fn in_service(port: &Port) -> Result<InService<'_>> {
 fn write_into(folder: &Path, port: &Port) -> Result<()> {
     let device = folder.join("sys/class/infiniband/ringside0");
     let guid = groups(&port.guid().to_ne_bytes());
-    let ((vendor, part), (major, minor, patch)) = {
+    let ((vendor, part), revision, firmware) = {
         let device = in_service(port)?;
         let facts = device.facts();
         let identity = facts.identity.as_ref();
-        let firmware = facts.firmware.as_ref().map(|version| version.firmware);
         (
             identity.map_or((0x8086, 0), |one| (one.vendor, one.device)),
-            firmware.unwrap_or_default(),
+            revision(facts),
+            rdma_firmware(facts).unwrap_or_default(),
         )
     };
     let lines = [
@@ -101,7 +101,8 @@ fn write_into(folder: &Path, port: &Port) -> Result<()> {
         ("node_guid", guid.clone()),
         ("sys_image_guid", guid),
         ("node_desc", "ringside".to_owned()),
-        ("fw_ver", format!("{major}.{minor}.{patch}")),
+        ("fw_ver", firmware),
+        ("hw_rev", format!("{revision:x}")),
         ("device/vendor", format!("{vendor:#06x}")),
         ("device/device", format!("{part:#06x}")),
         ("device/class", "0x020000".to_owned()),
@@ -231,6 +232,13 @@ fn write_interfaces(folder: &Path, port: &Port) -> Result<()> {
     Ok(())
 }
 
+/// Megabits a second of the link; `None` if it is down, or its speed is not known.
+fn megabits(port: &Port) -> Option<u32> {
+    let report = in_service(port).ok()?.query_port().ok()?;
+    let is_up = report.state == PortState::Active;
+    is_up.then_some(report.megabits_per_second).flatten()
+}
+
 /// Source of names and forms: Linux, `Documentation/ABI/testing/sysfs-class-net`.
 fn write_interface(folder: &Path, port: &Port) -> Result<()> {
     /// `IFF_UP`, `IFF_BROADCAST`, `IFF_MULTICAST`
@@ -238,7 +246,8 @@ fn write_interface(folder: &Path, port: &Port) -> Result<()> {
     let octets = port.mac.map(|octet| format!("{octet:02x}"));
     let mtu = in_service(port)?.config().link.mtu;
     let attributes = port_attributes(port).map_err(std::io::Error::from_raw_os_error)?;
-    let (lanes, megabits, _) = speed(attributes.active_width, attributes.active_speed);
+    // As the kernel's for a link that is down, or whose speed is not known.
+    let speed = megabits(port).map_or("-1".to_owned(), |speed| speed.to_string());
     let (state, carrier) = match attributes.state {
         4 => ("up", "1"),
         _ => ("down", "0"),
@@ -253,7 +262,7 @@ fn write_interface(folder: &Path, port: &Port) -> Result<()> {
         ("flags", FLAGS.to_owned()),
         ("operstate", state.to_owned()),
         ("carrier", carrier.to_owned()),
-        ("speed", (lanes * megabits).to_string()),
+        ("speed", speed),
         ("duplex", "full".to_owned()),
         ("dev_id", "0x0".to_owned()),
         ("dev_port", "0".to_owned()),

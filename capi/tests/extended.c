@@ -83,6 +83,8 @@ static void refusals(struct ibv_cq *cq)
     CHECK(!all.completion_timestamp_mask && !all.hca_core_clock && !all.raw_packet_caps && !all.comp_mask);
     CHECK(!all.odp_caps.general_caps && !all.tso_caps.max_tso && !all.rss_caps.supported_qpts &&
         !all.max_dm_size && !all.cq_mod_caps.max_cq_count && !all.orig_attr.atomic_cap);
+    /* of the RDMA engine and of the PCI function, as irdma reports them */
+    CHECK(!strcmp(all.orig_attr.fw_ver, "1.53") && all.orig_attr.hw_ver == 2);
     CHECK(all.device_cap_flags_ex == all.orig_attr.device_cap_flags && all.phys_port_cnt_ex == 1);
     struct ibv_query_device_ex_input input = { .comp_mask = 1 };
     CHECK(ibv_query_device_ex(context, &input, &all) == EINVAL);

@@ -193,6 +193,8 @@ static void files_of_the_interface(void)
         file_is(folders[i], "type", "1");
         file_is(folders[i], "speed", "100000");
     }
+    file_is("/sys/class/infiniband/ringside0", "fw_ver", "1.53");
+    file_is("/sys/class/infiniband/ringside0", "hw_rev", "2");
 }
 
 /* The same files by a descriptor of "/", as hwloc names them; other folders have none of them. */

@@ -258,6 +258,7 @@ fn carry(mut bridge: Bridge<()>, vsi: &Vsi, stop: &Stop, shared: &Mutex<Shared>)
             let carries =
                 vsi.state() == QueueState::Running && vsi.port().link().is_ok_and(|link| link.up);
             bridge.set_carrier(carries);
+            bridge.look_at(vsi);
             let mut shared = lock(shared);
             shared.is_carrying = carries;
             shared.counters = *bridge.counters();
@@ -276,6 +277,7 @@ fn carry(mut bridge: Bridge<()>, vsi: &Vsi, stop: &Stop, shared: &Mutex<Shared>)
             bridge.sleep(limit, Some(stop.event.as_fd()));
         }
     }
+    bridge.look_at(vsi);
     let mut shared = lock(shared);
     shared.is_carrying = false;
     shared.counters = *bridge.counters();

@@ -58,7 +58,9 @@ takes no reset for 5 s is gone: forwarding goes on with the others, and ends whe
 The report of each port: packets and bits a second, packets that were dropped, and the share of polls \
 that found nothing. Near 0 % the thread is the bottleneck, near 100 % the wire. With --json each report \
 is one line, of kind interval or total. Packets and bytes of each queue are in \"queues\"; without --json the totals \
-show its packets, if there are several queues.
+show its packets, if there are several queues. Sent are packets that the transmit queue took; those that were \
+still in its ring when the device failed count again in unsent, and those that it dropped without a link in \
+tx_dropped_link_down.nic. The totals' rates are of the time up to the end of forwarding.
 
 Drops follow by queue and cause, where there are any: bad_length, bad_profile, chain_too_long (received, \
 malformed); too_short, too_long, too_many_segments, outer_tag_alone, no_buffers (refused by the transmit queue); unread, unsent (in the rings \
@@ -412,6 +414,7 @@ fn forward(
     let mut running = Running::new(Arc::clone(&shared), ports, handovers, options.json);
     let result = watch(options, &shared, &mut running);
     shared.stop.store(true, Ordering::Release);
+    running.report.end();
     let mut returned = Vec::new();
     for handle in handles {
         match handle.join() {

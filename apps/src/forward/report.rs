@@ -55,6 +55,8 @@ pub(super) struct Report {
     begin: Sample,
     last: Sample,
     shown: usize,
+    /// when forwarding ended: the drain of the queues takes longer
+    ended: Option<Instant>,
 }
 
 /// The counts of each station, and the time of each.
@@ -75,6 +77,7 @@ impl Report {
             shared,
             json,
             shown: 0,
+            ended: None,
         };
         report.begin = report.sample();
         report.last.clone_from(&report.begin);
@@ -98,8 +101,20 @@ impl Report {
             total.malicious_events = observed.events();
             total.recoveries = observed.recoveries();
         }
-        let now = Instant::now();
+        let now = self.ended.unwrap_or_else(Instant::now);
         totals.into_iter().map(|totals| (now, totals)).collect()
+    }
+
+    /// Nothing is forwarded any more: the time of the last report ends here.
+    pub(super) fn end(&mut self) {
+        self.ended = Some(Instant::now());
+    }
+
+    /// Reads the device's counters, which have 32 bits. To be called once a second.
+    pub(super) fn look(&mut self) {
+        for observed in &mut self.observed {
+            observed.look();
+        }
     }
 
     /// Since the last interval.

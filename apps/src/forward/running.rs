@@ -9,6 +9,7 @@ use ringside_pmd::lan::Vsi;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
 
 /// See the module.
 pub(super) struct Running<'a> {
@@ -17,7 +18,12 @@ pub(super) struct Running<'a> {
     ports: &'a mut [Brought],
     /// by thread
     handovers: Vec<Sender<Handover>>,
+    /// of the device's counters
+    next_look: Instant,
 }
+
+/// Between two looks at the device's counters, which have 32 bits.
+const COUNTERS_EVERY: Duration = Duration::from_secs(1);
 
 impl<'a> Running<'a> {
     pub(super) fn new(
@@ -33,6 +39,7 @@ impl<'a> Running<'a> {
             shared,
             ports,
             handovers,
+            next_look: Instant::now(),
         }
     }
 
@@ -40,6 +47,11 @@ impl<'a> Running<'a> {
     /// threads that had those of before. Errors: no device is left, or one reports no events any
     /// more.
     pub(super) fn supervise(&mut self) -> Result<(), Failure> {
+        let now = Instant::now();
+        if now >= self.next_look {
+            self.next_look = now + COUNTERS_EVERY;
+            self.report.look();
+        }
         for (index, port) in self.ports.iter_mut().enumerate() {
             let Some(queues) = port.supervise()? else {
                 continue;

@@ -415,6 +415,20 @@ fn drops_of_the_device_before_a_recovery_stay_counted() {
 }
 
 #[test]
+fn the_last_report_ends_with_the_forwarding() {
+    let rig = Rig::new("--mode txonly,rxonly --eth-peer 02:aa:00:00:00:01");
+    let ports: Vec<_> = rig.ports.iter().map(|port| &port.controls).collect();
+    let mut report = Report::from_zero(Arc::clone(&rig.shared), &ports);
+    report.end();
+    let (first, _) = report.total_of_test();
+    // as the drain of the queues takes time
+    std::thread::sleep(Duration::from_millis(2));
+    let (second, _) = report.total_of_test();
+    assert!(first[0]["seconds"].is_number());
+    assert_eq!(first[0]["seconds"], second[0]["seconds"]);
+}
+
+#[test]
 fn settings_of_a_vsi_are_restored_as_they_were_last() {
     let mut rig = Rig::new("--mode rxonly,rxonly --vsi 02:aa:00:00:00:01,2@1");
     let own = |rig: &Rig| rig.ports[1].controls.port.clone();

@@ -2,6 +2,7 @@
 
 use ringside_bus::tap::{SendError, Tap};
 use ringside_lan::{Arming, Burst, Packet, QueueState, ReceiveQueue, TransmitQueue};
+use ringside_pmd::lan::Vsi;
 use ringside_pmd::lan::port::ReceiveInterrupt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -42,8 +43,9 @@ pub struct BridgedWay {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Frames for which the other side had no room, that came while it was down, or that the device
-    /// received with an error.
+    /// Frames for which the other side had no room, that came while it was down, that the device
+    /// received with an error, or that were in the rings when it failed: some of those may have
+    /// been sent. Their bytes stay in `bytes`.
     pub dropped: u64,
 }
 
@@ -58,6 +60,9 @@ pub struct BridgeCounters {
     pub other_vlan: u64,
     /// Frames of the host that are longer than the MTU allows, which were dropped.
     pub too_long: u64,
+    /// Frames of the wire that the device dropped: no descriptor was free, or they were longer than
+    /// the queue takes (`rx_dropped` of the VSI). As of the last [`Bridge::look_at`].
+    pub device_dropped: u64,
 }
 
 impl BridgeCounters {
@@ -67,6 +72,7 @@ impl BridgeCounters {
         self.to_wire.add(&other.to_wire);
         self.other_vlan += other.other_vlan;
         self.too_long += other.too_long;
+        self.device_dropped += other.device_dropped;
     }
 }
 
@@ -121,6 +127,8 @@ pub struct Bridge<O> {
     /// the sleeps since the transmit queue has no room: frames stay with the host; `None` if it has
     full: Option<u32>,
     counters: BridgeCounters,
+    /// `device_dropped` of former VSIs
+    former_drops: u64,
     failures: u32,
 }
 
@@ -147,6 +155,7 @@ impl<O: PacketObserver> Bridge<O> {
             carrier: None,
             full: None,
             counters: BridgeCounters::default(),
+            former_drops: 0,
             failures: 0,
         }
     }
@@ -158,10 +167,29 @@ impl<O: PacketObserver> Bridge<O> {
     }
 
     /// Continues with the queues of a port that was opened again. The interrupt of the former
-    /// queues ends.
+    /// queues ends, and the frames in their rings count as dropped.
     pub fn replace(&mut self, (receive, transmit): (ReceiveQueue, TransmitQueue)) {
+        // They fail for a queue that the device still has, which keeps its frames.
+        let _ = (self.receive.stop(), self.transmit.stop());
+        self.counters.to_host.dropped += self.receive.drops().unread;
+        let unsent = self.transmit.drops().unsent;
+        let way = &mut self.counters.to_wire;
+        way.packets = way.packets.saturating_sub(unsent);
+        way.dropped += unsent;
+        self.former_drops = self.counters.device_dropped;
         (self.receive, self.transmit) = (receive, transmit);
         self.interrupt = None;
+    }
+
+    /// Reads how many frames the device dropped at the VSI of its queues. Control path: call it
+    /// once a second, since the device counts in 32 bits. While the device is out of service the
+    /// count stays.
+    pub fn look_at(&mut self, vsi: &Vsi) {
+        let counted = vsi.statistics().unwrap_or_default();
+        let dropped = counted.iter().find(|one| one.name == "rx_dropped");
+        if let Some(dropped) = dropped {
+            self.counters.device_dropped = self.former_drops + dropped.value;
+        }
     }
 
     /// Its counts.
