@@ -137,7 +137,7 @@ impl Test<'_, '_> {
         Ok(())
     }
 
-    /// One message and its answer; ticks, if there was one before to count from.
+    /// One message and its answer; ticks, if the message is [`timed`].
     ///
     /// A write test is begun by perftest's server: its client answers, and counts from answer to
     /// answer. Source: perftest `perftest_resources.c`, `run_iter_lat_write`.
@@ -151,14 +151,14 @@ impl Test<'_, '_> {
         if self.wanted.operation != Operation::Write {
             let span = player.round(end, link)?;
             self.check_length(player, player.size())?;
-            return Ok(Some(span));
+            return Ok(timed(self.wanted.operation, done).then_some(span));
         }
         if !player.answer(end, link)? {
             return Err(self.early(link, done));
         }
         let now = ticks();
         let span = now.wrapping_sub(std::mem::replace(&mut self.last, now));
-        Ok((done > 0).then_some(span))
+        Ok(timed(self.wanted.operation, done).then_some(span))
     }
 
     /// The peer spoke when it was to send.
@@ -337,6 +337,16 @@ impl Test<'_, '_> {
     }
 }
 
+/// True if the time of a message counts, `done` messages after the first.
+///
+/// The first write has no answer before it to count from. The first send waits until perftest's
+/// server has measured the speed of its clock, 0.2 to 1 s: it does so after the last record.
+/// Source: perftest `perftest_resources.c`, `run_iter_lat_write` and `run_iter_lat_send`
+/// (`get_cpu_mhz`).
+fn timed(operation: Operation, done: u64) -> bool {
+    done > 0 || operation == Operation::Read
+}
+
 /// A signal ends the test: the peer learns it by the end of the connection.
 fn not_interrupted() -> Result<(), Failure> {
     match interrupt::seen() {
@@ -360,4 +370,21 @@ fn settle(end: &mut End<'_>, link: &mut Link) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_message_is_timed_if_the_peer_is_ready_for_it() {
+        for (operation, first) in [
+            (Operation::Write, false),
+            (Operation::Read, true),
+            (Operation::Send, false),
+        ] {
+            assert_eq!(timed(operation, 0), first, "{operation:?}");
+            assert!(timed(operation, 1), "{operation:?}");
+        }
+    }
 }
