@@ -117,6 +117,8 @@ The flags are those of perftest (ib_write_bw and its kin). Without arguments all
 are measured, latency at 8 bytes, then bandwidth at 8 bytes, 64 KiB and 1 MiB, in under 30 seconds. \
 Each test also transfers a pattern, untimed, and compares every byte.
 
+\"BW peak\" is the best rate in a part of the test of 5 ms or more, and the average if there was none.
+
 Examples:
   ringside bench                              everything, briefly
   ringside bench write lat -s 64 -n 100000    one table, one size

@@ -1,6 +1,6 @@
 //! Bandwidth and message rate: many messages in flight.
 
-use super::pair::{Pair, Side, Watch};
+use super::pair::{BATCH, Pair, Side, Watch};
 use super::plan::{Amount, Plan};
 use super::progress::Progress;
 use super::report::BandwidthRow;
@@ -24,6 +24,10 @@ const LARGE: u64 = 32 << 10;
 
 /// Slices of at least this long are compared for the peak.
 const SLICE_NANOSECONDS: u64 = 5_000_000;
+
+/// The longest time between two looks at the completion queue at whose end a slice may end: what
+/// completed in it counts for the one or the other.
+const LOOK_NANOSECONDS: u64 = SLICE_NANOSECONDS / 32;
 
 /// One queue pair's side of a test.
 pub(crate) struct Flow {
@@ -95,27 +99,46 @@ pub(crate) struct Run {
     message: Vec<u8>,
     limit: u64,
     done: u64,
+    /// the last poll has left no completion
+    drained: bool,
+    /// ticks, at the start of the measurement
+    began: u64,
     nanoseconds: u64,
     slices: Slices,
+    /// the last look at the time of the test, nanoseconds since its start
+    checked: u64,
     other_length: Option<u32>,
 }
 
-/// Finds the best of the slices of time that a test consists of.
+/// Finds the best of the slices of time that a test consists of. Times: nanoseconds since the start
+/// of the measurement.
+#[derive(Default)]
 struct Slices {
+    /// the last look at the completion queue
+    looked: u64,
     began: u64,
-    slice_began: u64,
-    slice_done: u64,
+    /// messages that were done when it began
+    done: u64,
+    /// messages in a second
     peak: f64,
 }
 
 impl Slices {
-    fn begin(now: u64) -> Self {
-        Self {
-            began: now,
-            slice_began: now,
-            slice_done: 0,
-            peak: 0.0,
+    /// Takes a look at the completion queue: so many messages are done, and `drained` if no
+    /// completion was left.
+    ///
+    /// A slice ends only with a look that saw everything which had completed, soon after the one
+    /// before. The completions that pile up while this thread is away would else fall into the slice
+    /// after the pause, and show a peak that never happened.
+    fn look(&mut self, now: u64, done: u64, drained: bool) {
+        let since = now.saturating_sub(std::mem::replace(&mut self.looked, now));
+        let slice = now.saturating_sub(self.began);
+        if slice < SLICE_NANOSECONDS || since > LOOK_NANOSECONDS || !drained {
+            return;
         }
+        let messages = done.saturating_sub(self.done) as f64;
+        self.peak = self.peak.max(messages * 1e9 / slice as f64);
+        (self.began, self.done) = (now, done);
     }
 }
 
@@ -171,15 +194,18 @@ impl Run {
             },
             flows,
             done: 0,
+            drained: true,
+            began: ticks(),
             nanoseconds: 0,
-            slices: Slices::begin(ticks()),
+            slices: Slices::default(),
+            checked: 0,
             other_length: None,
         })
     }
 
     /// The clock of the measurement starts.
     pub(crate) fn begin(&mut self) {
-        self.slices = Slices::begin(ticks());
+        (self.began, self.checked, self.slices) = (ticks(), 0, Slices::default());
     }
 
     /// Looks at the clock; `Some` once in a slice of time: whether no more is to be posted, because
@@ -190,19 +216,14 @@ impl Run {
         amount: Amount,
         progress: &mut Progress,
     ) -> Option<bool> {
-        let now = ticks();
-        let slices = &mut self.slices;
-        let slice = clock.nanoseconds(now.wrapping_sub(slices.slice_began));
-        if slice < SLICE_NANOSECONDS {
+        let passed = clock.nanoseconds(ticks().wrapping_sub(self.began));
+        self.slices.look(passed, self.done, self.drained);
+        if passed.saturating_sub(self.checked) < SLICE_NANOSECONDS {
             return None;
         }
-        let messages = (self.done - slices.slice_done) as f64;
-        let rate = messages * self.size as f64 * 1e9 / slice as f64;
-        slices.peak = slices.peak.max(rate);
-        (slices.slice_began, slices.slice_done) = (now, self.done);
+        self.checked = passed;
         match amount {
             Amount::Time(time) => {
-                let passed = clock.nanoseconds(now.wrapping_sub(slices.began));
                 progress.at(passed as f64 / time.as_nanos() as f64);
                 Some(u128::from(passed) >= time.as_nanos() || interrupt::seen())
             }
@@ -215,7 +236,7 @@ impl Run {
 
     /// The clock of the measurement stops.
     pub(crate) fn end(&mut self, clock: &TscClock) {
-        let span = ticks().wrapping_sub(self.slices.began);
+        let span = ticks().wrapping_sub(self.began);
         self.nanoseconds = clock.nanoseconds(span).max(1);
     }
 
@@ -232,7 +253,7 @@ impl Run {
         BandwidthRow {
             bytes: self.size,
             iterations: self.done,
-            peak_bytes_per_second: self.slices.peak.max(average),
+            peak_bytes_per_second: (self.slices.peak * self.size as f64).max(average),
             average_bytes_per_second: average,
             messages_per_second: self.done as f64 / seconds,
             verified_messages,
@@ -344,6 +365,7 @@ impl Run {
                 flow.completed = flow.completed.max(upto);
             }
         })?;
+        self.drained = taken < BATCH;
         Ok(taken as u64)
     }
 
@@ -386,5 +408,64 @@ impl Run {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOK: u64 = 100_000;
+
+    /// A message in each 50 us, 100 in a slice, until `end`.
+    fn steady(slices: &mut Slices, end: u64) {
+        let mut now = slices.looked;
+        while now < end {
+            now += LOOK;
+            slices.look(now, now / 50_000, true);
+        }
+    }
+
+    /// The peak, as a multiple of the rate of [`steady`].
+    fn peak(slices: &Slices) -> f64 {
+        slices.peak / 20_000.0
+    }
+
+    #[test]
+    fn completions_that_pile_up_during_a_pause_are_no_peak() {
+        let mut slices = Slices::default();
+        steady(&mut slices, 3 * SLICE_NANOSECONDS);
+        // Away for four slices, in the middle of one; the pile is taken in batches, the last of
+        // which leaves nothing.
+        let mut now = slices.looked + 4 * SLICE_NANOSECONDS;
+        let all = now / 50_000;
+        for left in (0..=6).rev() {
+            slices.look(now, all - left * 64, left == 0);
+            now += 1_000;
+        }
+        steady(&mut slices, 12 * SLICE_NANOSECONDS);
+        assert!((0.9..1.1).contains(&peak(&slices)), "{}", peak(&slices));
+    }
+
+    #[test]
+    fn completions_of_a_pause_after_the_poll_are_no_peak() {
+        let mut slices = Slices::default();
+        steady(&mut slices, 2 * SLICE_NANOSECONDS);
+        // The poll found nothing, and the clock was looked at only after the pause.
+        let now = slices.looked + 3 * SLICE_NANOSECONDS / 2;
+        slices.look(now, slices.looked / 50_000, true);
+        steady(&mut slices, 8 * SLICE_NANOSECONDS);
+        assert!((0.9..1.1).contains(&peak(&slices)), "{}", peak(&slices));
+    }
+
+    #[test]
+    fn a_slice_of_more_messages_is_the_peak() {
+        let mut slices = Slices::default();
+        steady(&mut slices, 2 * SLICE_NANOSECONDS);
+        let (start, done) = (slices.looked, slices.looked / 50_000);
+        for look in 1..=50 {
+            slices.look(start + look * LOOK, done + look * 6, true);
+        }
+        assert!((2.9..3.1).contains(&peak(&slices)), "{}", peak(&slices));
     }
 }

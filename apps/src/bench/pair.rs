@@ -17,7 +17,7 @@ use ringside_pmd::rdma::{
 use std::time::Duration;
 
 /// Completions taken by one poll.
-const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 /// The longest time without progress in a test.
 pub(crate) const STALL: Duration = Duration::from_secs(5);
