@@ -25,6 +25,8 @@ pub(super) struct Row {
     pub(super) bring_up: Duration,
     /// new objects, connected, and the first messages verified
     pub(super) reconnect: Duration,
+    /// from raising until those messages were verified: the parts, and all between them
+    pub(super) total: Duration,
     /// requests that succeeded
     pub(super) completed: u64,
     /// requests that completed with an error
@@ -42,14 +44,11 @@ impl Row {
             reset: Duration::ZERO,
             bring_up: Duration::ZERO,
             reconnect: Duration::ZERO,
+            total: Duration::ZERO,
             completed: 0,
             flushed: 0,
             verified: 0,
         }
-    }
-
-    fn total(&self) -> Duration {
-        self.detect + self.flush + self.reset + self.bring_up + self.reconnect
     }
 
     fn parts(&self) -> [(&'static str, Duration); 6] {
@@ -59,7 +58,7 @@ impl Row {
             ("reset", self.reset),
             ("bring_up", self.bring_up),
             ("reconnect", self.reconnect),
-            ("total", self.total()),
+            ("total", self.total),
         ]
     }
 }
@@ -74,7 +73,7 @@ impl fmt::Display for Row {
             span(self.detect),
             self.completed,
             self.flushed,
-            span(self.total())
+            span(self.total)
         )
     }
 }
@@ -190,12 +189,36 @@ fn spreads(rows: &[&Row]) -> Vec<Spread> {
                 .collect();
             times.sort_by(f64::total_cmp);
             let at = |place: usize| times.get(place).copied().unwrap_or(0.0);
+            let last = times.len().saturating_sub(1);
             Spread {
                 part,
                 min_usec: at(0),
-                median_usec: at(times.len() / 2),
-                max_usec: at(times.len().saturating_sub(1)),
+                // Of an even number: between the two in the middle.
+                median_usec: f64::midpoint(at(last / 2), at(times.len() / 2)),
+                max_usec: at(last),
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn median(times_ms: &[u64]) -> f64 {
+        let row = |&time: &u64| Row {
+            detect: Duration::from_millis(time),
+            ..Row::new(Kind::LinkDown)
+        };
+        let rows: Vec<_> = times_ms.iter().map(row).collect();
+        spreads(&rows.iter().collect::<Vec<_>>())[0].median_usec
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
+        assert_eq!(median(&[7]), 7_000.0);
+        assert_eq!(median(&[30, 12]), 21_000.0);
+        assert_eq!(median(&[30, 12, 1]), 12_000.0);
+        assert_eq!(median(&[4, 1, 2, 9]), 3_000.0);
+    }
 }

@@ -47,14 +47,16 @@ impl Round<'_> {
         while Instant::now() < until {
             keep_going(&mut sides)?;
         }
+        let raised = Instant::now();
         let mut row = match self.kind {
-            Kind::LinkDown => self.flap(&mut sides, client, server, out)?,
-            _ => self.fail(sides, client, server, out)?,
+            Kind::LinkDown => self.flap(raised, &mut sides, client, server, out)?,
+            _ => self.fail(raised, sides, client, server, out)?,
         };
         let began = Instant::now();
         let mut sides = connect(client, server)?;
         verified += verify(&mut sides, 2)?;
         row.reconnect = began.elapsed();
+        row.total = raised.elapsed();
         row.verified = verified;
         Ok(row)
     }
@@ -62,13 +64,13 @@ impl Round<'_> {
     /// A fault after which the device has to be recovered.
     fn fail(
         &self,
+        raised: Instant,
         mut sides: [Side; 2],
         client: &mut Device,
         server: &Device,
         out: &mut dyn Write,
     ) -> Result<Row, Failure> {
         let mut row = Row::new(self.kind);
-        let raised = Instant::now();
         self.raiser.begin(self.kind, out)?;
         let cause = self.wait_for_failure(&mut sides, client);
         let cause = cause.inspect_err(|_| self.withdraw(out))?;
@@ -169,13 +171,13 @@ impl Round<'_> {
     /// The link goes down and up again: queue pairs survive it if their retries suffice.
     fn flap(
         &self,
+        raised: Instant,
         sides: &mut [Side; 2],
         client: &Device,
         server: &Device,
         out: &mut dyn Write,
     ) -> Result<Row, Failure> {
         let mut row = Row::new(self.kind);
-        let raised = Instant::now();
         self.raiser.begin(self.kind, out)?;
         wait_for_link(client, sides, false).inspect_err(|_| self.withdraw(out))?;
         row.detect = raised.elapsed();
