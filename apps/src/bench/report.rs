@@ -3,9 +3,11 @@
 use super::placement::Placement;
 use super::plan::Plan;
 use crate::cli::{Measure, Operation};
+use crate::output::microseconds;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::io::{self, Write};
+use std::time::Duration;
 
 /// One line of a latency table; times in microseconds.
 #[derive(Clone, Debug, Serialize)]
@@ -89,6 +91,14 @@ impl Rows {
 }
 
 impl Report {
+    /// Records that the queue pairs were connected within `connecting`, after the bring-up. The wait
+    /// for the peer between the two does not count.
+    pub(crate) fn ready_after(&mut self, connecting: Duration) {
+        let stages = self.bring_up.iter().map(|stage| stage.microseconds);
+        let all = stages.sum::<f64>() + microseconds(connecting);
+        self.bring_up_to_rts_milliseconds = all / 1e3;
+    }
+
     /// Adds rows to the last table, which has rows of that kind.
     pub(crate) fn push(&mut self, rows: Rows) {
         match (self.tables.last_mut().map(|table| &mut table.rows), rows) {
@@ -156,6 +166,8 @@ pub(crate) struct Report {
     pub(crate) placement: Option<Placement>,
     pub(crate) devices: Vec<String>,
     pub(crate) bring_up: Vec<StageTime>,
+    /// the bring-up, and the time in which the first queue pairs are connected; of two processes
+    /// without the wait for the peer between them
     pub(crate) bring_up_to_rts_milliseconds: f64,
     pub(crate) tables: Vec<Table>,
     /// the results of the comparisons besides the tables' rows
@@ -182,13 +194,13 @@ pub(crate) fn latency_row(
     times: &Histogram<u64>,
     verified_messages: u64,
 ) -> LatencyRow {
-    let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
-    let at = |quantile: f64| microseconds(times.value_at_quantile(quantile));
+    let in_microseconds = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
+    let at = |quantile: f64| in_microseconds(times.value_at_quantile(quantile));
     LatencyRow {
         bytes,
         iterations: times.len(),
-        t_min_usec: microseconds(times.min()),
-        t_max_usec: microseconds(times.max()),
+        t_min_usec: in_microseconds(times.min()),
+        t_max_usec: in_microseconds(times.max()),
         t_typical_usec: at(0.5),
         t_avg_usec: times.mean() / 1000.0,
         t_stdev_usec: times.stdev() / 1000.0,
@@ -349,4 +361,24 @@ pub(crate) fn write_percentiles(out: &mut dyn Write, times: &Histogram<u64>) -> 
         times.buckets(),
         times.distinct_values()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_until_ready_has_the_bring_up() {
+        let stage = |microseconds| StageTime {
+            stage: String::new(),
+            microseconds,
+            summary: String::new(),
+        };
+        let mut report = Report {
+            bring_up: vec![stage(1_500.0), stage(2_000.0)],
+            ..Report::default()
+        };
+        report.ready_after(Duration::from_millis(2));
+        assert_eq!(report.bring_up_to_rts_milliseconds, 5.5);
+    }
 }

@@ -39,8 +39,7 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
     let mut work = Work {
         run: &mut *run,
         device: &served.device,
-        began: Instant::now(),
-        ready: None,
+        unconnected: Some(Instant::now()),
     };
     let done = if work.run.options.verify_only {
         work.verify(&mut link)
@@ -137,8 +136,8 @@ fn verifications(options: &Bench) -> Vec<Test> {
 struct Work<'a, 'o, 'd> {
     run: &'a mut Run<'o>,
     device: &'d Device,
-    began: Instant,
-    ready: Option<Duration>,
+    /// when the work began, until queue pairs are connected
+    unconnected: Option<Instant>,
 }
 
 impl<'d> Work<'_, '_, 'd> {
@@ -147,10 +146,8 @@ impl<'d> Work<'_, '_, 'd> {
         ask(link, Request::Test(*test))?;
         let plan = plan_of(test);
         let mut end = End::connect(self.device, &plan, test, link)?;
-        if self.ready.is_none() {
-            let ready = self.began.elapsed();
-            self.ready = Some(ready);
-            self.run.report.bring_up_to_rts_milliseconds = crate::output::microseconds(ready) / 1e3;
+        if let Some(began) = self.unconnected.take() {
+            self.run.report.ready_after(began.elapsed());
         }
         let verified = verify::verify(&mut end, link, test)?;
         Ok((end, plan, verified))

@@ -65,7 +65,7 @@ fn play(
     let began = Instant::now();
     let before = Arrived::at(&served.device)?;
     let (mut end, common, keys) = connect(served, link, run.options, wanted)?;
-    run.report.bring_up_to_rts_milliseconds = crate::output::microseconds(began.elapsed()) / 1e3;
+    run.report.ready_after(began.elapsed());
     writeln!(
         run.out,
         "The peer uses perftest {}'s exchange; path MTU {}.\n",
