@@ -92,6 +92,11 @@ impl Failure {
         self.code == 2
     }
 
+    /// True if a signal ended the measurement.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.code == INTERRUPTED
+    }
+
     /// The error of this kind that it came from.
     pub(crate) fn cause<E: std::error::Error + Send + Sync + 'static>(&self) -> Option<&E> {
         self.error.chain().find_map(|cause| cause.downcast_ref())

@@ -121,14 +121,16 @@ impl Test<'_, '_> {
             }
             settle(end, link)?;
             drop(progress);
-            let row = LatencyRow {
-                iterations: done,
-                ..report::latency_row(size, &times, 0)
-            };
-            report::print_latency(&mut self.run.out, &row)?;
-            self.run.out.flush()?;
-            self.run.report.push(Rows::Latency(vec![row]));
-            self.run.distributions.push((self.title(size), times));
+            if !times.is_empty() {
+                let row = LatencyRow {
+                    iterations: done,
+                    ..report::latency_row(size, &times, 0)
+                };
+                report::print_latency(&mut self.run.out, &row)?;
+                self.run.out.flush()?;
+                self.run.report.push(Rows::Latency(vec![row]));
+                self.run.distributions.push((self.title(size), times));
+            }
             not_interrupted()?;
         }
         if self.wanted.operation != Operation::Write {

@@ -209,7 +209,7 @@ pub(super) fn other_length(bytes: u32, size: u64, wanted: &Wanted) -> Failure {
 
 /// The failure of a test, with the flags that may have led to it.
 pub(super) fn explained(failure: Failure, role: Role, wanted: &Wanted) -> Failure {
-    if failure.is_usage() || failure.is_output() {
+    if failure.is_usage() || failure.is_output() || failure.is_interrupted() {
         return failure;
     }
     if let Some(error) = failure.cause::<CompletionError>() {

@@ -41,6 +41,13 @@ fn what_arrived_is_compared_with_the_operation() {
 }
 
 #[test]
+fn a_signal_is_no_mismatch() {
+    let send = wanted(Operation::Send);
+    let failure = explained(Failure::interrupted(), Role::Client, &send);
+    assert_eq!(failure.text(), Failure::interrupted().text());
+}
+
+#[test]
 fn a_report_is_of_the_same_messages_and_size() {
     let report = |iterations, bytes| BandwidthReport {
         iterations,
