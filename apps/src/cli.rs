@@ -117,6 +117,9 @@ The flags are those of perftest (ib_write_bw and its kin). Without arguments all
 are measured, latency at 8 bytes, then bandwidth at 8 bytes, 64 KiB and 1 MiB, in under 30 seconds. \
 Each test also transfers a pattern, untimed, and compares every byte.
 
+A latency test begins with messages that are not timed: 1000, or as many as it has (-n), or as many as fit \
+in its time (-D). Counters of the device, captures and the listening side count them, too.
+
 \"BW peak\" is the best rate in a part of the test of 5 ms or more, and the average if there was none.
 
 Examples:

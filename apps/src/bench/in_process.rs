@@ -158,14 +158,14 @@ fn row(run: &mut Run<'_>, pair: &mut Pair<'_>, plan: &Plan, size: u64) -> Result
     }
     let messages = match plan.measure {
         Measure::Lat => {
-            let times = latency::measure(pair, plan, size, &mut progress)?;
+            let (times, before) = latency::measure(pair, plan, size, &mut progress)?;
             drop(progress);
             if times.is_empty() {
                 return Ok(());
             }
             let row = report::latency_row(size, &times, verified);
             report::print_latency(&mut run.out, &row)?;
-            let messages = row.iterations + latency::warm_up(plan);
+            let messages = row.iterations + before;
             run.report.push(Rows::Latency(vec![row]));
             run.distributions.push((title.clone(), times));
             messages

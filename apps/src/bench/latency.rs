@@ -11,33 +11,47 @@ use anyhow::anyhow;
 use hdrhistogram::Histogram;
 use ringside_bus::clock::ticks;
 use ringside_pmd::rdma::{Flags, Fragment};
+use std::time::{Duration, Instant};
 
-/// Messages before the first that counts.
-pub(crate) const WARM_UP: u64 = 1_000;
+/// Messages before the first that counts, at most.
+const WARM_UP: u64 = 1_000;
 
 /// Messages between two comparisons of the clock with the time allowed.
 pub(crate) const CHECK_EVERY: u64 = 256;
 
-/// Rounds before the first that counts.
-pub(crate) fn warm_up(plan: &Plan) -> u64 {
-    match plan.amount {
-        Amount::Messages(messages) => WARM_UP.min(messages),
-        Amount::Time(_) => WARM_UP,
+/// Exchanges messages before the first that counts, and returns their number: 1000, or as many as
+/// the test has, or as many as fit in the time of the test. A signal ends it.
+pub(crate) fn warm_up(
+    amount: Amount,
+    mut round: impl FnMut() -> Result<(), Failure>,
+) -> Result<u64, Failure> {
+    let (most, time) = match amount {
+        Amount::Messages(messages) => (WARM_UP.min(messages), Duration::MAX),
+        Amount::Time(time) => (WARM_UP, time),
+    };
+    let began = Instant::now();
+    let mut done = 0;
+    while done < most && !interrupt::seen() {
+        round()?;
+        done += 1;
+        if began.elapsed() >= time {
+            break;
+        }
     }
+    Ok(done)
 }
 
-/// Measures one size. Write and send: half a round trip; read: the whole.
+/// Measures one size. Write and send: half a round trip; read: the whole. Returns the number of
+/// messages before the first that counts, too.
 pub(crate) fn measure(
     pair: &mut Pair<'_>,
     plan: &Plan,
     size: u64,
     progress: &mut Progress,
-) -> Result<Histogram<u64>, Failure> {
+) -> Result<(Histogram<u64>, u64), Failure> {
     let mut test = Test::prepare(pair, plan, size)?;
     let mut times = histogram()?;
-    for _ in 0..warm_up(plan) {
-        test.round(pair)?;
-    }
+    let before = warm_up(plan.amount, || test.round(pair).map(drop))?;
     let began = ticks();
     let mut done = 0;
     loop {
@@ -63,7 +77,7 @@ pub(crate) fn measure(
         times.saturating_record(nanoseconds.max(1));
         done += 1;
     }
-    Ok(times)
+    Ok((times, before))
 }
 
 /// One size of one operation.
@@ -244,4 +258,32 @@ fn wait_for_receive(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Messages of a warm-up of which each takes this long.
+    fn of(amount: Amount, each: Duration) -> u64 {
+        let mut rounds = 0;
+        let count = warm_up(amount, || {
+            rounds += 1;
+            std::thread::sleep(each);
+            Ok(())
+        });
+        let count = count.unwrap();
+        assert_eq!(count, rounds);
+        count
+    }
+
+    #[test]
+    fn a_warm_up_has_at_most_as_many_messages_and_as_much_time_as_the_test() {
+        assert_eq!(of(Amount::Messages(7), Duration::ZERO), 7);
+        assert_eq!(of(Amount::Messages(70_000), Duration::ZERO), 1_000);
+        let time = Duration::from_millis(20);
+        let few = of(Amount::Time(time), Duration::from_millis(5));
+        assert!((1..=4).contains(&few), "{few}");
+        assert_eq!(of(Amount::Time(Duration::from_secs(60)), Duration::ZERO), 1_000);
+    }
 }

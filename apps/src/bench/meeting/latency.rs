@@ -3,7 +3,7 @@
 use super::agreement::Test;
 use super::end::{End, Link, Role, Watch};
 use super::session::sleep_until_ended;
-use crate::bench::latency::{CHECK_EVERY, WARM_UP};
+use crate::bench::latency::{CHECK_EVERY, warm_up};
 use crate::bench::plan::Amount;
 use crate::bench::progress::Progress;
 use crate::bench::report::histogram;
@@ -28,13 +28,10 @@ pub(crate) fn measure(
     let mut player = Player::prepare(end, link.role, test)?;
     link.step(Step::Measuring)?;
     let mut times = histogram()?;
-    let warm_up = match test.amount {
-        Amount::Messages(messages) => WARM_UP.min(messages),
-        Amount::Time(_) => WARM_UP,
-    };
-    for _ in 0..warm_up {
-        player.round(end, link)?;
-    }
+    warm_up(test.amount, || {
+        link.beat()?;
+        player.round(end, link).map(drop)
+    })?;
     let trips = if player.operation == Operation::Read {
         1
     } else {

@@ -49,8 +49,12 @@ fn serve(run: &mut Run<'_>, device: &Device, link: &mut Link) -> Result<bool, Fa
     }
     link.session.send(&encode_answer(None), link.limit)?;
     let (verified, messages) = follow(device, link, &test)?;
+    let warmed_up = match test.measure {
+        Some(Measure::Lat) => ", warm-up included",
+        _ => "",
+    };
     let moved = messages.map_or(String::new(), |messages| {
-        format!(", {messages} answered or received")
+        format!(", {messages} answered or received{warmed_up}")
     });
     writeln!(
         run.out,
