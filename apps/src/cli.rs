@@ -120,6 +120,10 @@ Each test also transfers a pattern, untimed, and compares every byte.
 A latency test begins with messages that are not timed: 1000, or as many as it has (-n), or as many as fit \
 in its time (-D). Counters of the device, captures and the listening side count them, too.
 
+t_min, t_max and t_avg are exact. t_typical and the percentiles, in JSON and --hgrm too, are the upper ends \
+of buckets up to 0.8 % wide, of which t_stdev is computed. A percentile that would be t_max, for want of messages, is \"-\" (null in \
+JSON): 99.99 % needs 10000.
+
 \"BW peak\" is the best rate in a part of the test of 5 ms or more, and the average if there was none.
 
 Examples:

@@ -1,18 +1,17 @@
 //! The files of `--hgrm`: the latency distributions of tests.
 
+use super::latencies::Latencies;
 use super::plan::plans;
-use super::report;
 use crate::cli::{Bench, Measure, Operation};
 use crate::failure::Failure;
 use crate::outfile::{OutFile, not_written};
 use anyhow::anyhow;
-use hdrhistogram::Histogram;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The name of a test, and its latencies.
-pub(crate) type Distribution = (String, Histogram<u64>);
+pub(crate) type Distribution = (String, Latencies);
 
 /// The name of a test.
 pub(super) fn title(operation: Operation, measure: Measure, size: u64) -> String {
@@ -77,7 +76,7 @@ pub(super) fn write(
     for (title, times) in measured {
         let file = files.iter().find(|(of, _)| of == title);
         let path = file.map_or(path, |(_, path)| path);
-        match OutFile::create(path).and_then(|mut file| report::write_percentiles(&mut file, times))
+        match OutFile::create(path).and_then(|mut file| times.write_percentiles(&mut file))
         {
             Ok(()) => writeln!(out, "distribution of {title} in {}", path.display())?,
             Err(error) => {

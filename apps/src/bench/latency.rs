@@ -1,14 +1,13 @@
 //! Latency: one message in flight.
 
+use super::latencies::Latencies;
 use super::pair::{Pair, Side, Watch};
 use super::plan::{Amount, Plan};
 use super::progress::Progress;
-use super::report::histogram;
 use crate::cli::Operation;
 use crate::failure::Failure;
 use crate::interrupt;
 use anyhow::anyhow;
-use hdrhistogram::Histogram;
 use ringside_bus::clock::ticks;
 use ringside_pmd::rdma::{Flags, Fragment};
 use std::time::{Duration, Instant};
@@ -48,9 +47,9 @@ pub(crate) fn measure(
     plan: &Plan,
     size: u64,
     progress: &mut Progress,
-) -> Result<(Histogram<u64>, u64), Failure> {
+) -> Result<(Latencies, u64), Failure> {
     let mut test = Test::prepare(pair, plan, size)?;
-    let mut times = histogram()?;
+    let mut times = Latencies::new()?;
     let before = warm_up(plan.amount, || test.round(pair).map(drop))?;
     let began = ticks();
     let mut done = 0;
@@ -74,7 +73,7 @@ pub(crate) fn measure(
         }
         let span = test.round(pair)?;
         let nanoseconds = pair.clock.nanoseconds(span) / test.trips;
-        times.saturating_record(nanoseconds.max(1));
+        times.record(nanoseconds);
         done += 1;
     }
     Ok((times, before))

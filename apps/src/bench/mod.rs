@@ -7,6 +7,7 @@ mod capture;
 pub(crate) mod chaos;
 mod distributions;
 mod in_process;
+mod latencies;
 mod latency;
 mod meeting;
 mod pair;

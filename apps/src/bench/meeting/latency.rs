@@ -3,16 +3,15 @@
 use super::agreement::Test;
 use super::end::{End, Link, Role, Watch};
 use super::session::sleep_until_ended;
+use crate::bench::latencies::Latencies;
 use crate::bench::latency::{CHECK_EVERY, warm_up};
 use crate::bench::plan::Amount;
 use crate::bench::progress::Progress;
-use crate::bench::report::histogram;
 use crate::bench::verify::{copied, put};
 use crate::cli::Operation;
 use crate::failure::Failure;
 use crate::interrupt;
 use anyhow::anyhow;
-use hdrhistogram::Histogram;
 use ringside_bus::clock::ticks;
 use ringside_pmd::rdma::{Connected, Flags, Fragment, QueuePair, RemoteAddress};
 use ringside_rendezvous::Step;
@@ -23,11 +22,11 @@ pub(crate) fn measure(
     link: &mut Link,
     test: &Test,
     progress: &mut Progress,
-) -> Result<Histogram<u64>, Failure> {
+) -> Result<Latencies, Failure> {
     clear_last_byte(end, test)?;
     let mut player = Player::prepare(end, link.role, test)?;
     link.step(Step::Measuring)?;
-    let mut times = histogram()?;
+    let mut times = Latencies::new()?;
     warm_up(test.amount, || {
         link.beat()?;
         player.round(end, link).map(drop)
@@ -56,7 +55,7 @@ pub(crate) fn measure(
             break;
         }
         let span = player.round(end, link)?;
-        times.saturating_record((link.clock.nanoseconds(span) / trips).max(1));
+        times.record(link.clock.nanoseconds(span) / trips);
         done += 1;
     }
     link.step(Step::Ended)?;

@@ -6,6 +6,7 @@ use super::units;
 use super::wanted::Wanted;
 use crate::bench::bandwidth::Run as Flows;
 use crate::bench::distributions::title;
+use crate::bench::latencies::Latencies;
 use crate::bench::meeting::agreement;
 use crate::bench::meeting::bandwidth::drive;
 use crate::bench::meeting::end::{End, Link, Role, Watch};
@@ -105,7 +106,7 @@ impl Test<'_, '_> {
             if self.wanted.operation == Operation::Send {
                 self.step(link)?;
             }
-            let mut times = report::histogram()?;
+            let mut times = Latencies::new()?;
             let mut done = 0;
             while done < self.wanted.messages {
                 if done.is_multiple_of(256) {
@@ -115,7 +116,7 @@ impl Test<'_, '_> {
                     progress.at(done as f64 / self.wanted.messages as f64);
                 }
                 if let Some(span) = self.time(&mut player, end, link, done)? {
-                    times.saturating_record((link.clock.nanoseconds(span) / trips).max(1));
+                    times.record(link.clock.nanoseconds(span) / trips);
                 }
                 done += 1;
             }
