@@ -217,9 +217,11 @@ fn simulate(options: &Sim, wanted: &Wanted, started: Instant) -> Summary {
                     let seed = options.seed.wrapping_add(number);
                     let scenario = wanted.scenario(seed, options);
                     begun.run(seed);
+                    let began = Instant::now();
                     let outcome = run(&scenario, TraceOf::of(options.trace), &mut Untouched);
+                    let took = began.elapsed();
                     let mut all = summary.lock().unwrap_or_else(PoisonError::into_inner);
-                    all.take(seed, outcome);
+                    all.take(seed, outcome, took);
                     if all.findings.len() >= MAX_FINDINGS {
                         enough.store(true, Ordering::Relaxed);
                     }
@@ -230,6 +232,7 @@ fn simulate(options: &Sim, wanted: &Wanted, started: Instant) -> Summary {
     });
     let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
     summary.findings.sort_by_key(|(seed, _)| *seed);
+    summary.simulated = started.elapsed();
     summary
 }
 

@@ -76,8 +76,7 @@ pub(super) fn write(
     for (title, times) in measured {
         let file = files.iter().find(|(of, _)| of == title);
         let path = file.map_or(path, |(_, path)| path);
-        match OutFile::create(path).and_then(|mut file| times.write_percentiles(&mut file))
-        {
+        match OutFile::create(path).and_then(|mut file| times.write_percentiles(&mut file)) {
             Ok(()) => writeln!(out, "distribution of {title} in {}", path.display())?,
             Err(error) => {
                 written = written.and(Err(not_written("a distribution", path, error)));

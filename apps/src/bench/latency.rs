@@ -283,6 +283,9 @@ mod tests {
         let time = Duration::from_millis(20);
         let few = of(Amount::Time(time), Duration::from_millis(5));
         assert!((1..=4).contains(&few), "{few}");
-        assert_eq!(of(Amount::Time(Duration::from_secs(60)), Duration::ZERO), 1_000);
+        assert_eq!(
+            of(Amount::Time(Duration::from_secs(60)), Duration::ZERO),
+            1_000
+        );
     }
 }

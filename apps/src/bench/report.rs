@@ -185,11 +185,7 @@ pub(crate) struct Report {
     pub(crate) warnings: Vec<String>,
 }
 
-pub(crate) fn latency_row(
-    bytes: u64,
-    times: &Latencies,
-    verified_messages: u64,
-) -> LatencyRow {
+pub(crate) fn latency_row(bytes: u64, times: &Latencies, verified_messages: u64) -> LatencyRow {
     let in_microseconds = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
     let all_but_one_in = |beyond| times.all_but_one_in(beyond).map(in_microseconds);
     LatencyRow {

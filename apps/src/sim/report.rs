@@ -19,6 +19,10 @@ pub(super) struct Summary {
     counts: Counts,
     struck: BTreeMap<String, u64>,
     virtual_ns: u64,
+    /// the sum of the times that the runs took
+    took: Duration,
+    /// from the start of the first run to the end of the last, before findings are made short
+    pub(super) simulated: Duration,
     pub(super) next_progress: Duration,
     /// of the one run, with `--trace`
     pub(super) trace: Vec<String>,
@@ -34,13 +38,17 @@ impl Summary {
             counts: Counts::default(),
             struck: BTreeMap::new(),
             virtual_ns: 0,
+            took: Duration::ZERO,
+            simulated: Duration::ZERO,
             next_progress: Duration::from_secs(10),
             trace: Vec::new(),
         }
     }
 
-    pub(super) fn take(&mut self, seed: u64, outcome: Outcome) {
+    /// Adds a run, and the time that it took.
+    pub(super) fn take(&mut self, seed: u64, outcome: Outcome, took: Duration) {
         self.runs += 1;
+        self.took += took;
         self.counts.add(&outcome.counts);
         self.trace = outcome.trace;
         self.virtual_ns = self.virtual_ns.saturating_add(outcome.time_ns);
@@ -233,7 +241,10 @@ pub(super) struct SummaryView {
     faults: BTreeMap<String, u64>,
     virtual_seconds: f64,
     seconds: f64,
+    /// Of all jobs together, before findings are made short.
     seeds_per_second: f64,
+    /// Of one run: jobs side by side do not make it shorter.
+    milliseconds_per_run: f64,
     /// The reason for which some runs were left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_early: Option<&'static str>,
@@ -259,14 +270,14 @@ impl SummaryView {
             faults: summary.struck.clone(),
             virtual_seconds: summary.virtual_ns as f64 / 1e9,
             seconds: elapsed.as_secs_f64(),
-            seeds_per_second: summary.runs as f64 / elapsed.as_secs_f64().max(1e-9),
+            seeds_per_second: summary.runs as f64 / summary.simulated.as_secs_f64().max(1e-9),
+            milliseconds_per_run: summary.took.as_secs_f64() * 1e3 / summary.runs.max(1) as f64,
         }
     }
 }
 
 impl fmt::Display for SummaryView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let each = self.seconds * 1000.0 / self.runs.max(1) as f64;
         writeln!(
             f,
             "{} runs from seed {} on, {} steps each: {} findings",
@@ -296,8 +307,8 @@ impl fmt::Display for SummaryView {
         writeln!(f, "  faults that struck: {faults}")?;
         writeln!(
             f,
-            "  {:.1} s of virtual time in {:.1} s, {each:.1} ms a run, {:.1} seeds a second",
-            self.virtual_seconds, self.seconds, self.seeds_per_second
+            "  {:.1} s of virtual time in {:.1} s, {:.1} ms a run, {:.1} seeds a second",
+            self.virtual_seconds, self.seconds, self.milliseconds_per_run, self.seeds_per_second
         )?;
         for found in &self.findings {
             write!(f, "{found}")?;

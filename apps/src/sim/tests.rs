@@ -96,3 +96,19 @@ fn events_that_a_run_cannot_have_are_refused() {
         assert!(refused.contains(said), "{refused}");
     }
 }
+
+#[test]
+fn the_time_of_a_run_is_its_own_beside_other_jobs_and_before_findings_are_made_short() {
+    let sim = sim_of("ringside sim --runs 2 --jobs 2");
+    let mut summary = Summary::new(&sim);
+    for seed in [1, 2] {
+        let scenario = Scenario::new(seed, 1, FaultMix::BySeed);
+        let outcome = run(&scenario, Trace::Off, &mut Untouched);
+        summary.take(seed, outcome, Duration::from_millis(40));
+    }
+    summary.simulated = Duration::from_millis(50);
+    let view = SummaryView::new(&summary, Vec::new(), (None, Duration::from_secs(10)));
+    let shown = view.to_string();
+    let times = "in 10.0 s, 40.0 ms a run, 40.0 seeds a second";
+    assert!(shown.contains(times), "{shown}");
+}

@@ -322,7 +322,9 @@ fn the_report_of_a_meeting_is_whole() {
     assert_eq!(row["verified_messages"], 16, "{text}");
     assert_eq!(report["devices"].as_array().unwrap().len(), 2, "{text}");
     let stages = report["bring_up"].as_array().unwrap().iter();
-    let stages: f64 = stages.map(|one| one["microseconds"].as_f64().unwrap()).sum();
+    let stages: f64 = stages
+        .map(|one| one["microseconds"].as_f64().unwrap())
+        .sum();
     let ready = report["bring_up_to_rts_milliseconds"].as_f64().unwrap();
     assert!(ready > stages / 1e3, "{ready} ms: {text}");
     assert!(std::fs::read_to_string(&hgrm).unwrap().contains("#[Max"));
