@@ -272,8 +272,8 @@ pub(crate) struct Bench {
     /// MAC address of perftest's side, if it does not answer ARP or neighbour discovery
     #[arg(long, value_name = "MAC", requires = "perftest")]
     pub(crate) peer_mac: Option<Mac>,
-    /// Measure the time of recovery from resets, stalls, errors and lost links under traffic. A link
-    /// is down for 20 ms, which its total includes
+    /// Measure the time of recovery from resets, stalls, errors and lost links under traffic. A
+    /// link is down for 20 ms, which its total includes
     #[arg(long, conflicts_with_all = ["listen", "connect", "pcap", "hgrm", "count_writes", "operation", "measure", "size", "all", "iterations", "queue_pairs", "send_depth", "receive_depth", "inline", "mtu", "timeout", "verbose"])]
     pub(crate) chaos: bool,
     /// Times that each kind is raised [default: 3; or as often as fits -D]

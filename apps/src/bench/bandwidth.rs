@@ -128,8 +128,8 @@ impl Slices {
     /// completion was left.
     ///
     /// A slice ends only with a look that saw everything which had completed, soon after the one
-    /// before. The completions that pile up while this thread is away would else fall into the slice
-    /// after the pause, and show a peak that never happened.
+    /// before. The completions that pile up while this thread is away would else fall into the
+    /// slice after the pause, and show a peak that never happened.
     fn look(&mut self, now: u64, done: u64, drained: bool) {
         let since = now.saturating_sub(std::mem::replace(&mut self.looked, now));
         let slice = now.saturating_sub(self.began);

@@ -120,8 +120,8 @@ impl Latencies {
     }
 }
 
-/// The parts of each of a histogram's buckets: enough to tell its digits apart. Source: HdrHistogram,
-/// `subBucketCount`.
+/// The parts of each of a histogram's buckets: enough to tell its digits apart. Source:
+/// HdrHistogram, `subBucketCount`.
 fn parts_of_a_bucket(times: &Histogram<u64>) -> u64 {
     (2 * 10_u64.pow(times.sigfig().into())).next_power_of_two()
 }

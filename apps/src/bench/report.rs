@@ -20,7 +20,8 @@ pub(crate) struct LatencyRow {
     pub(crate) t_typical_usec: f64,
     pub(crate) t_avg_usec: f64,
     pub(crate) t_stdev_usec: f64,
-    /// percentiles: up to 0.8 % too much; `None` where it would be the greatest, for want of messages
+    /// percentiles: up to 0.8 % too much; `None` where it would be the greatest, for want of
+    /// messages
     pub(crate) p99_usec: Option<f64>,
     pub(crate) p99_9_usec: Option<f64>,
     pub(crate) p99_99_usec: Option<f64>,
@@ -92,8 +93,8 @@ impl Rows {
 }
 
 impl Report {
-    /// Records that the queue pairs were connected within `connecting`, after the bring-up. The wait
-    /// for the peer between the two does not count.
+    /// Records that the queue pairs were connected within `connecting`, after the bring-up. The
+    /// wait for the peer between the two does not count.
     pub(crate) fn ready_after(&mut self, connecting: Duration) {
         let stages = self.bring_up.iter().map(|stage| stage.microseconds);
         let all = stages.sum::<f64>() + microseconds(connecting);
