@@ -17,26 +17,39 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Longest frame that is copied, bytes: the longest of the device.
 pub(crate) const MAX_FRAME_BYTES: usize = ringside_spec::lan::limits::MAX_FRAME_BYTES as usize;
 /// Copies that wait at once.
 const COPIES: usize = 1024;
 /// The first bytes that an attached capture reads.
-pub(crate) const GREETING: &str = "ringside-mirror 1";
+pub(crate) const GREETING: &str = "ringside-mirror 2";
 /// Bytes before each frame.
 const HEAD_BYTES: usize = 32;
 /// Longest time for which a capture may take nothing.
 const WRITE_LIMIT: Duration = Duration::from_secs(1);
 /// The time between two checks while no packets arrive.
 const IDLE: Duration = Duration::from_millis(1);
+/// The longest time between two looks for the end of a capture, while packets arrive.
+const LOOK_FOR_END: Duration = Duration::from_millis(50);
 
 /// The direction of a packet, seen from the port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Direction {
+    #[default]
     Received,
     Sent,
+}
+
+/// The message that a mirror sends next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Copy,
+    /// The last losses of a direction: the mirror ends, or knows that the capture does.
+    Losses,
+    /// The end of the stream. A mirror that has sent no losses gave the capture up, or was killed.
+    End,
 }
 
 /// A packet of a port.
@@ -48,7 +61,7 @@ pub(crate) struct Copied {
     pub(crate) direction: Direction,
     /// bytes of the packet
     pub(crate) original: u32,
-    /// copies that were lost before it, since the capture attached
+    /// copies of its direction that were lost before it, since the capture attached
     pub(crate) lost: u64,
     length: u32,
     buffer: Box<[u8]>,
@@ -85,6 +98,11 @@ impl Copied {
     }
 
     fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        self.write_head(false, to)?;
+        to.write_all(self.bytes())
+    }
+
+    fn write_head(&self, is_last: bool, to: &mut impl Write) -> io::Result<()> {
         let mut head = [0; HEAD_BYTES];
         head[..8].copy_from_slice(&self.time_ns.to_le_bytes());
         head[8..16].copy_from_slice(&self.lost.to_le_bytes());
@@ -92,15 +110,15 @@ impl Copied {
         head[20..24].copy_from_slice(&self.original.to_le_bytes());
         head[24..26].copy_from_slice(&self.port.to_le_bytes());
         head[26] = u8::from(self.direction == Direction::Sent);
-        to.write_all(&head)?;
-        to.write_all(self.bytes())
+        head[27] = u8::from(is_last);
+        to.write_all(&head)
     }
 
-    /// Reads one that a mirror wrote; false at the end.
-    pub(crate) fn read(&mut self, from: &mut impl Read) -> io::Result<bool> {
+    /// Reads what a mirror sends next: a copy, or its losses, which have no bytes.
+    pub(crate) fn read(&mut self, from: &mut impl Read) -> io::Result<Next> {
         let mut head = [0; HEAD_BYTES];
         if from.read(&mut head[..1])? == 0 {
-            return Ok(false);
+            return Ok(Next::End);
         }
         from.read_exact(&mut head[1..])?;
         let number = |at: usize| -> u64 {
@@ -125,7 +143,10 @@ impl Copied {
             io::Error::new(ErrorKind::InvalidData, text)
         })?;
         from.read_exact(place)?;
-        Ok(true)
+        Ok(match head[27] {
+            0 => Next::Copy,
+            _ => Next::Losses,
+        })
     }
 }
 
@@ -135,6 +156,23 @@ pub(crate) struct Copies {
     copies: ArrayVec<Box<Copied>, MAX_BURST>,
     /// packets behind those for which no buffer was free
     missing: usize,
+    direction: Direction,
+}
+
+/// Copies that were lost, of each direction.
+#[derive(Default)]
+struct Lost {
+    received: AtomicU64,
+    sent: AtomicU64,
+}
+
+impl Lost {
+    const fn of(&self, direction: Direction) -> &AtomicU64 {
+        match direction {
+            Direction::Received => &self.received,
+            Direction::Sent => &self.sent,
+        }
+    }
 }
 
 /// See the module.
@@ -142,7 +180,7 @@ pub(crate) struct Mirror {
     attached: AtomicBool,
     free: ArrayQueue<Box<Copied>>,
     full: ArrayQueue<Box<Copied>>,
-    lost: AtomicU64,
+    lost: Lost,
 }
 
 /// Now, nanoseconds since 1970.
@@ -157,7 +195,7 @@ impl Mirror {
             attached: AtomicBool::new(false),
             free: ArrayQueue::new(copies),
             full: ArrayQueue::new(copies),
-            lost: AtomicU64::new(0),
+            lost: Lost::default(),
         };
         for _ in 0..copies {
             let _ = mirror.free.push(Box::new(Copied::empty()));
@@ -173,7 +211,10 @@ impl Mirror {
 
     /// The same, of packets of which only the first few will count: [`Mirror::give`] says how many.
     pub(crate) fn take(&self, port: usize, direction: Direction, packets: &[Packet]) -> Copies {
-        let mut taken = Copies::default();
+        let mut taken = Copies {
+            direction,
+            ..Copies::default()
+        };
         if !self.attached.load(Ordering::Relaxed) || packets.is_empty() {
             return taken;
         }
@@ -186,7 +227,7 @@ impl Mirror {
             copy.time_ns = time_ns;
             copy.port = port as u16;
             copy.direction = direction;
-            copy.lost = self.lost.load(Ordering::Relaxed);
+            copy.lost = self.lost.of(direction).load(Ordering::Relaxed);
             copy.fill(packet);
             taken.copies.push(copy);
         }
@@ -199,7 +240,8 @@ impl Mirror {
         let without = count.saturating_sub(taken.copies.len());
         let lost = without.min(taken.missing) as u64;
         if lost > 0 {
-            self.lost.fetch_add(lost, Ordering::Relaxed);
+            let of = self.lost.of(taken.direction);
+            of.fetch_add(lost, Ordering::Relaxed);
         }
         for (place, copy) in taken.copies.into_iter().enumerate() {
             // Both have room for all copies that there are.
@@ -212,11 +254,24 @@ impl Mirror {
 
     /// Begins or ends the copies of a capture; losses count from its start.
     pub(crate) fn attach(&self, attached: bool) {
-        self.lost.store(0, Ordering::Relaxed);
+        for direction in [Direction::Received, Direction::Sent] {
+            self.lost.of(direction).store(0, Ordering::Relaxed);
+        }
         self.attached.store(attached, Ordering::Relaxed);
         while let Some(copy) = self.full.pop() {
             let _ = self.free.push(copy);
         }
+    }
+
+    /// Tells a capture its losses until now, the last that it hears.
+    fn write_losses(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut last = Copied::empty();
+        for direction in [Direction::Received, Direction::Sent] {
+            last.direction = direction;
+            last.lost = self.lost.of(direction).load(Ordering::Relaxed);
+            last.write_head(true, to)?;
+        }
+        to.flush()
     }
 }
 
@@ -224,7 +279,9 @@ impl Mirror {
 impl Mirror {
     /// Copies that wait for the capture, and those that are lost.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.full.len() as u64, self.lost.load(Ordering::Relaxed))
+        let lost = |direction| self.lost.of(direction).load(Ordering::Relaxed);
+        let lost = lost(Direction::Received) + lost(Direction::Sent);
+        (self.full.len() as u64, lost)
     }
 }
 
@@ -309,24 +366,48 @@ fn feed(stream: UnixStream, greeting: &str, mirror: &Mirror, stop: &AtomicBool) 
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(WRITE_LIMIT))?;
     stream.set_read_timeout(Some(IDLE))?;
-    let mut closed = stream.try_clone()?;
+    let closed = stream.try_clone()?;
     let mut out = BufWriter::with_capacity(1 << 16, stream);
-    out.write_all(greeting.as_bytes())?;
+    let written = out.write_all(greeting.as_bytes());
+    let ended = written.and_then(|()| pour(&mut out, closed, mirror, stop));
+    if ended.is_err() {
+        // The capture takes nothing more: its end is not to wait for that.
+        drop(out.into_parts());
+    }
+    ended
+}
+
+/// Writes copies until either side ends, then the losses.
+fn pour(
+    out: &mut BufWriter<UnixStream>,
+    mut closed: UnixStream,
+    mirror: &Mirror,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let mut looked = Instant::now();
     loop {
         let mut found = false;
-        while let Some(copy) = mirror.full.pop() {
-            let written = copy.write(&mut out);
+        // Not more than there are at once: packets that never pause hold no end up.
+        for _ in 0..COPIES {
+            let Some(copy) = mirror.full.pop() else {
+                break;
+            };
+            let written = copy.write(out);
             let _ = mirror.free.push(copy);
             written?;
             found = true;
         }
         out.flush()?;
         if stop.load(Ordering::Acquire) {
-            return Ok(());
+            return mirror.write_losses(out);
         }
+        if found && looked.elapsed() < LOOK_FOR_END {
+            continue;
+        }
+        looked = Instant::now();
         // The capture never sends data: a readable socket means its end. Waits a little.
-        if !found && matches!(closed.read(&mut [0]), Ok(0)) {
-            return Ok(());
+        if matches!(closed.read(&mut [0]), Ok(0)) {
+            return mirror.write_losses(out);
         }
     }
 }
@@ -342,7 +423,11 @@ mod tests {
     /// Copies of a burst of `copied + missing` packets.
     fn taken(mirror: &Mirror, copied: usize, missing: usize) -> Copies {
         let copies = (0..copied).map(|_| mirror.free.pop().unwrap()).collect();
-        Copies { copies, missing }
+        Copies {
+            copies,
+            missing,
+            direction: Direction::Sent,
+        }
     }
 
     #[test]
@@ -359,9 +444,9 @@ mod tests {
         copy.write(&mut bytes).unwrap();
         let mut back = Copied::empty();
         let mut from = bytes.as_slice();
-        assert!(back.read(&mut from).unwrap());
+        assert_eq!(back.read(&mut from).unwrap(), Next::Copy);
         assert_eq!(back, copy);
-        assert!(!back.read(&mut from).unwrap(), "the end");
+        assert_eq!(back.read(&mut from).unwrap(), Next::End);
         let cut = back.read(&mut &bytes[..50]).unwrap_err();
         assert_eq!(cut.kind(), ErrorKind::UnexpectedEof);
         bytes[16..20].fill(0xFF);
@@ -374,10 +459,9 @@ mod tests {
         let mirror = Mirror::new(4);
         mirror.give(taken(&mirror, 3, 0), 2);
         assert_eq!((filled(&mirror), mirror.free.len()), (2, 2));
-        mirror.lost.store(7, Ordering::Relaxed);
+        mirror.lost.sent.store(7, Ordering::Relaxed);
         mirror.attach(true);
-        let lost = mirror.lost.load(Ordering::Relaxed);
-        assert_eq!(lost, 0, "of an earlier capture");
+        assert_eq!(mirror.counts().1, 0, "of an earlier capture");
         assert_eq!(
             (filled(&mirror), mirror.free.len()),
             (0, 4),
@@ -400,5 +484,40 @@ mod tests {
         assert_eq!(lost(), 3, "5 sent, 2 of them with a copy");
         mirror.give(Copies::default(), 32);
         assert_eq!(lost(), 3, "no capture was attached when they were copied");
+    }
+
+    #[test]
+    fn a_capture_that_ends_hears_the_last_losses_while_packets_go_on() {
+        let mirror = Mirror::new(4);
+        mirror.attach(true);
+        mirror.lost.received.store(5, Ordering::Relaxed);
+        mirror.lost.sent.store(7, Ordering::Relaxed);
+        let (stream, mut capture) = UnixStream::pair().unwrap();
+        const LIMIT: Duration = Duration::from_secs(20);
+        let (began, has_ended) = (Instant::now(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let feeding = scope.spawn(|| feed(stream, "", &mirror, &AtomicBool::new(false)));
+            scope.spawn(|| {
+                while !has_ended.load(Ordering::Relaxed) && began.elapsed() < LIMIT {
+                    if let Some(copy) = mirror.free.pop() {
+                        mirror.full.push(copy).unwrap();
+                    }
+                }
+            });
+            capture.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut copy = Copied::empty();
+            let mut losses = Vec::new();
+            loop {
+                match copy.read(&mut capture).unwrap() {
+                    Next::Copy => {}
+                    Next::Losses => losses.push((copy.direction, copy.lost)),
+                    Next::End => break,
+                }
+            }
+            assert_eq!(losses, [(Direction::Received, 5), (Direction::Sent, 7)]);
+            assert!(began.elapsed() < LIMIT, "once nothing came");
+            has_ended.store(true, Ordering::Relaxed);
+            feeding.join().unwrap().unwrap();
+        });
     }
 }

@@ -311,7 +311,7 @@ fn an_attached_capture_writes_while_nothing_comes_and_ends_well_at_a_hang_up() {
     let mut capture = start(["capture", "--attach", to, "--write", out, "--json"]);
     let (mut mirror, _) = listener.accept().unwrap();
     mirror
-        .write_all(b"ringside-mirror 1\n[\"port\"]\n")
+        .write_all(b"ringside-mirror 2\n[\"port\"]\n")
         .unwrap();
     // Time, losses, both lengths, port, direction, then the frame.
     let mut copy = vec![0; 32 + 60];

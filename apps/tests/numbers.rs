@@ -1,7 +1,9 @@
 //! The numbers that the bench reports, measured against what has happened.
 
 use serde_json::Value;
-use std::process::{Command, Stdio};
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Command, Stdio};
 
 /// The JSON that a command writes to standard output; it has to succeed.
 fn report(line: &str) -> Value {
@@ -27,4 +29,93 @@ fn the_total_of_a_lost_link_includes_the_time_for_which_it_is_down() {
     };
     assert!(least("total") >= 20_000.0, "{times:?}");
     assert!(least("detect") > 0.0, "{times:?}");
+}
+
+/// A head as a mirror sends it: losses of a direction, bytes, direction, and the mark of the last.
+fn head(lost: u8, bytes: u8, is_sent: bool, is_last: bool) -> [u8; 32] {
+    let mut head = [0; 32];
+    (head[8], head[16], head[20]) = (lost, bytes, bytes);
+    (head[26], head[27]) = (is_sent.into(), is_last.into());
+    head
+}
+
+/// A capture that is attached to a mirror, of which the caller plays the part.
+fn attached(folder: &std::path::Path, flags: &[&str]) -> (Child, UnixStream) {
+    let socket = folder.join("mirror");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_ringside"))
+        .args(["capture", "--json", "--attach"])
+        .arg(&socket)
+        .arg("--write")
+        .arg(folder.join("x.pcapng"))
+        .args(flags)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut mirror, _) = listener.accept().unwrap();
+    mirror
+        .write_all(b"ringside-mirror 2\n[\"port\"]\n")
+        .unwrap();
+    for is_sent in [false, true] {
+        mirror.write_all(&head(3, 60, is_sent, false)).unwrap();
+        mirror.write_all(&[0; 60]).unwrap();
+    }
+    (child, mirror)
+}
+
+/// The exit code of a capture, what it reports, and what it says.
+fn captured(child: Child) -> (Option<i32>, Value, String) {
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = serde_json::from_slice(&output.stdout).expect(&said);
+    (output.status.code(), told, said)
+}
+
+#[test]
+fn a_capture_has_the_losses_until_its_end_of_its_direction() {
+    for (flags, packets, lost) in [
+        (&["--direction", "in"][..], 1, 40),
+        (&["--direction", "out"], 1, 50),
+        (&[], 2, 90),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = [&["--duration", "1"], flags].concat();
+        let (child, mut mirror) = attached(folder.path(), &flags);
+        // It ends its side of the stream.
+        assert_eq!(mirror.read(&mut [0]).unwrap(), 0);
+        mirror.write_all(&head(40, 0, false, true)).unwrap();
+        mirror.write_all(&head(50, 0, true, true)).unwrap();
+        drop(mirror);
+        let (code, told, said) = captured(child);
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(told["ended_by"], "duration", "{told}");
+        let both = (&told["packets"], &told["lost"]);
+        assert_eq!(both, (&packets.into(), &lost.into()), "{flags:?}: {told}");
+    }
+}
+
+#[test]
+fn a_capture_that_is_given_up_fails_and_one_whose_program_ends_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (child, mirror) = attached(folder.path(), &[]);
+    drop(mirror);
+    let (code, told, said) = captured(child);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("gave this capture up"), "{said}");
+    assert_eq!(
+        (&told["packets"], &told["ended_by"]),
+        (&2.into(), &"a failure".into())
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let (child, mut mirror) = attached(folder.path(), &[]);
+    for is_sent in [false, true] {
+        mirror.write_all(&head(4, 0, is_sent, true)).unwrap();
+    }
+    drop(mirror);
+    let (code, told, said) = captured(child);
+    assert_eq!(code, Some(0), "{said}");
+    let ended = (&told["lost"], &told["ended_by"]);
+    assert_eq!(ended, (&8.into(), &"the end of the other program".into()));
 }

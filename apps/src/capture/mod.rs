@@ -1,5 +1,6 @@
 //! `ringside capture`: packets of a port into a file.
 
+mod attached;
 mod filter;
 mod own;
 mod pcapng;
@@ -7,14 +8,14 @@ mod sink;
 
 use crate::failure::Failure;
 use crate::interrupt::{self, MAX_SECONDS};
-use crate::mirror::{Copied, Direction, GREETING};
 use crate::open::open;
 use crate::outfile::{OutFile, Prepared, no_reader};
 use crate::output::stdout;
 use crate::patience::seen;
 use crate::supervised::Brought;
 use anyhow::anyhow;
-use clap::{Args, ValueEnum};
+use attached::{Attached, Broken, Wanted};
+use clap::Args;
 use filter::Filter;
 use own::Own;
 use pcapng::Interface;
@@ -23,7 +24,7 @@ use ringside_config::Config;
 use ringside_spec::lan::limits::MAX_FRAME_BYTES;
 use serde::Serialize;
 use sink::{End, Limits, Sink, Totals};
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -47,8 +48,9 @@ standard error.
 
 A device that fails is recovered, and its port opened again. One that takes no reset for 5 s is gone: the \
 command ends. \"lost\" are the packets that the device had no free descriptor for (rx_dropped) or \
-the receive queue dropped; with --attach, the packets received or sent for whose copies there was no buffer \
-while this capture was attached. What was captured is in the file after a second at most, and after SIGINT, SIGTERM or SIGHUP. The file may be \
+the receive queue dropped; with --attach, the packets of --direction for whose copies there was no buffer \
+while this capture was attached, up to its end. A capture that takes nothing for a second is given up by \
+the other program: it ends with exit code 1, as after a kill of that program. What was captured is in the file after a second at most, and after SIGINT, SIGTERM or SIGHUP. The file may be \
 a FIFO: the capture begins when it has a reader. A reader that does not read for a second after a signal is \
 given up, and the exit code is 1.
 
@@ -66,11 +68,6 @@ Examples:
 
 Exit codes: 0 done, 1 an operation failed or the device is gone, 2 wrong arguments, 3 the device could \
 not be opened, 130 interrupted before a limit was reached, 141 standard output was closed.";
-
-/// The longest wait for the greeting of a mirror.
-const GREETING_WAIT: Duration = Duration::from_secs(5);
-/// The longest line of a greeting: the names of the ports.
-const GREETING_BYTES: u64 = 1 << 16;
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
@@ -108,25 +105,6 @@ pub(crate) struct Options {
     /// Packets that are wanted [default: all]
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
-}
-
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
-    /// Received
-    In,
-    /// Sent
-    Out,
-    Both,
-}
-
-impl Wanted {
-    fn takes(self, direction: Direction) -> bool {
-        match self {
-            Self::Both => true,
-            Self::In => direction == Direction::Received,
-            Self::Out => direction == Direction::Sent,
-        }
-    }
 }
 
 /// The totals of the report.
@@ -324,145 +302,18 @@ fn attach(
             "--attach {shown}: {error}; start a program with --mirror {shown}, such as `ringside forward`"
         ))
     })?;
-    let (mut from, names) = greeting(stream, &limits, &shown.to_string())?;
+    let (mut attached, names) = Attached::greeted(stream, &limits, &shown.to_string())?;
     let interfaces: Vec<Interface> = names.iter().map(|name| name.as_str().into()).collect();
     check_size(&limits, &interfaces)?;
     let out = Output::prepare(&options.write)?;
     let mut sink = Sink::new(out.begin()?, &interfaces, filter, limits)?;
-    let mut lost = 0;
-    let broken = |error| Failure::operation(anyhow!("--attach {shown}: {error}"));
-    let end = copies(
-        options.direction.unwrap_or(Wanted::Both),
-        &mut from,
-        &mut sink,
-        &mut lost,
-        broken,
-    );
-    Captured::finish(sink, lost, None, end)
-}
-
-/// Writes the copies that a mirror sends.
-fn copies(
-    direction: Wanted,
-    from: &mut BufReader<Patient>,
-    sink: &mut Sink,
-    lost: &mut u64,
-    broken: impl Fn(io::Error) -> Failure,
-) -> Result<End, Failure> {
-    let mut copy = Copied::empty();
-    loop {
-        if let Some(end) = sink.end() {
-            return Ok(end);
-        }
-        if !has_more(from).map_err(&broken)? {
-            sink.flush()?;
-            continue;
-        }
-        sink.flush_if_due()?;
-        match copy.read(from) {
-            Ok(true) => {}
-            Ok(false) => return Ok(End::PeerGone),
-            Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(sink.end_of_time()),
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(End::PeerGone),
-            Err(error) => return Err(broken(error)),
-        }
-        *lost = copy.lost;
-        if direction.takes(copy.direction) {
-            sink.take(&copy)?;
-        }
-    }
-}
-
-/// Waits a little for bytes or the end of the stream; false if neither came.
-fn has_more(from: &mut BufReader<Patient>) -> io::Result<bool> {
-    from.get_mut().patience = Patience::Once;
-    let filled = from.fill_buf().map(|_| true);
-    from.get_mut().patience = Patience::ToTheEnd;
-    match filled {
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            Ok(false)
-        }
-        other => other,
-    }
-}
-
-/// Waits for the greeting of a mirror; returns the stream of copies behind it, and the names of its
-/// ports.
-fn greeting(
-    stream: UnixStream,
-    limits: &Limits,
-    shown: &str,
-) -> Result<(BufReader<Patient>, Vec<String>), Failure> {
-    // A waiting read ends ten times a second, to check for signals and for the end.
-    stream.set_read_timeout(Some(Duration::from_millis(100)))?;
-    let began = Instant::now();
-    let latest = began + GREETING_WAIT;
-    let end = limits.end.map_or(latest, |end| end.min(latest));
-    let patient = Patient {
-        stream,
-        end: Some(end),
-        patience: Patience::ToTheEnd,
-    };
-    let mut from = BufReader::with_capacity(1 << 16, patient);
-    let mut line = || {
-        let mut line = String::new();
-        let read = from.by_ref().take(GREETING_BYTES).read_line(&mut line);
-        match read {
-            Ok(_) => Ok(line),
-            Err(_) if interrupt::seen() => Err(Failure::interrupted()),
-            Err(error) if error.kind() == ErrorKind::TimedOut => Err(Failure::claim(anyhow!(
-                "--attach {shown}: no greeting within {:.0} s: another capture is attached, or that is no \
-                 mirror; a mirror serves one capture at a time",
-                end.saturating_duration_since(began).as_secs_f64()
-            ))),
-            Err(error) => Err(Failure::claim(anyhow!("--attach {shown}: {error}"))),
-        }
-    };
-    let first = line()?;
-    if first.trim_end() != GREETING {
-        let first: String = first.chars().take(80).collect();
-        return Err(Failure::claim(anyhow!(
-            "--attach {shown}: that is no mirror of this version of ringside: it sends {first:?}"
-        )));
-    }
-    let names = line()?;
-    let names = serde_json::from_str(&names).map_err(io::Error::from)?;
-    from.get_mut().end = limits.end;
-    Ok((from, names))
-}
-
-/// The longest wait of a read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
-    /// The read time-out of the stream.
-    Once,
-    /// Until a signal arrives or the time is over.
-    ToTheEnd,
-}
-
-/// A stream whose reads wait until something comes, a signal arrives or the time is over.
-struct Patient {
-    stream: UnixStream,
-    end: Option<Instant>,
-    patience: Patience,
-}
-
-impl Read for Patient {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        loop {
-            // Before each read: a peer that never pauses does not hold the command.
-            if interrupt::seen() || self.end.is_some_and(|end| Instant::now() >= end) {
-                return Err(ErrorKind::TimedOut.into());
-            }
-            match self.stream.read(into) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error)
-                    if error.kind() == ErrorKind::WouldBlock
-                        && self.patience == Patience::ToTheEnd => {}
-                other => return other,
-            }
-        }
-    }
+    let wanted = options.direction.unwrap_or(Wanted::Both);
+    let end = attached.capture(wanted, &mut sink);
+    let end = end.map_err(|failure| match failure {
+        Broken::Mirror(error) => Failure::operation(anyhow!("--attach {shown}: {error}")),
+        Broken::File(error) => error.into(),
+    });
+    Captured::finish(sink, attached.lost(wanted), None, end)
 }
 
 /// Captures the packets that a port of our own receives.
