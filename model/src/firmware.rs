@@ -50,7 +50,7 @@ use ringside_spec::lan::registers::interrupts::OtherCauses;
 use rss::Rss;
 use rules::Rules;
 use scheduler::Scheduler;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use switch::Resources;
 use vsi::Vsis;
 
@@ -192,6 +192,11 @@ impl Firmware {
             access_control: self.access_control.list(),
             link: self.link.differences(),
         }
+    }
+
+    /// RDMA queue sets of the port's scheduler.
+    pub(crate) fn rdma_queue_sets(&self) -> BTreeSet<u16> {
+        self.queues.rdma().into_iter().collect()
     }
 
     /// State of the exchange of bridging, as the register reports it.

@@ -321,6 +321,8 @@ impl FunctionModel {
         self.stale = false;
         self.set_link_up(self.firmware.link_up() && !cut && !self.looped);
         self.rdma.set_receive_enabled(self.filter.any_rdma());
+        let sets = self.firmware.rdma_queue_sets();
+        self.rdma.set_port_queue_sets(sets, &mut self.ledger);
         let mut tables = self.firmware.switch_tables();
         let double_vlan = self.firmware.has_double_vlan();
         profiles::add(

@@ -14,6 +14,7 @@ mod fault_codes;
 mod heads;
 mod hmc;
 mod objects;
+mod queue_sets;
 mod queues;
 mod regions;
 mod registers;
@@ -32,12 +33,14 @@ use crate::chip::{Context, FunctionSettings};
 use crate::frame::Frame;
 use crate::packet::{OpcodeClass, Packet};
 use crate::record::Tap;
+use crate::strict::Ledger;
 use control::ControlQueue;
 use control::SchedulerNode;
 use objects::Objects;
 use objects::event_queues::Event;
 use objects::multicast::MulticastGroup;
 use objects::queue_pair::QueuePair;
+use queue_sets::QueueSets;
 use queues::ActiveQueuePair;
 use registers::{DoorbellPage, Registers};
 use ringside_bus::{DmaSpace, Memory};
@@ -45,7 +48,7 @@ use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::AeSource;
 use schedule::Schedule;
 use stall::Stall;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Destination queue pair of datagrams to a group.
 /// Source: InfiniBand Architecture Specification volume 1, 10.5.2.
@@ -62,6 +65,7 @@ pub struct RdmaEngine {
     queue_pairs: Vec<Option<Box<QueuePair>>>,
     objects: Objects,
     scheduler_nodes: BTreeMap<u16, SchedulerNode>,
+    queue_sets: QueueSets,
     multicast_groups: BTreeMap<u16, MulticastGroup>,
     schedule: Schedule,
     /// events that a fault has it report
@@ -83,6 +87,7 @@ impl RdmaEngine {
             queue_pairs: Vec::new(),
             objects: Objects::new(settings.first_segment),
             scheduler_nodes: BTreeMap::new(),
+            queue_sets: QueueSets::default(),
             multicast_groups: BTreeMap::new(),
             schedule: Schedule::default(),
             injected_events: Vec::new(),
@@ -105,8 +110,6 @@ impl RdmaEngine {
         }
         self.registers = Registers::default();
         self.control = None;
-        self.scheduler_nodes.clear();
-        self.multicast_groups.clear();
         self.injected_events.clear();
         self.destroy_objects();
         self.objects.hmc = hmc::Hmc::new(self.objects.hmc.first_segment());
@@ -124,6 +127,7 @@ impl RdmaEngine {
         self.objects.arp = former.arp;
         self.objects.arp.clear(0);
         self.scheduler_nodes.clear();
+        self.queue_sets.forget();
         self.multicast_groups.clear();
     }
 
@@ -142,6 +146,19 @@ impl RdmaEngine {
     /// Lets frames in, or not: the filter of the function's VSI.
     pub fn set_receive_enabled(&mut self, on: bool) {
         self.receive_enabled = on;
+    }
+
+    /// The firmware's scheduler has these RDMA queue sets. Counts those whose handle no leaf has.
+    /// Source: ice `ice_idc.c`, `ice_add_rdma_qset`, which gets it from irdma `ws.c`,
+    /// `irdma_ws_add`.
+    pub(crate) fn set_port_queue_sets(&mut self, sets: BTreeSet<u16>, ledger: &mut Ledger) {
+        for handle in self.queue_sets.set_port(sets) {
+            if self.leaf_of(handle).is_none() {
+                ledger.breach("RDMA queue set that WORK_SCHED_NODE did not give", || {
+                    format!("queue set {handle}")
+                });
+            }
+        }
     }
 
     /// The next step reports this event.

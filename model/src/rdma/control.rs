@@ -89,6 +89,13 @@ impl RdmaEngine {
             return;
         }
         if address == 0 {
+            if self.control.is_some() && self.has_objects() {
+                // Linux does it after a command for one of them has failed.
+                let ledger = &mut context.ledger;
+                ledger.remark("the control queue pair ends while objects live", || {
+                    format!("{:?}", self.snapshot())
+                });
+            }
             self.control = None;
             self.registers.status = CqpStatus::ZERO;
             self.destroy_objects();

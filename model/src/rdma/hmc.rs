@@ -34,6 +34,8 @@ pub(super) enum HmcFault {
     NoPage { segment: u64, page: u32 },
     #[error("{} {index} is no longer in the memory that it was kept in", .object.name())]
     Lost { object: ObjectType, index: u32 },
+    #[error("page list entry {entry:#x} is no page of {page_bytes} bytes")]
+    NoPageOfList { entry: u64, page_bytes: u64 },
     #[error("backing memory: {0}")]
     Memory(#[from] DmaFault),
 }
@@ -260,6 +262,21 @@ impl Hmc {
                 .then(|| Iova(page.address()).add(u64::from(at.page_offset)))?
         };
         memory.read_words(entry).ok().map(|[word]| word)
+    }
+
+    /// The page of `page_bytes`, a power of two, that a page buffer list entry names.
+    /// Source: irdma `verbs.c`, `irdma_copy_user_pgaddrs` and `irdma_set_page`.
+    pub(super) fn listed_page(
+        &mut self,
+        index: u64,
+        page_bytes: u64,
+        memory: &DmaSpace,
+    ) -> Result<u64, HmcFault> {
+        let entry = self.page_list_entry(index, memory)?;
+        if entry & page_bytes.wrapping_sub(1) != 0 {
+            return Err(HmcFault::NoPageOfList { entry, page_bytes });
+        }
+        Ok(entry)
     }
 
     /// Reads one page buffer list entry.

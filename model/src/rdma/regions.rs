@@ -93,6 +93,19 @@ pub(in crate::rdma) struct PageListAt {
 }
 
 impl PageListAt {
+    /// The list of `region`: as many pages as it touches, from the one of its first byte on.
+    /// Source: irdma `verbs.c`, `irdma_reg_user_mr_type_mem`; `ib_umem.h`,
+    /// `ib_umem_num_dma_blocks`.
+    pub(in crate::rdma) fn of(region: &Region) -> Self {
+        let page_bytes = region.page_bytes();
+        let from_first = region.virtual_address % page_bytes;
+        Self {
+            levels: region.page_list,
+            first_entry: region.first_entry,
+            pages: (from_first + region.length_bytes).div_ceil(page_bytes),
+        }
+    }
+
     /// Entries of the list's first level.
     pub(in crate::rdma) const fn entries(&self) -> u64 {
         match self.levels {

@@ -172,6 +172,10 @@ impl RdmaEngine {
             },
             registers::PAGE_DESCRIPTOR_INVALIDATE => {
                 let which = PageDescriptorInvalidate(value);
+                if !which.rdma_partition() {
+                    let kind = "page descriptor of another partition invalidated";
+                    context.ledger.breach(kind, || format!("{which:?}"));
+                }
                 let hmc = &mut self.objects.hmc;
                 hmc.invalidate_page(which.segment_index(), which.page_index());
             }

@@ -106,7 +106,8 @@ impl Ring {
                 let at = match self.place {
                     Place::Contiguous(base) => base.add((page * PAGE_BYTES) as u64),
                     Place::Listed(first) => {
-                        Iova(hmc.page_list_entry(first.wrapping_add(page as u64), memory)?)
+                        let entry = first.wrapping_add(page as u64);
+                        Iova(hmc.listed_page(entry, PAGE_BYTES as u64, memory)?)
                     }
                 };
                 let length = (bytes - page * PAGE_BYTES).min(PAGE_BYTES);

@@ -8,6 +8,7 @@ mod datagrams;
 mod direct;
 mod ended;
 mod errors;
+mod queue_sets;
 mod reads;
 mod rig;
 mod runs;

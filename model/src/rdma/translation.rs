@@ -212,7 +212,8 @@ impl Tables<'_> {
         } else {
             first + index
         };
-        self.hmc.page_list_entry(entry, self.memory)
+        self.hmc
+            .listed_page(entry, region.page_bytes(), self.memory)
     }
 }
 

@@ -13,7 +13,7 @@ use ringside_spec::rdma::fpm::{self, BUFFER_WORDS, ObjectType};
 use ringside_spec::rdma::limits::{
     CONTROL_BUFFER_ALIGNMENT, FPM_BUFFER_BYTES, SEGMENT_LIST_ALIGNMENT,
 };
-use ringside_spec::rdma::segments::{SEGMENT_BYTES, SegmentEntry};
+use ringside_spec::rdma::segments::{PAGES_PER_SEGMENT, SEGMENT_BYTES, SegmentEntry};
 
 impl RdmaEngine {
     fn check_function(&self, index: u8, context: &mut Context<'_>) -> Result<(), ()> {
@@ -209,6 +209,14 @@ impl RdmaEngine {
             context
                 .ledger
                 .breach("a segment is backed twice", || format!("segment {index}"));
+        }
+        let pages = entry.data.page_count();
+        if pages != u64::from(PAGES_PER_SEGMENT) {
+            context
+                .ledger
+                .breach("a segment is not backed by 512 pages", || {
+                    format!("segment {index}: {pages}")
+                });
         }
         let (address, bytes) = (Iova(entry.data.address()), SEGMENT_BYTES);
         if entry.data.direct() {

@@ -173,6 +173,8 @@ impl RdmaEngine {
                 });
         }
         self.multicast_groups.insert(index, group);
+        let user = format!("multicast group {index}");
+        self.check_queue_set(command.queue_set_handle, &user, context);
         DONE
     }
 
@@ -184,12 +186,12 @@ impl RdmaEngine {
         let index = command.group_index;
         let changed = Self::read_group(&(*command).into(), context)?;
         match self.multicast_groups.get_mut(&index) {
-            Some(group) => {
-                *group = changed;
-                DONE
-            }
-            None => Self::no_such(context, "multicast group", index.into()),
+            Some(group) => *group = changed,
+            None => return Self::no_such(context, "multicast group", index.into()),
         }
+        let user = format!("multicast group {index}");
+        self.check_queue_set(command.queue_set_handle, &user, context);
+        DONE
     }
 
     pub(super) fn destroy_multicast_group(

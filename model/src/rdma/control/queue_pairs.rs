@@ -21,8 +21,12 @@ const QUEUE_SETS: u32 = 1024;
 /// Codes of asynchronous events have 12 bits.
 const EVENT_CODES: u16 = 1 << 12;
 
-/// Contexts of the driver's own queue pairs are aligned to this only; others to 256.
-const CONTEXT_ALIGNMENT: usize = 64;
+/// Alignment of a context in bytes.
+/// Source: irdma `verbs.c`, `irdma_create_qp`.
+const CONTEXT_ALIGNMENT: usize = 256;
+
+/// The same for the driver's own queue pairs. Source: irdma `puda.c`, irdma_puda_qp_create.
+const OWN_CONTEXT_ALIGNMENT: usize = 64;
 
 impl RdmaEngine {
     /// Reads a queue pair's context from the host.
@@ -31,16 +35,17 @@ impl RdmaEngine {
         address: u64,
         kind: QueuePairType,
     ) -> Result<RoceQueuePairContext, CommandFailure> {
-        if !aligned(context, "queue pair context", address, CONTEXT_ALIGNMENT) {
+        let roce = is_roce(kind);
+        let alignment = match roce {
+            true => CONTEXT_ALIGNMENT,
+            false => OWN_CONTEXT_ALIGNMENT,
+        };
+        if !aligned(context, "queue pair context", address, alignment) {
             return Err(REFUSED);
         }
         let words = context.memory.read_words(Iova(address));
         let words: [u64; CONTEXT_WORDS] =
             reached(context, "queue pair context", words).ok_or(REFUSED)?;
-        let roce = matches!(
-            kind,
-            QueuePairType::RoceReliableConnected | QueuePairType::RoceUnreliableDatagram
-        );
         let reserved = RoceQueuePairContext::reserved_bits(&words);
         if roce && reserved != [0; CONTEXT_WORDS] {
             context
@@ -118,6 +123,11 @@ impl RdmaEngine {
             command.shadow_address,
         )
         .map_err(|fault| Self::context_refused(context, number, fault))?;
+        if is_roce(qp.kind) && !(command.mac_valid && command.cq_numbers_valid) {
+            context
+                .ledger
+                .breach("CREATE_QP lacks a valid flag", || format!("{command:?}"));
+        }
         self.check_completion_queues(&qp, context)?;
         qp.state = match command.next_state {
             QueuePairState::Invalid => QueuePairState::Idle,
@@ -239,6 +249,16 @@ impl RdmaEngine {
                 });
         }
         let settings = Self::read_context(context, command.host_context_address, qp.kind)?;
+        let starts =
+            (qp.state, next) == (QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend);
+        let queues = (settings.tx_cq_number, settings.rx_cq_number);
+        if queues != (qp.send_cq, qp.receive_cq) {
+            context
+                .ledger
+                .breach("MODIFY_QP names other completion queues", || {
+                    format!("queue pair {number}: {queues:?}")
+                });
+        }
         let taken = take_context(qp, &settings, next);
         taken.map_err(|fault| Self::context_refused(context, number, fault))?;
         let kept = qp.keep_context(&mut self.objects.hmc, context.memory);
@@ -247,6 +267,10 @@ impl RdmaEngine {
             return Err(cache_failure(context, "queue pair context", fault));
         }
         self.enter(number, next, context);
+        if starts {
+            let user = format!("queue pair {number}");
+            self.check_queue_set(settings.queue_set_handle, &user, context);
+        }
         DONE
     }
 
@@ -382,7 +406,9 @@ impl RdmaEngine {
             return Err(Self::no_queue_pair(context, number));
         };
         qp.suspended = false;
-        qp.context.queue_set_handle = (command.queue_set_handle % QUEUE_SETS) as u16;
+        let handle = (command.queue_set_handle % QUEUE_SETS) as u16;
+        qp.context.queue_set_handle = handle;
+        self.check_queue_set(handle, &format!("queue pair {number}"), context);
         self.wake(number);
         DONE
     }
@@ -427,6 +453,14 @@ fn allowed(now: QueuePairState, next: QueuePairState) -> bool {
     }
 }
 
+/// True for queue pairs of programs.
+fn is_roce(kind: QueuePairType) -> bool {
+    matches!(
+        kind,
+        QueuePairType::RoceReliableConnected | QueuePairType::RoceUnreliableDatagram
+    )
+}
+
 /// True if a modification has the flags with which drivers take a queue pair to its next state.
 /// Source: irdma `verbs.c`, irdma_modify_qp_roce.
 fn carries_what_the_state_needs(command: &ModifyQueuePair) -> bool {
@@ -465,6 +499,8 @@ fn take_context(
     qp.context.rq_size_code = kept.rq_size_code;
     qp.context.rq_wqe_size_code = kept.rq_wqe_size_code;
     qp.context.completion_context = kept.completion_context;
+    qp.context.tx_cq_number = kept.tx_cq_number;
+    qp.context.rx_cq_number = kept.rx_cq_number;
     qp.take_path();
     if qp.kind != QueuePairType::RoceReliableConnected {
         return Ok(());

@@ -4,6 +4,7 @@ use super::{CommandFailure, DONE, Executed, NO_SUCH_OBJECT, Outcome, REFUSED};
 use crate::chip::Context;
 use crate::rdma::RdmaEngine;
 use crate::rdma::access::reached;
+use crate::rdma::queue_sets::QueueSet;
 use ringside_bus::Iova;
 use ringside_spec::rdma::commands::{
     GatherStatistics, QueryFeatures, SchedulerOperation, WorkSchedulerNode,
@@ -64,15 +65,53 @@ impl RdmaEngine {
     ) -> Executed {
         match command.operation {
             SchedulerOperation::Add => self.add_scheduler_node(command, context),
-            SchedulerOperation::Modify => match self.scheduler_nodes.get_mut(&command.node_id) {
-                Some(node) => {
-                    node.enabled = command.enable;
-                    DONE
-                }
-                None => Self::no_scheduler_node(command, context),
-            },
+            SchedulerOperation::Modify => self.modify_scheduler_node(command, context),
             SchedulerOperation::Delete => self.delete_scheduler_node(command, context),
             SchedulerOperation::Unknown(_) => Err(REFUSED),
+        }
+    }
+
+    fn modify_scheduler_node(
+        &mut self,
+        command: &WorkSchedulerNode,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let id = command.node_id;
+        let Some(node) = self.scheduler_nodes.get_mut(&id) else {
+            return Self::no_scheduler_node(command, context);
+        };
+        node.enabled = command.enable;
+        let outside = |handle: &u16| !self.queue_sets.port_has(*handle);
+        if let Some(handle) = node.queue_set.filter(outside)
+            && command.enable
+        {
+            let kind = "scheduler leaf enabled before the port has its queue set";
+            let ledger = &mut context.ledger;
+            ledger.breach(kind, || format!("node {id}, queue set {handle}"));
+        }
+        DONE
+    }
+
+    /// The leaf of a queue set's handle: enabled or not.
+    pub(in crate::rdma) fn leaf_of(&self, handle: u16) -> Option<bool> {
+        let mut nodes = self.scheduler_nodes.values();
+        let leaf = nodes.find(|node| node.queue_set == Some(handle))?;
+        Some(leaf.enabled)
+    }
+
+    /// Counts a user of a queue set that does not send. A driver may still have a former one: in
+    /// Linux all leaves are gone while traffic classes change, and no leaf may come back.
+    /// Source: irdma `main.c`, `irdma_iidc_event_handler`; `ctrl.c`, irdma_sc_suspend_resume_qps;
+    /// `verbs.c`, `irdma_attach_mcast`, which keeps the handle of the group's first member.
+    pub(super) fn check_queue_set(&self, handle: u16, user: &str, context: &mut Context<'_>) {
+        let state = self.queue_sets.state(handle, self.leaf_of(handle));
+        let detail = || format!("{user}, queue set {handle}: {state:?}");
+        match state {
+            QueueSet::Sends => {}
+            QueueSet::Former => context.ledger.remark("a queue set without a leaf", detail),
+            _ => context
+                .ledger
+                .breach("a queue set that does not send", detail),
         }
     }
 
@@ -118,7 +157,9 @@ impl RdmaEngine {
                 nodes.any(|node| node.queue_set == Some(*handle))
             };
             let free = (1..QUEUE_SETS).find(|handle| !used(handle));
-            Some(free.ok_or(REFUSED)?)
+            let free = free.ok_or(REFUSED)?;
+            self.queue_sets.give(free);
+            Some(free)
         } else {
             None
         };
@@ -166,6 +207,9 @@ impl RdmaEngine {
             );
         }
         self.scheduler_nodes.remove(&id);
+        if let Some(handle) = node.queue_set {
+            self.queue_sets.take_back(handle);
+        }
         DONE
     }
 }

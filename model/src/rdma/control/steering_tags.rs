@@ -64,12 +64,7 @@ impl RdmaEngine {
 
     /// The page buffer list must be within the committed entries.
     fn check_page_list(&self, region: &Region, context: &mut Context<'_>) -> Executed {
-        let list = PageListAt {
-            levels: region.page_list,
-            first_entry: region.first_entry,
-            pages: region.length_bytes.div_ceil(region.page_bytes()),
-        };
-        let entries = list.entries();
+        let entries = PageListAt::of(region).entries();
         let count = self.objects.hmc.count(ObjectType::PageBufferList);
         if u64::from(region.first_entry) + entries > u64::from(count) {
             return Self::refuse(
@@ -131,6 +126,14 @@ impl RdmaEngine {
                 "remote rights and remote access contradict each other",
                 || format!("steering tag {:#x}: {rights:?}", command.stag_index),
             );
+        }
+        if rights.remote_write() && !rights.local_write() {
+            // Source: irdma `type.h`, IRDMA_ACCESS_FLAGS_REMOTEWRITE, which holds both.
+            context
+                .ledger
+                .breach("a region that a peer may write and its owner not", || {
+                    format!("steering tag {:#x}: {rights:?}", command.stag_index)
+                });
         }
         let region = Region {
             tag: SteeringTag::ZERO

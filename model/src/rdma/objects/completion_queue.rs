@@ -76,6 +76,10 @@ pub(in crate::rdma) struct CompletionQueue {
     written: u64,
     read: u64,
     last_head: u32,
+    /// The number of resizes that software has completed once it reads the present ring.
+    selected: u64,
+    /// It was resized before.
+    was_moved: bool,
     pub(in crate::rdma) armed: Armed,
     /// It was armed before.
     was_armed: bool,
@@ -114,6 +118,8 @@ impl CompletionQueue {
             written: 0,
             read: 0,
             last_head: 0,
+            selected: 0,
+            was_moved: false,
             armed: Armed::No,
             was_armed: false,
             last_sequence: 0,
@@ -160,8 +166,16 @@ impl CompletionQueue {
         std::mem::take(&mut self.refused) && !told
     }
 
-    /// Goes on in a new ring, from index 0 and polarity 1 (resize).
+    /// Goes on in a new ring, from index 0 and polarity 1 (resize). Until software has completed
+    /// the resize, its head is that of the ring before.
+    /// Source: irdma `verbs.c`, `__irdma_poll_cq`; `uk.c`, irdma_uk_cq_set_resized_cnt.
     pub(in crate::rdma) fn move_to(&mut self, place: Place, size: u32) {
+        let from = match self.was_moved {
+            false => self.completed_resizes(),
+            true => self.selected,
+        };
+        self.was_moved = true;
+        self.selected = (from + 1) & CqShadowArm::CQ_SELECT_MASK;
         self.settings.place = place;
         self.settings.size = size;
         self.ring = Ring::new(place, size as usize * ELEMENT_WORDS, Direction::Write);
@@ -172,8 +186,21 @@ impl CompletionQueue {
         self.last_head = 0;
     }
 
+    /// The number of resizes that software has completed, modulo 2^14.
+    fn completed_resizes(&self) -> u64 {
+        CqShadowArm(self.shadow.load_acquire(CQ_SHADOW_ARM_WORD)).cq_select()
+    }
+
+    /// True if software reads the present ring, so that its head is one of that.
+    fn is_in_ring(&self) -> bool {
+        !self.was_moved || self.completed_resizes() == self.selected
+    }
+
     /// Reads how far software has got.
     fn look_at_head(&mut self, context: &mut Context<'_>) {
+        if !self.is_in_ring() {
+            return;
+        }
         let head = CqShadowHead(self.shadow.load(CQ_SHADOW_HEAD_WORD)).head() as u32;
         let size = self.settings.size;
         let outstanding = self.written - self.read;
@@ -287,8 +314,9 @@ impl CompletionQueue {
 
     /// True if software has read everything that was written.
     fn is_read(&self) -> bool {
+        let is_in_ring = self.is_in_ring();
         let head = CqShadowHead(self.shadow.load(CQ_SHADOW_HEAD_WORD)).head();
-        head == u64::from(self.next)
+        is_in_ring && head == u64::from(self.next)
     }
 
     /// Takes the arm request after its doorbell. True if an event is due at once: the request is

@@ -148,6 +148,11 @@ fn give_up(context: &mut Context<'_>, what: &'static str, fault: HmcFault) {
 pub(in crate::rdma) fn report(context: &mut Context<'_>, what: &'static str, fault: HmcFault) {
     match fault {
         HmcFault::Memory(fault) => unreached(context, what, fault),
+        HmcFault::NoPageOfList { .. } => {
+            context.ledger.breach("a page list entry is no page", || {
+                format!("{what}: {fault}")
+            })
+        }
         other => context
             .ledger
             .breach("an object of the host memory cache is not backed", || {

@@ -191,13 +191,23 @@ impl ActiveQueuePair<'_, '_> {
             return Err(AeCode::FastRegisterBadPageSize);
         }
         let first_entry = element.fast_register_first_entry();
-        let list = PageListAt {
-            levels: page_list,
+        let list = PageListAt::of(&Region {
+            virtual_address,
+            length_bytes,
+            page_list,
             first_entry,
-            pages: length_bytes.div_ceil(region.page_bytes()),
-        };
+            ..region
+        });
         if !self.may_use(list, &region) {
             return Err(AeCode::FastRegisterPageListMismatch);
+        }
+        let first_block = FastRegisterPage(page).page_number() * 4096;
+        if page_list == PageList::Contiguous && !first_block.is_multiple_of(region.page_bytes()) {
+            self.context
+                .ledger
+                .breach("a structure in memory is misaligned", || {
+                    format!("first block at {first_block:#x}, {page_size:?}")
+                });
         }
         let rights = AccessRights(header.access_rights() as u8);
         if rights.remote_write() && !rights.local_write() {
@@ -212,7 +222,7 @@ impl ActiveQueuePair<'_, '_> {
             remote_access: rights.remote_read() || rights.remote_write(),
             va_based: header.virtual_address_based(),
             page_list,
-            first_block: FastRegisterPage(page).page_number() * 4096,
+            first_block,
             first_entry: match page_list {
                 PageList::Contiguous => region.first_entry,
                 _ => first_entry,
@@ -225,8 +235,10 @@ impl ActiveQueuePair<'_, '_> {
     /// bring any list of the function, as those of irdma do, which names the list only here.
     /// Source: irdma `verbs.c`, `irdma_hw_alloc_stag`, `irdma_post_send`.
     fn may_use(&self, list: PageListAt, region: &Region) -> bool {
-        if list.levels == PageList::Contiguous {
-            return true;
+        match list.levels {
+            PageList::Contiguous => return true,
+            PageList::Unknown(_) => return false,
+            PageList::OneLevel | PageList::TwoLevels => {}
         }
         let count = self.objects.hmc.count(ObjectType::PageBufferList);
         let end = u64::from(list.first_entry) + list.entries();

@@ -150,19 +150,11 @@ fn a_silent_command_holds_up_all_behind_it() {
 #[test]
 fn leaves_of_the_work_scheduler_get_handles_of_their_own() {
     let mut rig = Rig::new();
-    let node = |node_id, parent_id, leaf| WorkSchedulerNode {
-        node_id,
-        parent_id,
-        leaf,
-        enable: !leaf,
-        priority_type: SchedulerPriority::WeightedRoundRobin,
-        weight: 1,
-        ..WorkSchedulerNode::ZERO
-    };
-    rig.done(0, node(0, 0, false));
-    rig.done(0, node(1, 0, false));
-    let handles: Vec<_> = (2..6)
-        .map(|id| rig.done(0, node(id, 1, true)).return_value)
+    let handles: Vec<_> = (3..7)
+        .map(|id| {
+            let leaf = Rig::scheduler_node(id, 1, true);
+            rig.done(0, leaf).return_value
+        })
         .collect();
     assert!(handles.iter().all(|handle| (1..1024).contains(handle)));
     let mut unique = handles.clone();
@@ -175,7 +167,7 @@ fn leaves_of_the_work_scheduler_get_handles_of_their_own() {
     };
     rig.assert_no_breach();
     assert!(rig.command(0, delete(1)).error, "a node with children");
-    for id in [2, 3, 4, 5, 1, 0] {
+    for id in [2, 3, 4, 5, 6, 1, 0] {
         rig.done(0, delete(id));
     }
     assert!(rig.sides[0].engine.snapshot().scheduler_nodes.is_empty());
@@ -205,6 +197,27 @@ fn a_queue_on_listed_pages_works_as_a_contiguous_one() {
         },
     );
     rig.assert_no_breach();
+}
+
+#[test]
+fn a_queue_on_a_list_whose_entry_is_no_page_is_refused() {
+    let mut rig = Rig::new();
+    let (at, shadow) = (rig.ring_memory(0, 8192), rig.ring_memory(0, 64));
+    rig.set_pble(0, 16, super::rig::BASE + at);
+    rig.set_pble(0, 17, super::rig::BASE + at + 4096 + 64);
+    let command = CreateCompletionQueue {
+        cq_number: 4,
+        size_entries: 256,
+        shadow_address: super::rig::BASE + shadow,
+        first_pble_index: 16,
+        pble_levels_code: PageList::OneLevel,
+        ring_virtual: true,
+        check_overflow: true,
+        ceq_number_valid: true,
+        ..CreateCompletionQueue::ZERO
+    };
+    assert!(rig.command(0, command).error);
+    assert_eq!(rig.kinds(0), ["a page list entry is no page"]);
 }
 
 #[test]

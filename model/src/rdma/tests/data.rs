@@ -770,7 +770,7 @@ fn suspending_raises_the_event_and_resuming_goes_on() {
     rig.done(
         0,
         ResumeQueuePair {
-            queue_set_handle: 9,
+            queue_set_handle: Rig::QUEUE_SET.into(),
             qp_number: 3,
         },
     );

@@ -203,6 +203,7 @@ fn group(rig: &mut Rig, side: usize, members: &[u32]) -> CreateMulticastGroup {
         group_index: 9,
         ipv4: true,
         group_ip: GROUP_IP,
+        queue_set_handle: Rig::QUEUE_SET,
         ..CreateMulticastGroup::ZERO
     }
 }
@@ -533,6 +534,7 @@ fn a_group_hears_its_datagrams_and_each_member_once() {
         group_index: change.group_index,
         ipv4: true,
         group_ip: change.group_ip,
+        queue_set_handle: change.queue_set_handle,
         ..ModifyMulticastGroup::ZERO
     };
     scene.rig.done(1, change);

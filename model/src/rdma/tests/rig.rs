@@ -130,6 +130,7 @@ impl Rig {
             rig.create_control_queue(side);
             rig.commit_and_back(side);
             rig.create_queues(side);
+            rig.create_queue_set(side);
             rig.sides[side].engine.set_receive_enabled(true);
         }
         rig
@@ -378,6 +379,50 @@ impl Rig {
         );
     }
 
+    /// A node of the work scheduler, as it is added.
+    pub(super) fn scheduler_node(node_id: u16, parent_id: u16, leaf: bool) -> WorkSchedulerNode {
+        WorkSchedulerNode {
+            node_id,
+            parent_id,
+            leaf,
+            enable: !leaf,
+            priority_type: SchedulerPriority::WeightedRoundRobin,
+            weight: 1,
+            ..WorkSchedulerNode::ZERO
+        }
+    }
+
+    /// The handle that [`Self::create_queue_set`] gets.
+    pub(super) const QUEUE_SET: u16 = 1;
+
+    /// Nodes 0, 1 and the leaf 2 of the work scheduler, whose queue set the port has.
+    fn create_queue_set(&mut self, side: usize) {
+        self.done(side, Self::scheduler_node(0, 0, false));
+        self.done(side, Self::scheduler_node(1, 0, false));
+        let leaf = Self::scheduler_node(2, 1, true);
+        let given = self.done(side, leaf).return_value;
+        assert_eq!(given, u32::from(Self::QUEUE_SET));
+        self.set_port_queue_sets(side, &[Self::QUEUE_SET]);
+        self.enable_leaf(side, true);
+    }
+
+    pub(super) fn set_port_queue_sets(&mut self, side: usize, sets: &[u16]) {
+        let sets = sets.iter().copied().collect();
+        self.with(side, |engine, context| {
+            engine.set_port_queue_sets(sets, context.ledger);
+        });
+    }
+
+    /// Enables the leaf 2, or disables it.
+    pub(super) fn enable_leaf(&mut self, side: usize, enable: bool) {
+        let modify = WorkSchedulerNode {
+            operation: SchedulerOperation::Modify,
+            enable,
+            ..Self::scheduler_node(2, 1, true)
+        };
+        self.done(side, modify);
+    }
+
     pub(super) fn ring_memory(&mut self, side: usize, bytes: u64) -> u64 {
         let at = self.sides[side].next_ring;
         self.sides[side].next_ring += bytes.next_multiple_of(4096);
@@ -521,6 +566,7 @@ impl Rig {
             read_ok: true,
             bind_enable: true,
             fast_register_enable: true,
+            queue_set_handle: Self::QUEUE_SET,
             source_mac: FunctionSettings::numbered(side as u16).mac,
             ..RoceQueuePairContext::ZERO
         }

@@ -205,7 +205,7 @@ impl QueuePairRig {
             .into(),
             Asked::Resume => ResumeQueuePair {
                 qp_number: self.qp.number,
-                ..ResumeQueuePair::ZERO
+                queue_set_handle: Rig::QUEUE_SET.into(),
             }
             .into(),
             Asked::Upload => {

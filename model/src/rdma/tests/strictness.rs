@@ -674,6 +674,74 @@ fn a_completion_queue_names_an_event_queue_that_exists() {
 }
 
 #[test]
+fn a_queue_pair_is_created_and_modified_as_drivers_do_it() {
+    let kinds = |change: fn(&mut CreateQueuePair)| {
+        let mut rig = Rig::new();
+        let cq = rig.cq(0, 3, 64);
+        let (qp, mut command) = rig.describe_qp(0, 3, cq.number);
+        change(&mut command);
+        let words: [u64; 32] = rig.get(0, qp.context_at);
+        rig.put(0, command.host_context_address - BASE, &words);
+        let _ = rig.command(0, command);
+        rig.kinds(0)
+    };
+    let lacks = ["CREATE_QP lacks a valid flag"];
+    assert_eq!(kinds(|_| {}), [""; 0]);
+    assert_eq!(kinds(|command| command.mac_valid = false), lacks);
+    assert_eq!(kinds(|command| command.cq_numbers_valid = false), lacks);
+    let misaligned = ["a structure in memory is misaligned"];
+    assert_eq!(
+        kinds(|command| command.host_context_address += 64),
+        misaligned
+    );
+
+    let mut rig = Rig::new();
+    let (qps, _cqs) = rig.pair();
+    let _other = rig.cq(0, 4, 64);
+    let words: [u64; 32] = rig.get(0, qps[0].context_at);
+    let context = RoceQueuePairContext {
+        tx_cq_number: 4,
+        ..RoceQueuePairContext::decode(&words)
+    };
+    rig.put(0, qps[0].context_at, &context.encode());
+    let command = rig.modify(&qps[0], QueuePairState::ReadyToSend);
+    rig.done(0, command);
+    assert_eq!(rig.kinds(0), ["MODIFY_QP names other completion queues"]);
+}
+
+#[test]
+fn a_region_that_a_peer_may_write_is_its_owners_to_write() {
+    let mut rig = Rig::new();
+    let command = RegisterMemoryRegion {
+        access_rights: AccessRights::ZERO.with_remote_write(true),
+        ..rig.contiguous(7, 0, 4096)
+    };
+    rig.done(0, command);
+    let breach = "a region that a peer may write and its owner not";
+    assert_eq!(rig.kinds(0), [breach]);
+}
+
+#[test]
+fn backing_is_of_512_pages_and_of_the_partition_of_the_engine() {
+    let mut rig = Rig::bare();
+    rig.create_control_queue(0);
+    rig.commit(0);
+    let backed = SegmentData::backed(BASE + 0x20_0000, true).with_page_count(511);
+    let entries = [SegmentEntry::write(0, backed)];
+    let (command, _) = UpdateSegments::from_entries(0, &entries, 0).unwrap();
+    rig.by_register(0, command);
+    assert_eq!(rig.kinds(0), ["a segment is not backed by 512 pages"]);
+    let mut rig = Rig::new();
+    let own = reg::PageDescriptorInvalidate::of(0, 3);
+    rig.write(0, reg::PAGE_DESCRIPTOR_INVALIDATE, own.0);
+    rig.assert_no_breach();
+    let other = own.with_rdma_partition(false);
+    rig.write(0, reg::PAGE_DESCRIPTOR_INVALIDATE, other.0);
+    let breach = "page descriptor of another partition invalidated";
+    assert_eq!(rig.kinds(0), [breach]);
+}
+
+#[test]
 fn a_second_group_of_one_address_and_vlan_is_named() {
     let is_named = |groups: [(Option<u16>, u128); 2]| {
         let mut rig = Rig::new();
@@ -681,6 +749,7 @@ fn a_second_group_of_one_address_and_vlan_is_named() {
         for (index, (vlan, group_ip)) in groups.into_iter().enumerate() {
             let command = CreateMulticastGroup {
                 member_list_address: BASE + at,
+                queue_set_handle: Rig::QUEUE_SET,
                 group_index: index as u16,
                 ipv4: true,
                 group_ip,

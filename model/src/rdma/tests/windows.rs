@@ -3,6 +3,7 @@
 use super::rig::{ALL, BASE, Cq, DOMAIN, Qp, Rig};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::*;
+use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::verbs::send::{
     BindHeader, BindTags, FastRegisterHeader, FastRegisterLength, FastRegisterPage,
 };
@@ -635,7 +636,7 @@ fn a_fast_registration_of_one_page_needs_no_list() {
 #[test]
 fn every_fast_registration_that_cannot_be_has_its_event() {
     type Change = fn(&mut Scene, Registration) -> Registration;
-    let cases: [(AeCode, Change); 7] = [
+    let cases: [(AeCode, Change); 8] = [
         (AeCode::FastRegisterValidStag, |scene, asked| {
             scene.register(asked).expect("registered");
             asked
@@ -665,6 +666,10 @@ fn every_fast_registration_that_cannot_be_has_its_event() {
                 ..asked
             }
         }),
+        // There is no list of code 2.
+        (AeCode::FastRegisterPageListMismatch, |_, asked| {
+            Registration { levels: 2, ..asked }
+        }),
         (AeCode::FastRegisterInvalidRights, |_, asked| Registration {
             rights: WRITE,
             ..asked
@@ -679,6 +684,67 @@ fn every_fast_registration_that_cannot_be_has_its_event() {
         assert_eq!((event.ae_code, event.source), (code, AeSource::SendQueue));
         scene.rig.assert_no_breach();
     }
+}
+
+#[test]
+fn a_list_has_an_entry_for_each_page_that_its_region_touches() {
+    let mut scene = Scene::new();
+    let first_entry = Rig::counts()[ObjectType::PageBufferList] - 2;
+    let listed = |offset| RegisterMemoryRegion {
+        virtual_address: BASE + offset,
+        pble_levels_code: PageList::OneLevel,
+        first_pble_index: first_entry,
+        ..scene.rig.contiguous(20, 0, 2 * 4096)
+    };
+    let (fits, touches_three) = (listed(0), listed(0x800));
+    assert!(scene.rig.command(1, touches_three).error);
+    scene.rig.done(1, fits);
+    let asked = fast_with(&mut scene, &[], (PageList::Contiguous, 0));
+    let asked = Registration {
+        first_entry,
+        length: 2 * 4096,
+        ..asked
+    };
+    assert!(scene.register(asked).is_none());
+    let event = scene.rig.event(1).expect("an event");
+    assert_eq!(event.ae_code, AeCode::FastRegisterPageListMismatch);
+}
+
+#[test]
+fn an_entry_that_names_no_page_is_counted_when_it_is_used() {
+    let mut scene = Scene::new();
+    let asked = fast(&mut scene, &[2, 0]);
+    scene.rig.set_pble(1, 33, BASE + scene.to + 0x10);
+    assert!(scene.register(asked).is_some());
+    assert!(scene.write(0, asked.address, asked.tag));
+    scene.rig.assert_no_breach();
+    assert!(!scene.write(0, asked.address + 0x7FC, asked.tag));
+    assert_eq!(scene.rig.kinds(1), ["a page list entry is no page"]);
+}
+
+#[test]
+fn a_large_page_of_a_fast_registration_that_begins_inside_one_is_counted() {
+    let mut scene = Scene::new();
+    scene.rig.done(
+        1,
+        AllocateStag {
+            protection_domain: DOMAIN,
+            stag_index: FAST + 1,
+            is_memory_region: true,
+            remote_access: true,
+            page_size: PageSize::TwoMib,
+            ..AllocateStag::ZERO
+        },
+    );
+    let asked = Registration {
+        tag: tag(FAST + 1, 1),
+        levels: 0,
+        page_size: 1,
+        page: (BASE + scene.to).next_multiple_of(2 << 20) + 4096,
+        ..fast(&mut scene, &[])
+    };
+    assert!(scene.register(asked).is_some());
+    assert_eq!(scene.rig.kinds(1), ["a structure in memory is misaligned"]);
 }
 
 #[test]

@@ -109,3 +109,22 @@ fn an_overflow_beyond_twenty_bits_is_found() {
         assert_eq!(rig.ledger.count(), 0);
     }
 }
+
+#[test]
+fn a_head_counts_for_a_new_ring_once_software_has_completed_the_resize() {
+    let arm = Iova(SHADOW + 8 * CQ_SHADOW_ARM_WORD as u64);
+    for (completed, last) in [(0, Written::Overflow), (1, Written::Quietly)] {
+        let mut rig = Rig::new();
+        assert_eq!(rig.write(), Written::Quietly);
+        // The head of the former ring; by it, the new one would have room for a fourth.
+        rig.read_up_to(1);
+        rig.queue.move_to(Place::Contiguous(Iova(BASE)), 4);
+        for _ in 0..3 {
+            assert_eq!(rig.write(), Written::Quietly);
+        }
+        let word = CqShadowArm::ZERO.with_cq_select(completed);
+        rig.space.write_words(arm, &[word.0]).unwrap();
+        assert_eq!(rig.write(), last, "{completed} resizes completed");
+        assert_eq!(rig.ledger.count(), 0);
+    }
+}
