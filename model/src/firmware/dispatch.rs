@@ -5,6 +5,10 @@ use super::rules::ListKind;
 use super::{Firmware, board, bridging, generic, media, nvm, recipes, switch};
 use crate::chip::Context;
 use ringside_spec::lan::admin::generic::resource;
+use ringside_spec::lan::admin::link::{
+    GetLinkStatus, GetPhyCapabilities, RestartAutonegotiation, SetEventMask, SetPhyConfig,
+};
+use ringside_spec::lan::admin::scheduler::GetTopology;
 use ringside_spec::lan::admin::switch::Resource;
 use ringside_spec::lan::admin::{Opcode, ReturnCode, further_name};
 
@@ -192,6 +196,7 @@ impl Firmware {
         command: &mut Command,
         context: &mut Context<'_>,
     ) -> Outcome {
+        check_port(opcode, command, self.settings.pci_function, context);
         match opcode {
             Opcode::GetDefaultTopology => self.scheduler.default_topology(command),
             Opcode::AddSchedulerElements => self.scheduler.add_elements(command, context),
@@ -252,6 +257,7 @@ impl Firmware {
         command: &mut Command,
         context: &mut Context<'_>,
     ) -> Outcome {
+        check_port(opcode, command, self.settings.pci_function, context);
         match opcode {
             Opcode::GetPhyCapabilities => self.link.phy_capabilities(command, context.faults),
             Opcode::SetPhyConfig => self.link.set_phy_config(command, context),
@@ -290,6 +296,25 @@ impl Firmware {
                 Err(ReturnCode::NotImplemented)
             }
         }
+    }
+}
+
+/// Counts a command for another port than the function's own, by the number that 0x0200 lists. 0
+/// means that too. Source: ice `ice_common.c` and `ice_sched.c`, uses of `pi->lport`.
+fn check_port(opcode: Opcode, command: &Command, own: u8, context: &mut Context<'_>) {
+    let port = match opcode {
+        Opcode::GetPhyCapabilities => command.parameters::<GetPhyCapabilities>().port,
+        Opcode::SetPhyConfig => command.parameters::<SetPhyConfig>().port,
+        Opcode::RestartAutonegotiation => command.parameters::<RestartAutonegotiation>().port,
+        Opcode::GetLinkStatus => command.parameters::<GetLinkStatus>().port,
+        Opcode::SetEventMask => command.parameters::<SetEventMask>().port,
+        Opcode::GetDefaultTopology => command.parameters::<GetTopology>().port,
+        _ => return,
+    };
+    if port != 0 && port != own {
+        context.ledger.breach("command for another port", || {
+            format!("{}, port {port} of function {own}", opcode.c_name())
+        });
     }
 }
 

@@ -178,6 +178,16 @@ impl Scheduler {
                 });
             return Err(ReturnCode::Invalid);
         };
+        // Source: ice `ice_sched.c`, `ice_sched_get_free_qparent`: the layer of queue groups.
+        let is_last = usize::from(layer) == MAX_LAYERS - 1;
+        if element.kind() == ElementType::Leaf && !is_last {
+            context
+                .ledger
+                .breach("scheduler leaf that is not in the last layer", || {
+                    format!("layer {layer}, under {parent:#x}")
+                });
+            return Err(ReturnCode::Invalid);
+        }
         if self.children(parent) >= usize::from(*siblings) || self.nodes.len() >= MAX_NODES.into() {
             return Err(ReturnCode::NoSpace);
         }
@@ -363,14 +373,12 @@ impl Scheduler {
                     });
                 return Err(ReturnCode::Invalid);
             }
-            if let Some(place) = self.nodes.get_mut(&node) {
-                place.parent = to;
-            }
+            self.move_leaf(node, to)?;
         }
         Self::counted(command, &asked, 1)
     }
 
-    /// Moves a transmit queue's leaf to another parent of the same layer.
+    /// Moves a node, as a transmit queue's leaf, to another parent of the same layer.
     pub(super) fn move_leaf(&mut self, leaf: u32, to: u32) -> Result<(), ReturnCode> {
         let above = self.nodes.get(&to).ok_or(ReturnCode::NoEntry)?;
         let layer = above.layer + 1;

@@ -7,6 +7,7 @@ use super::frame::{CHECK_BYTES, Headers};
 use super::ring::{Descriptor, Ring};
 use crate::chip::Context;
 use ringside_bus::{DmaSpace, Iova};
+use ringside_spec::lan::admin::link::MAX_FRAME_BYTES;
 use ringside_spec::lan::receive::{
     FilterStatus, FlexDescriptor, HeaderLength, MAX_BUFFERS_PER_PACKET, MAX_RING, Mirror,
     PacketLength, PacketType, RING_MIN, RING_MULTIPLE, ReceiveContext, Status0, Status1,
@@ -64,7 +65,7 @@ impl ReceiveQueue {
         let no_frames = buffer == 0 && queue.frame_bytes_max == 0;
         let possible = fits
             && (buffer > 0 || no_frames)
-            && usize::from(queue.frame_bytes_max) <= longest
+            && usize::from(queue.frame_bytes_max) <= longest.min(MAX_FRAME_BYTES.into())
             && queue.head < length;
         if !possible {
             context

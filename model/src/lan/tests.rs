@@ -13,7 +13,8 @@ use ringside_bus::Instant;
 use ringside_spec::lan::receive::profile;
 use ringside_spec::lan::receive::{FlexDescriptor, PacketType, Status0, packet_type};
 use ringside_spec::lan::transmit::{
-    ContextCommand, DataCommand, inner_ip, kind, layer_4 as layer_4_kind,
+    ContextCommand, DataCommand, Tunneling, inner_ip, kind, layer_4 as layer_4_kind,
+    outer_ip as outer_ip_kind, tunnel as tunnel_kind,
 };
 use switching::TagReceived;
 
@@ -116,7 +117,7 @@ fn segmentation_needs_a_context_descriptor_that_fits_the_packet() {
 #[test]
 fn what_no_driver_should_do_on_a_transmit_ring_is_named() {
     type Abuse = fn(&mut Rig);
-    let cases: [(&str, Abuse); 9] = [
+    let cases: [(&str, Abuse); 11] = [
         ("transmit doorbell beyond the ring", |rig| rig.ring(64)),
         ("transmit doorbell in the middle of a packet", |rig| {
             rig.post(&frame_to([2; 6], 100), DataCommand::ZERO);
@@ -141,6 +142,23 @@ fn what_no_driver_should_do_on_a_transmit_ring_is_named() {
         }),
         ("reserved bit set in a transmit descriptor", |rig| {
             rig.post(&frame_to([2; 6], 100), DataCommand(data().0 | 1 << 11));
+        }),
+        (
+            "data descriptors of one packet with different commands",
+            |rig| {
+                let tagged = data().with_insert_l2tag1(true).with_l2tag1(5);
+                rig.post_buffers(&[(&[3; 64], DataCommand::ZERO), (&[3; 64], tagged)]);
+            },
+        ),
+        ("checksum of an outer UDP header that is none", |rig| {
+            let gre = Tunneling::ZERO
+                .with_outer_ip(outer_ip_kind::V4)
+                .with_outer_ip_length_4(5)
+                .with_kind(tunnel_kind::GRE)
+                .with_outer_checksum(true);
+            let context = ContextCommand::ZERO.with_kind(kind::CONTEXT);
+            rig.post_context(gre.0.into(), context);
+            rig.post(&frame_to([2; 6], 100), data());
         }),
         ("layer 4 checksum without an IP header", |rig| {
             let command = data()
@@ -588,11 +606,16 @@ fn a_queue_without_buffers_is_possible_and_takes_no_frame() {
     assert_eq!(rig.received(0), None);
     assert_eq!(rig.breaches(), [""; 0]);
     rig.disable_receive();
+    let impossible = ["context of a receive queue that is not possible"];
     rig.enable_receive(context(0, 1518).dwords(), 56);
-    assert_eq!(
-        rig.breaches(),
-        ["context of a receive queue that is not possible"]
-    );
+    assert_eq!(rig.breaches(), impossible);
+    // No frame is longer than 9728 bytes.
+    for (longest, breaches) in [(9728, &[][..]), (9729, &impossible)] {
+        let mut rig = Rig::new();
+        rig.disable_receive();
+        rig.enable_receive(context(16, longest).dwords(), 56);
+        assert_eq!(rig.breaches(), breaches, "{longest}");
+    }
 }
 
 #[test]

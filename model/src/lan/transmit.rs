@@ -30,6 +30,10 @@ const PLAIN_BITS: u64 = DataCommand::END_OF_PACKET_MASK
     | DataCommand::REPORT_STATUS_MASK
     | DataCommand::BUFFER_BYTES_MASK;
 
+/// Bits in which the data descriptors of a packet may differ.
+/// Source: ice `ice_txrx.c`, `ice_tx_map`; DPDK `ice_rxtx.c`, `ice_xmit_pkts`.
+const OWN_BITS: u64 = PLAIN_BITS | OLD_CHECK_SEQUENCE;
+
 /// Most bytes of it: there is room for the frame check sequence.
 const MAX_PLAIN_BYTES: u64 = MAX_FRAME_BYTES as u64 - 4;
 
@@ -86,6 +90,8 @@ pub(super) struct Packet {
     pub(super) stamp: Option<u8>,
     /// Descriptors of the packet that request a report.
     reports: Vec<u16>,
+    /// The bits that all data descriptors share, as the first has them.
+    shared: u64,
     /// Bytes of each data descriptor.
     buffers: Vec<usize>,
     /// The sum of `buffers`.
@@ -343,8 +349,13 @@ impl Packet {
         if command.report_status() {
             self.reports.push(index);
         }
+        let shared = raw.high & !OWN_BITS;
         if self.buffers.len() == 1 {
+            self.shared = shared;
             self.take_command(command, context);
+        } else if shared != self.shared {
+            let kind = "data descriptors of one packet with different commands";
+            context.ledger.breach(kind, || format!("{command:?}"));
         }
         Ok(command.end_of_packet())
     }
@@ -428,6 +439,11 @@ impl Packet {
         if command.insert_l2tag2() {
             let [outer, _] = &mut self.offload.tags;
             *outer = Some((SERVICE_TAG, (raw.low >> 32) as u16));
+        }
+        if tunneling.outer_checksum() && tunneling.kind() != tunnel::UDP {
+            // Source: DPDK `ice_rxtx.c`, ice_parse_tunneling_params.
+            let kind = "checksum of an outer UDP header that is none";
+            context.ledger.breach(kind, || format!("{tunneling:?}"));
         }
         self.offload.tunnel = outer_headers(tunneling);
         self.destination = match command.destination() {
@@ -525,6 +541,6 @@ fn outer_headers(tunneling: Tunneling) -> Option<Tunnel> {
         udp: tunneling.kind() == tunnel::UDP,
         bytes: tunneling.length_2() as usize * 2,
         keep_identification: tunneling.keep_ip_id(),
-        checksum: tunneling.outer_checksum(),
+        checksum: tunneling.outer_checksum() && tunneling.kind() == tunnel::UDP,
     })
 }

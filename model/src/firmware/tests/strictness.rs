@@ -3,6 +3,7 @@
 use super::client::Client;
 use super::scheduling::{branch, give_queue};
 use super::switching::{add_mac_rule, add_vsi, mac_rule};
+use ringside_spec::lan::admin::link::GetLinkStatus;
 use ringside_spec::lan::admin::switch::{
     AllocateResource, LOOKUP_HEADER_BYTES, LookupRule, SingleAction, SwitchRules, action, recipe,
 };
@@ -27,6 +28,43 @@ fn changed(vsi: u16, change: impl FnOnce(&mut LookupRule)) -> Vec<u8> {
     change(&mut head);
     bytes[..LookupRule::SIZE].copy_from_slice(head.as_bytes());
     bytes
+}
+
+#[test]
+fn a_queue_is_added_below_the_layer_of_queue_groups() {
+    let mut client = Client::ready();
+    let path = branch(&mut client);
+    let context = TransmitContext {
+        ring_length: 64,
+        vsi: 1,
+        ..TransmitContext::zeroed()
+    };
+    for (layer, parent) in (3..).zip(&path) {
+        let answer = give_queue(&mut client, *parent, 0, context);
+        let is_last = parent == path.last().unwrap();
+        let expected = match is_last {
+            true => ReturnCode::Ok,
+            false => ReturnCode::Invalid,
+        };
+        assert_eq!(answer.descriptor.return_code(), expected, "layer {layer}");
+    }
+    let breaches = ["scheduler leaf that is not in the last layer"];
+    assert_eq!(client.breach_names(), breaches);
+}
+
+#[test]
+fn a_command_names_no_other_port() {
+    let mut client = Client::ready();
+    let mut ask = |port| {
+        let asked = GetLinkStatus {
+            port,
+            ..GetLinkStatus::zeroed()
+        };
+        client.give(Opcode::GetLinkStatus, &asked, &[0; 64]).ok();
+        client.breach_names()
+    };
+    assert_eq!(ask(0), [""; 0]);
+    assert_eq!(ask(3), ["command for another port"]);
 }
 
 #[test]
