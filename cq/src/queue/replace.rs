@@ -29,11 +29,12 @@ impl CompletionQueue {
         // Further than any slot of the former ring.
         self.passes = self.passes.wrapping_add(2);
         self.stalled = false;
+        // The head is that of the new ring before the device takes it for one.
+        self.publish_head();
         let arm = CqShadowArm(self.shadow.load(CQ_SHADOW_ARM_WORD));
         let selected = (arm.cq_select() + 1) % (CqShadowArm::CQ_SELECT_MASK + 1);
         let arm = arm.with_cq_select(selected);
         self.shadow.store_release(CQ_SHADOW_ARM_WORD, arm.0);
-        self.publish_head();
         self.expect();
     }
 

@@ -123,11 +123,10 @@ impl Vsi {
         let Some(counter) = found.and_then(|(_, one)| one.counter) else {
             return Ok(None);
         };
-        // The low half first: reading it holds the high one.
-        let registers = &self.shared.registers;
-        let low = registers.read_quietly(FLOW_DIRECTOR_MATCHES.at(counter.into()))?;
-        let high = registers.read_quietly(FLOW_DIRECTOR_MATCHES_HIGH.at(counter.into()))?;
-        Ok(Some(u64::from(high) << 32 | u64::from(low)))
+        // Both halves at once: between two reads the low one could wrap.
+        // Source: ice `ice_controlq.h` and `ice_common.c`, `ice_stat_update40`.
+        let at = FLOW_DIRECTOR_MATCHES.at(counter.into());
+        Ok(Some(self.shared.registers.function().read64(0, at)?))
     }
 }
 
