@@ -179,7 +179,8 @@ impl Scheduler {
             return Err(ReturnCode::Invalid);
         };
         // Source: ice `ice_sched.c`, `ice_sched_get_free_qparent`: the layer of queue groups.
-        let is_last = usize::from(layer) == MAX_LAYERS - 1;
+        // iPXE's goes below the last node of the default tree (`ice.c`, `ice_admin_schedule`).
+        let is_last = usize::from(layer) == MAX_LAYERS - 1 || parent == ENTRY_POINT;
         if element.kind() == ElementType::Leaf && !is_last {
             context
                 .ledger
