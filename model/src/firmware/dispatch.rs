@@ -245,7 +245,10 @@ impl Firmware {
             | Opcode::QueryAccessRanges
             | Opcode::QueryAccessScenario
             | Opcode::ProgramAccessEntry => self.access_control.execute(opcode, command, context),
-            Opcode::AddRdmaQueueSets => self.queues.add_rdma(command, &mut self.scheduler, context),
+            Opcode::AddRdmaQueueSets => {
+                self.changed = true;
+                self.queues.add_rdma(command, &mut self.scheduler, context)
+            }
             _ => self.execute_link(opcode, command, context),
         }
     }
