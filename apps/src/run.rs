@@ -13,7 +13,7 @@ mod signals;
 use crate::failure::Failure;
 use crate::farewell;
 use crate::file_size;
-use crate::users::{self, DeviceFiles, Port, Taken, socket};
+use crate::users::{self, DeviceFiles, Peers, Port, Taken, socket};
 use anyhow::{Context, anyhow};
 use layout::Layout;
 pub(crate) use options::Run;
@@ -223,11 +223,13 @@ fn try_to_join(folder: &Path, options: &Run) -> Result<Taken, Failure> {
     let alone = users::model_alone(folder);
     let layout = if alone.is_some() {
         // The model of a run whose last program was killed; its failure was that run's.
+        tell_peers(folder, Layout::read(folder).peers());
         end_model(folder)?;
         let _ = users::take_failure(folder);
         let wanted = Layout::wanted(options)?;
         check_port(&wanted, options.port)?;
-        users::remove_files(folder, true);
+        // The new model sends the messages of programs that a failure of the host has ended.
+        users::remove_files(folder, wanted.peers() == Peers::BehindWires);
         wanted.write(folder)?;
         start_model(folder, &wanted)?;
         wanted
@@ -260,8 +262,10 @@ fn leave(folder: &Path, port: Port) -> Result<(), Failure> {
     let _turn = users::turn(folder)?;
     // It does not end by itself while a program has a port.
     let has_ended = has_no_listener(&control(folder));
-    let is_last = port.leave(folder);
+    let peers = Layout::read(folder).peers();
+    let is_last = port.leave(folder, peers);
     if is_last {
+        tell_peers(folder, peers);
         end_model(folder)?;
     }
     let log = folder.join("model.log");
@@ -281,6 +285,24 @@ fn leave(folder: &Path, port: Port) -> Result<(), Failure> {
         log.display()
     );
     Err(Failure::with_code(code, error))
+}
+
+/// Tells the peers behind wires of programs that were killed, before a model without programs ends.
+/// Peers on the model itself have ended.
+fn tell_peers(folder: &Path, peers: Peers) {
+    // A model that was killed may listen for a while, and does not answer: its messages are left to
+    // the next one.
+    if peers == Peers::OnModel || crate::model::tell(&control(folder), "help").is_err() {
+        return;
+    }
+    for thread in users::say_farewells(folder) {
+        let _ = thread.join();
+    }
+    // Of some the model has begun to tell.
+    let limit = Instant::now() + LEAVING_LIMIT;
+    while users::is_telling(folder) && Instant::now() < limit {
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// True if no process listens at a socket's path.

@@ -15,6 +15,7 @@ use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 /// The user's folder for sockets and locks.
 pub(crate) fn folder() -> Result<PathBuf, Failure> {
@@ -49,6 +50,15 @@ pub(crate) fn folder() -> Result<PathBuf, Failure> {
         "{} {wrong}: remove it, or name another folder with XDG_RUNTIME_DIR",
         folder.display()
     )))
+}
+
+/// The places of peers of a model's programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peers {
+    /// The same model.
+    OnModel,
+    /// The same model, and others at the far ends of its wires.
+    BehindWires,
 }
 
 /// A function of the model that this program has.
@@ -99,10 +109,10 @@ impl Port {
     }
 
     /// Releases the port; the lock `turn` is held. True if no program uses the model.
-    pub(crate) fn leave(self, folder: &Path) -> bool {
+    pub(crate) fn leave(self, folder: &Path, peers: Peers) -> bool {
         drop((self.users, self.own));
         let alone = model_alone(folder);
-        remove_files(folder, alone.is_some());
+        remove_files(folder, alone.is_none() || peers == Peers::BehindWires);
         alone.is_some()
     }
 }
@@ -225,18 +235,19 @@ fn ended(folder: &Path) -> Vec<(u16, File)> {
 
 /// Removes the files of ports that have no program. Those with messages for peers stay while there
 /// may be peers: the model sends them. What is left is removed the next time.
-pub(crate) fn remove_files(folder: &Path, nobody_is_left: bool) {
+pub(crate) fn remove_files(folder: &Path, may_have_peers: bool) {
     for (port, _lock) in ended(folder) {
         let files = files(folder, port);
-        if nobody_is_left || !farewell::is_left(&files) {
+        if !may_have_peers || !farewell::is_left(&files) {
             let _ = std::fs::remove_dir_all(files);
         }
     }
 }
 
-/// Tells the peers of programs that were killed together with their `ringside run`. A thread does
+/// Tells the peers of programs that were killed together with their `ringside run`. Threads do
 /// that, as the model has to answer meanwhile; a program that wants the port waits.
-fn say_farewells(folder: &Path) {
+pub(crate) fn say_farewells(folder: &Path) -> Vec<JoinHandle<()>> {
+    let mut threads = Vec::new();
     for (port, lock) in ended(folder) {
         let (files, socket) = (files(folder, port), socket(folder, port));
         if !farewell::is_left(&files) {
@@ -251,10 +262,25 @@ fn say_farewells(folder: &Path) {
             drop(lock);
             let _ = std::fs::remove_file(mark);
         });
-        if let Err(error) = made.and(started) {
-            eprintln!("ringside: no thread to tell the peers of port {port}: {error}");
+        match made.and(started) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                eprintln!("ringside: no thread to tell the peers of port {port}: {error}");
+            }
         }
     }
+    threads
+}
+
+/// True while a process tells the peers of a killed program.
+pub(crate) fn is_telling(folder: &Path) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut marks = entries.filter_map(|entry| {
+        let name = entry.file_name();
+        name.to_str()?.strip_suffix(".leaving")?.parse().ok()
+    });
+    // The mark of a process that was killed stays, its lock does not.
+    marks.any(|port| alone_at(folder, port).is_none())
 }
 
 /// A file that is there while the model has the lock of a port.
@@ -282,20 +308,25 @@ fn locked(path: &Path, how: FlockOperation) -> Result<File, Failure> {
 /// The model's view of the folder.
 pub(crate) struct Watch {
     folder: PathBuf,
+    peers: Peers,
+    /// threads that tell the peers of killed programs
+    telling: Vec<JoinHandle<()>>,
     /// held from the decision to end until the process has ended, so that the next model waits
     last: Vec<File>,
 }
 
 impl Watch {
-    pub(crate) const fn new(folder: PathBuf) -> Self {
+    pub(crate) const fn new(folder: PathBuf, peers: Peers) -> Self {
         Self {
             folder,
+            peers,
+            telling: Vec::new(),
             last: Vec::new(),
         }
     }
 
     /// Tells the peers of programs that were killed, and removes their files. True once this model
-    /// has no program, or is not the one that programs of the folder use.
+    /// has no program and those peers are told, or is not the one that programs of the folder use.
     pub(crate) fn is_over(&mut self) -> bool {
         let path = self.folder.join("turn");
         let Ok(turn) = locked(&path, FlockOperation::NonBlockingLockExclusive) else {
@@ -305,11 +336,13 @@ impl Watch {
         let pid = std::fs::read_to_string(&pid_file).unwrap_or_default();
         let own = std::process::id().to_string();
         let users = model_alone(&self.folder);
-        remove_files(&self.folder, users.is_some());
-        if users.is_none() && pid == own {
-            say_farewells(&self.folder);
+        let may_have_peers = users.is_none() || self.peers == Peers::BehindWires;
+        remove_files(&self.folder, may_have_peers);
+        if may_have_peers && pid == own {
+            self.telling.extend(say_farewells(&self.folder));
         }
-        if pid == own && users.is_none() {
+        self.telling.retain(|thread| !thread.is_finished());
+        if pid == own && (users.is_none() || !self.telling.is_empty()) {
             return false;
         }
         if pid == own {

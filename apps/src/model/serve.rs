@@ -9,7 +9,7 @@ use crate::outfile::{
     OutFile, Prepared, check_distinct, check_no_output, check_writable, no_reader, not_written,
 };
 use crate::output::stdout;
-use crate::users::{self, Watch};
+use crate::users::{self, Peers, Watch};
 use anyhow::anyhow;
 use ringside_bus::pinning::pin_to;
 use ringside_config::{Config, Core};
@@ -65,7 +65,7 @@ fn serve(options: &Serve, config: &Config) -> Result<(), Failure> {
     }
     let mut server = bind(options)?;
     inject_faults(options, server.world())?;
-    let mut users = options.users.clone().map(Watch::new);
+    let mut users = watch(options);
     let mut is_over = || interrupt::seen() || users.as_mut().is_some_and(Watch::is_over);
     let wires = attach_wires(options, &mut server)?;
     let files = Files::prepare(options, &mut is_over)?;
@@ -103,6 +103,16 @@ fn serve(options: &Serve, config: &Config) -> Result<(), Failure> {
     };
     let captured = captured.transpose().map(drop).map_err(Failure::operation);
     judge(&report, recorder, [written, captured])
+}
+
+/// The server's view of its programs, as the model of `ringside run`.
+fn watch(options: &Serve) -> Option<Watch> {
+    let peers = match options.wires.as_slice() {
+        [] => Peers::OnModel,
+        _ => Peers::BehindWires,
+    };
+    let folder = options.users.clone()?;
+    Some(Watch::new(folder, peers))
 }
 
 /// All failures of a server; breaches are the first, which has the exit code.

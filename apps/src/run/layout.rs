@@ -3,6 +3,7 @@
 use super::options::{PORTS, Run};
 use crate::failure::Failure;
 use crate::outfile::check_no_output;
+use crate::users::Peers;
 use anyhow::{Context, anyhow};
 use std::path::{Path, PathBuf};
 
@@ -57,6 +58,14 @@ impl Layout {
 
     pub(super) fn ports(&self) -> std::ops::Range<u16> {
         self.first..self.first.saturating_add(PORTS)
+    }
+
+    /// The places of its programs' peers.
+    pub(super) const fn peers(&self) -> Peers {
+        match self.wires.as_slice() {
+            [] => Peers::OnModel,
+            _ => Peers::BehindWires,
+        }
     }
 
     fn path(folder: &Path) -> PathBuf {

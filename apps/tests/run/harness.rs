@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -228,11 +229,13 @@ pub(crate) fn children(parent: u32, name: &str) -> Vec<String> {
     found.map(str::to_owned).collect()
 }
 
-/// Both ends of a wire, on a loopback address that no other process uses; the kernel gives the
-/// ports to no socket that names none.
+/// Both ends of a wire, on a loopback address that no other process and no other test uses; the
+/// kernel gives the ports to no socket that names none.
 pub(crate) fn ends_of_a_wire() -> [String; 2] {
+    static WIRES: AtomicU8 = AtomicU8::new(1);
+    let wire = WIRES.fetch_add(1, Ordering::Relaxed);
     let [_, _, high, low] = std::process::id().to_be_bytes();
-    let place = |port: u16| format!("127.{}.{low}.1:{port}", 1 + high % 200);
+    let place = |port: u16| format!("127.{}.{low}.{wire}:{port}", 1 + high % 200);
     let (a, b) = (place(20_000), place(20_001));
     [format!("udp:{b}@{a}"), format!("udp:{a}@{b}")]
 }

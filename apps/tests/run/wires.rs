@@ -3,6 +3,7 @@
 use crate::harness::*;
 use std::collections::HashSet;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 #[test]
 fn faults_of_the_wire_are_survived_and_wrong_ones_refused() {
@@ -62,6 +63,71 @@ fn programs_on_two_models_meet_over_a_udp_wire() {
     });
     succeeded(&client);
     succeeded(&server.wait_with_output().expect("the server"));
+}
+
+/// A server that only waits for events, on a model of its own, hears of its client's death over the
+/// wire. `script` is run as the client, with the program as `$0`, the file of its model's number as
+/// `$1`; `afterwards` gets the client's folder and flags.
+fn hears_over_the_wire(script: &str, afterwards: impl FnOnce(&Folder, &[&str])) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("leave", folder.path()) else {
+        return;
+    };
+    let [here, there] = ends_of_a_wire();
+    let (one, two) = (Folder::new(), Folder::new());
+    let server = [&program, "server", "10.0.0.1"];
+    let flags = ["--port", "0", "--loopback", "always", "--wire", &here];
+    let mut server = run_with(one.path(), &flags, &server);
+    one.wait_for_model();
+    let flags = ["--wire", &there, "--first", "8", "--loopback", "always"];
+    let model = two.pid_file();
+    let client = [
+        "sh",
+        "-c",
+        script,
+        &program,
+        model.to_str().expect("a path"),
+    ];
+    let died = client_of(&mut server, was_killed, || {
+        run_with(
+            two.path(),
+            &[&flags[..], &["--port", "8"]].concat(),
+            &client,
+        )
+    });
+    assert!(was_killed(&died), "{died:?}");
+    afterwards(&two, &flags);
+    let text = succeeded(&server.wait_with_output().expect("the server"));
+    assert!(text.contains("the peer has left"), "{text}");
+}
+
+#[test]
+fn a_server_on_another_host_hears_that_its_client_was_killed_with_its_command() {
+    let script = "exec \"$0\" both 10.0.0.1";
+    hears_over_the_wire(script, |folder, _| {
+        let limit = Instant::now() + Duration::from_secs(20);
+        while folder.pid_file().exists() {
+            assert!(Instant::now() < limit, "the model does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+}
+
+/// The messages are left in the folder, as by a failure of the host.
+const EVERYTHING_IS_KILLED: &str = r#"
+"$0" killed 10.0.0.1
+[ $? = 137 ] || exit 1
+kill -9 "$(cat "$1")" $PPID
+kill -9 $$
+"#;
+
+#[test]
+fn a_server_on_another_host_hears_of_the_former_model_from_the_next_one() {
+    hears_over_the_wire(EVERYTHING_IS_KILLED, |folder, flags| {
+        let flags = [flags, &["--port", "9"]].concat();
+        let next = run_with(folder.path(), &flags, &["true"]);
+        succeeded(&next.wait_with_output().expect("the next program"));
+    });
 }
 
 #[test]
