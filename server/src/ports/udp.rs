@@ -2,11 +2,13 @@
 //! container: unprivileged. QEMU's `-netdev dgram` with addresses of type inet speaks it too.
 //!
 //! The socket is connected: the kernel drops what comes from any other address or port than the
-//! peer's. Datagrams longer than the MTU of the path are cut by the kernel. A datagram that is lost
-//! is a frame that is lost.
+//! peer's. Datagrams longer than the MTU of the path are cut: over IPv4 by the kernel or a router,
+//! over IPv6 by the kernel, once a router has told it the MTU by ICMPv6. A datagram that is lost is
+//! a frame that is lost.
 
 use super::{Received, Sent, Wire};
 use rustix::io::Errno;
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -180,7 +182,12 @@ impl UdpWire {
         let bound = UdpSocket::bind(local).and_then(|socket| {
             socket.set_nonblocking(true)?;
             // A smaller buffer than wanted loses more frames in bursts, and works.
-            let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BYTES);
+            let _ = sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BYTES);
+            if local.is_ipv4() {
+                // Without the mark "don't fragment", routers cut what is longer than their next
+                // link carries. With it they only say so, by ICMP that firewalls drop.
+                sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT)?;
+            }
             Ok(socket)
         });
         let socket = bound.map_err(|error| UdpError::Bind {

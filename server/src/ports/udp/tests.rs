@@ -59,6 +59,16 @@ fn frames_of_any_length_reach_the_peer_unchanged_and_in_order() {
     assert_eq!((one.counters().sent, one.counters().received), (5, 5));
 }
 
+/// Frames between the MTU of the path and that of the own link arrive, whatever firewalls do with
+/// ICMP.
+#[test]
+fn routers_may_cut_datagrams() {
+    let (a, b) = places();
+    let wire = UdpWire::open(&ends(b, a)).unwrap();
+    let found = sockopt::ip_mtu_discover(&wire.socket).unwrap();
+    assert_eq!(found, Ipv4PathMtuDiscovery::DONT);
+}
+
 #[test]
 fn only_the_peer_may_speak() {
     let (mut one, mut two, a, _) = pair();
