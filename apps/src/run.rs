@@ -21,7 +21,6 @@ use options::{FaultText, PORTS};
 use program::{Places, libraries, program, to_its_end};
 use ringside_bus::DeviceAddress;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::SIGXFSZ;
 use std::ffi::OsString;
@@ -41,7 +40,7 @@ const SOCKET_PATH_BYTES: usize = 107;
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// The wait for the model after which the command says what it waits for.
 const WORD_AFTER: Duration = Duration::from_secs(1);
-/// Longest wait for the end of a model, after each of two signals.
+/// Longest wait for the end of a model, after a command and after each of two signals.
 const END_LIMIT: Duration = Duration::from_secs(10);
 /// Longest wait for a port whose former program's peers are told: more than that takes.
 const LEAVING_LIMIT: Duration = Duration::from_secs(20);
@@ -371,52 +370,60 @@ fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
 /// Ends the model of the folder, and waits until it has ended: it removes its sockets at its end,
 /// and the next model's have the same paths.
 fn end_model(folder: &Path) -> Result<(), Failure> {
-    let path = users::pid_file(folder);
-    let text = std::fs::read_to_string(&path).unwrap_or_default();
-    // Zero and negative numbers are those of groups of processes.
-    let number = text.trim().parse().ok().filter(|number: &i32| *number > 0);
-    if let Some(pid) = number.and_then(Pid::from_raw) {
-        end_process(pid, &control(folder))?;
-        let _ = std::fs::remove_file(&path);
+    let process = take_process(folder);
+    let control = control(folder);
+    // By its socket it is found from another container, too, which shares the folder.
+    if !has_no_listener(&control) {
+        let _ = crate::model::tell(&control, "end");
     }
-    Ok(())
-}
-
-/// Ends a model that has `control` among its arguments; the number may be another process's by now.
-fn end_process(pid: Pid, control: &Path) -> Result<(), Failure> {
-    // From here on the number is this process's: the descriptor stands for it.
-    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
-        return Ok(()); // it has ended
-    };
-    let number = pid.as_raw_nonzero();
-    let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
-    let mut words = line.split(|byte| *byte == 0);
-    if !words.any(|word| word == control.as_os_str().as_encoded_bytes()) {
+    if has_ended(folder, process.as_ref(), END_LIMIT) {
         return Ok(());
     }
     for signal in [Signal::TERM, Signal::KILL] {
-        let _ = pidfd_send_signal(&process, signal);
-        if has_ended(&process, END_LIMIT)? {
+        let Some(process) = &process else { break };
+        let _ = pidfd_send_signal(process, signal);
+        if has_ended(folder, Some(process), END_LIMIT) {
             return Ok(());
         }
     }
     Err(Failure::claim(anyhow!(
-        "the model of an earlier program, process {number}, does not end: end it, and try again"
+        "the model of an earlier program, which has {}, does not end: end it, and try again",
+        control.display()
     )))
 }
 
-/// True once the process has ended; waits for `time` at most.
-fn has_ended(process: &OwnedFd, time: Duration) -> Result<bool, Failure> {
+/// The process of the model, if this command may see it. From now on the folder names none, so that
+/// the model heeds signals.
+fn take_process(folder: &Path) -> Option<OwnedFd> {
+    let path = users::pid_file(folder);
+    let text = std::fs::read_to_string(&path).ok()?;
+    let _ = std::fs::remove_file(&path);
+    // Zero and negative numbers are those of groups of processes.
+    let number = text.trim().parse().ok().filter(|number: &i32| *number > 0);
+    let pid = number.and_then(Pid::from_raw)?;
+    // From here on the number is this process's: the descriptor stands for it.
+    let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    let line = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
+    let control = control(folder);
+    let mut words = line.split(|byte| *byte == 0);
+    // It may be another one's by now.
+    let is_model = words.any(|word| word == control.as_os_str().as_encoded_bytes());
+    is_model.then_some(process)
+}
+
+/// True once the model has ended; waits for `time` at most.
+fn has_ended(folder: &Path, process: Option<&OwnedFd>, time: Duration) -> bool {
     let limit = Instant::now() + time;
-    loop {
-        let left = limit.saturating_duration_since(Instant::now());
-        let wait = Timespec::try_from(left).context("the time to wait for the model")?;
+    // A descriptor of a process can be read once that has ended.
+    let runs = |process: &OwnedFd| {
         let mut watched = [PollFd::new(process, PollFlags::IN)];
-        match poll(&mut watched, Some(&wait)) {
-            Ok(0) => return Ok(false),
-            Ok(_) => return Ok(true),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(Failure::operation(error)),
+        matches!(poll(&mut watched, Some(&Timespec::default())), Ok(0))
+    };
+    while !users::has_model_ended(folder) || process.is_some_and(runs) {
+        if Instant::now() > limit {
+            return false;
         }
+        std::thread::sleep(Duration::from_millis(2));
     }
+    true
 }

@@ -3,7 +3,8 @@
 //! `turn` is held while a program starts or ends the model. Each program shares `users`, and has
 //! `N.lock` of its port for itself, from its start to its end: the program inherits both, so they
 //! last as long as it does, also if its `ringside run` is killed. The model ends itself once it
-//! gets `users` alone.
+//! gets `users` alone, and has `model.lock` until its process has ended: another container that
+//! shares the folder may not see the process.
 
 use crate::failure::Failure;
 use crate::farewell;
@@ -204,6 +205,19 @@ pub(crate) fn pid_file(folder: &Path) -> PathBuf {
     folder.join("model.pid")
 }
 
+fn model_lock(folder: &Path) -> PathBuf {
+    folder.join("model.lock")
+}
+
+/// True if the process of the model has ended. It can be in another container.
+pub(crate) fn has_model_ended(folder: &Path) -> bool {
+    locked(
+        &model_lock(folder),
+        FlockOperation::NonBlockingLockExclusive,
+    )
+    .is_ok()
+}
+
 /// The right to start or end the model, waiting if need be.
 pub(crate) fn turn(folder: &Path) -> Result<File, Failure> {
     locked(&folder.join("turn"), FlockOperation::LockExclusive)
@@ -311,42 +325,58 @@ pub(crate) struct Watch {
     peers: Peers,
     /// threads that tell the peers of killed programs
     telling: Vec<JoinHandle<()>>,
+    /// held until the process has ended, for commands that wait for that
+    _own: File,
     /// held from the decision to end until the process has ended, so that the next model waits
     last: Vec<File>,
 }
 
 impl Watch {
-    pub(crate) const fn new(folder: PathBuf, peers: Peers) -> Self {
-        Self {
+    /// Errors: an earlier model has not ended.
+    pub(crate) fn new(folder: PathBuf, peers: Peers) -> Result<Self, Failure> {
+        let own = locked(
+            &model_lock(&folder),
+            FlockOperation::NonBlockingLockExclusive,
+        )?;
+        Ok(Self {
             folder,
             peers,
             telling: Vec::new(),
+            _own: own,
             last: Vec::new(),
-        }
+        })
+    }
+
+    /// True if the folder names this process as its model.
+    fn is_named(&self) -> bool {
+        let pid = std::fs::read_to_string(pid_file(&self.folder)).unwrap_or_default();
+        pid == std::process::id().to_string()
     }
 
     /// Tells the peers of programs that were killed, and removes their files. True once this model
     /// has no program and those peers are told, or is not the one that programs of the folder use.
-    pub(crate) fn is_over(&mut self) -> bool {
+    /// After a signal the latter is found without waiting for a turn.
+    pub(crate) fn is_over(&mut self, is_signalled: bool) -> bool {
+        if is_signalled && !self.is_named() {
+            return true;
+        }
         let path = self.folder.join("turn");
         let Ok(turn) = locked(&path, FlockOperation::NonBlockingLockExclusive) else {
             return false; // a program starts or ends: the next time
         };
-        let pid_file = pid_file(&self.folder);
-        let pid = std::fs::read_to_string(&pid_file).unwrap_or_default();
-        let own = std::process::id().to_string();
+        let is_named = self.is_named();
         let users = model_alone(&self.folder);
         let may_have_peers = users.is_none() || self.peers == Peers::BehindWires;
         remove_files(&self.folder, may_have_peers);
-        if may_have_peers && pid == own {
+        if may_have_peers && is_named {
             self.telling.extend(say_farewells(&self.folder));
         }
         self.telling.retain(|thread| !thread.is_finished());
-        if pid == own && (users.is_none() || !self.telling.is_empty()) {
+        if is_named && (users.is_none() || !self.telling.is_empty()) {
             return false;
         }
-        if pid == own {
-            let _ = std::fs::remove_file(pid_file);
+        if is_named {
+            let _ = std::fs::remove_file(pid_file(&self.folder));
         }
         self.last = users.into_iter().chain([turn]).collect();
         true

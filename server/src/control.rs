@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Connections at once. A further one replaces the one that has been silent longest.
@@ -36,6 +37,8 @@ pub struct Control {
     listener: UnixListener,
     clients: Vec<Client>,
     sources: Sources,
+    /// set by the command that ends the server
+    end: Option<Arc<AtomicBool>>,
     next_look: Instant,
     /// the last accept failed, such as for want of descriptors, and a client may wait
     is_short: bool,
@@ -65,6 +68,7 @@ impl Control {
             _file: file,
             clients: Vec::new(),
             sources,
+            end: None,
             next_look: Instant(0),
             is_short: false,
         })
@@ -73,6 +77,11 @@ impl Control {
     /// Answers from a capture too, which began after the socket was made.
     pub fn set_capture(&mut self, capture: Arc<Capture>) {
         self.sources.capture = Some(capture);
+    }
+
+    /// Sets a flag at the command `end`, which is refused without one.
+    pub fn set_end(&mut self, end: Arc<AtomicBool>) {
+        self.end = Some(end);
     }
 
     /// Disconnects the client that was silent longest if no other one has a place.
@@ -95,9 +104,15 @@ impl Attachment for Control {
         self.next_look = now.plus(LOOK_EVERY);
         let mut worked = false;
         // Before a client is replaced: one whose line has just arrived is not silent.
-        let sources = &self.sources;
+        let (sources, end) = (&self.sources, self.end.as_deref());
         self.clients.retain_mut(|client| {
-            let (goes_on, did) = client.turn(|line| answer(line, world, sources));
+            let (goes_on, did) = client.turn(|line| match (line, end) {
+                ("end", Some(end)) => {
+                    end.store(true, Ordering::Relaxed);
+                    json!({"ok": true})
+                }
+                _ => answer(line, world, sources),
+            });
             if did {
                 client.active = now;
             }
@@ -244,6 +259,7 @@ fn obey(line: &str, world: &mut World, sources: &Sources) -> Result<Value, Strin
             let frames = capture.flush().map_err(|error| error.to_string())?;
             Ok(json!({"ok": true, "captured_frames": frames}))
         }
+        "end" if rest.is_empty() => Err("this server ends by a signal".into()),
         "help" => {
             let faults: Vec<_> = FAULTS
                 .iter()
@@ -262,11 +278,12 @@ fn obey(line: &str, world: &mut World, sources: &Sources) -> Result<Value, Strin
     }
 }
 
-const COMMANDS: [&str; 5] = [
+const COMMANDS: [&str; 6] = [
     "status",
     "fault FUNCTION FAULT",
     "clear FUNCTION [FAULT]",
     "flush",
+    "end",
     "help",
 ];
 

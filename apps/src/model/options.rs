@@ -154,6 +154,7 @@ Commands:
   fault FUNCTION FAULT    begin a fault of a function, or of the wire (FUNCTION is then \"wire\")
   clear FUNCTION [FAULT]  end one fault, or all
   flush                   write out the capture
+  end                     end the server, as SIGTERM does
   help                    all faults
 
 Examples:

@@ -23,11 +23,12 @@ use ringside_server::{FaultAt, Place};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(super) fn run(options: &Serve, config: &Config) -> Result<(), Failure> {
-    let served = serve(options, config);
+    let mut users = watch(options)?;
+    let served = serve(options, config, users.as_mut());
     // The server is no child of the command that ends it, which cannot see its exit code.
     if let (Err(failure), Some(folder)) = (&served, &options.users) {
         users::note_failure(folder, failure.code(), &failure.text());
@@ -42,7 +43,7 @@ fn prepare_process(options: &Serve) -> Result<(), Failure> {
     file_size::raise(largest_file(options))
 }
 
-fn serve(options: &Serve, config: &Config) -> Result<(), Failure> {
+fn serve(options: &Serve, config: &Config, mut users: Option<&mut Watch>) -> Result<(), Failure> {
     let report_path = match &options.report {
         _ if options.json => Some(Path::new("-")),
         given => given.as_deref(),
@@ -55,7 +56,7 @@ fn serve(options: &Serve, config: &Config) -> Result<(), Failure> {
     let mut output = Output {
         to_error: report_path == Some(Path::new("-")),
     };
-    let stop = interrupt::catch_for_server()?;
+    let stop = stop_flag(options)?;
     let configured = match config.model.thread_core {
         Core::Pinned(core) => Some(core as usize),
         Core::Any => None,
@@ -65,11 +66,14 @@ fn serve(options: &Serve, config: &Config) -> Result<(), Failure> {
     }
     let mut server = bind(options)?;
     inject_faults(options, server.world())?;
-    let mut users = watch(options);
-    let mut is_over = || interrupt::seen() || users.as_mut().is_some_and(Watch::is_over);
+    let mut is_over = || {
+        let is_signalled = interrupt::seen();
+        let users = users.as_deref_mut();
+        users.map_or(is_signalled, |users| users.is_over(is_signalled))
+    };
     let wires = attach_wires(options, &mut server)?;
     let files = Files::prepare(options, &mut is_over)?;
-    let (sources, recorder) = attach(options, &mut server, wires, files)?;
+    let (sources, recorder) = attach(options, &mut server, wires, files, &stop)?;
     for (index, path) in options.sockets.iter().enumerate() {
         output.say(&format!("function {index} on {}\n", path.display()));
     }
@@ -105,14 +109,24 @@ fn serve(options: &Serve, config: &Config) -> Result<(), Failure> {
     judge(&report, recorder, [written, captured])
 }
 
-/// The server's view of its programs, as the model of `ringside run`.
-fn watch(options: &Serve) -> Option<Watch> {
+/// The flag that ends the server. A signal sets it, unless programs use this server as the model of
+/// `ringside run`: one to all processes of a service must not take the device from them.
+fn stop_flag(options: &Serve) -> Result<Arc<AtomicBool>, Failure> {
+    let signalled = interrupt::catch_for_server()?;
+    Ok(match options.users {
+        Some(_) => Arc::default(),
+        None => signalled,
+    })
+}
+
+/// The server's view of its programs, as the model of `ringside run`. Kept to the end.
+fn watch(options: &Serve) -> Result<Option<Watch>, Failure> {
     let peers = match options.wires.as_slice() {
         [] => Peers::OnModel,
         _ => Peers::BehindWires,
     };
-    let folder = options.users.clone()?;
-    Some(Watch::new(folder, peers))
+    let folder = options.users.clone();
+    folder.map(|folder| Watch::new(folder, peers)).transpose()
 }
 
 /// All failures of a server; breaches are the first, which has the exit code.
@@ -303,6 +317,7 @@ fn attach(
     server: &mut Server,
     wires: WireReport,
     files: Files<'_>,
+    stop: &Arc<AtomicBool>,
 ) -> Result<(Sources, Option<Recorder>), Failure> {
     let functions = 0..options.sockets.len();
     let before = functions.filter_map(|index| server.world().snapshot(index));
@@ -326,7 +341,8 @@ fn attach(
         }
         sources.capture = Some(capture);
     }
-    if let Some(control) = control {
+    if let Some(mut control) = control {
+        control.set_end(Arc::clone(stop));
         server.attach(Box::new(control));
     }
     Ok((sources, recorder))

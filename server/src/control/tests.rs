@@ -53,6 +53,21 @@ impl Rig {
 }
 
 #[test]
+fn the_server_is_asked_to_end() {
+    let mut rig = Rig::new();
+    let mut client = rig.client();
+    let refused = rig.ask(&mut client, "end");
+    assert_eq!(refused["ok"], false, "{refused}");
+    let end = Arc::new(AtomicBool::new(false));
+    rig.control.set_end(Arc::clone(&end));
+    let refused = rig.ask(&mut client, "end now");
+    assert_eq!(refused["ok"], false, "{refused}");
+    assert!(!end.load(Ordering::Relaxed));
+    assert_eq!(rig.ask(&mut client, "end"), json!({"ok": true}));
+    assert!(end.load(Ordering::Relaxed));
+}
+
+#[test]
 fn faults_begin_and_end_as_they_are_told() {
     let mut rig = Rig::new();
     let mut client = rig.client();
