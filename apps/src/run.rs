@@ -13,7 +13,7 @@ mod signals;
 use crate::failure::Failure;
 use crate::farewell;
 use crate::file_size;
-use crate::users::{self, DeviceFiles, Peers, Port, Taken, socket};
+use crate::users::{self, DeviceFiles, Peers, Port, Remark, Taken, socket};
 use anyhow::{Context, anyhow};
 use layout::Layout;
 pub(crate) use options::Run;
@@ -93,7 +93,8 @@ fn on_device(
         files: shared.path(),
         loopback: None,
     };
-    let ended = to_its_end(&mut program(options, config, text_of(&device), &places)?);
+    let mut command = program(options, config, text_of(&device), &places)?;
+    let ended = to_its_end(&mut command, || {});
     shared.leave();
     ended.map_err(|error| not_started(options, error))
 }
@@ -149,12 +150,15 @@ fn on_model(
         loopback: options.loopback.value(port.number, &ports),
     };
     let device = text_of(&DeviceAddress::VfioUser(socket.clone()));
+    let mut remark = Remark::new(folder);
     let ended = program(options, config, device, &places).and_then(|mut command| {
         port.inherit()?;
-        to_its_end(&mut command).map_err(|error| not_started(options, error))
+        to_its_end(&mut command, || remark.look()).map_err(|error| not_started(options, error))
     });
     farewell::say(&files, &socket, config);
     let model = leave(folder, port);
+    // The model's last look is at its end.
+    remark.show();
     Ok((ended?, model))
 }
 
@@ -225,6 +229,7 @@ fn try_to_join(folder: &Path, options: &Run) -> Result<Taken, Failure> {
         tell_peers(folder, Layout::read(folder).peers());
         end_model(folder)?;
         let _ = users::take_failure(folder);
+        users::forget_remark(folder);
         let wanted = Layout::wanted(options)?;
         check_port(&wanted, options.port)?;
         // The new model sends the messages of programs that a failure of the host has ended.

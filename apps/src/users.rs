@@ -17,6 +17,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Between two looks for a remark of the model.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 
 /// The user's folder for sockets and locks.
 pub(crate) fn folder() -> Result<PathBuf, Failure> {
@@ -193,6 +197,65 @@ pub(crate) fn take_failure(folder: &Path) -> Option<(u8, String)> {
 
 fn failure_file(folder: &Path) -> PathBuf {
     folder.join("model.failure")
+}
+
+/// Notes what users of a model's programs have to know, once.
+pub(crate) fn note_remark(folder: &Path, text: &str) {
+    let path = remark_file(folder);
+    if path.exists() {
+        return;
+    }
+    // Whole, or not at all: commands look for it.
+    let begun = path.with_extension("new");
+    let written = std::fs::write(&begun, text).and_then(|()| std::fs::rename(begun, &path));
+    if let Err(error) = written {
+        eprintln!("ringside: {}: {error}", path.display());
+    }
+}
+
+/// Removes the remark of an earlier model.
+pub(crate) fn forget_remark(folder: &Path) {
+    let _ = std::fs::remove_file(remark_file(folder));
+}
+
+fn remark_file(folder: &Path) -> PathBuf {
+    folder.join("model.remark")
+}
+
+/// Shows the remark of a model.
+pub(crate) struct Remark<'a> {
+    folder: &'a Path,
+    next_look: Instant,
+    is_shown: bool,
+}
+
+impl<'a> Remark<'a> {
+    pub(crate) fn new(folder: &'a Path) -> Self {
+        Self {
+            folder,
+            next_look: Instant::now(),
+            is_shown: false,
+        }
+    }
+
+    /// Shows it if it has come, a few times a second.
+    pub(crate) fn look(&mut self) {
+        if Instant::now() >= self.next_look {
+            self.next_look = Instant::now() + BETWEEN_LOOKS;
+            self.show();
+        }
+    }
+
+    /// Shows it if it has come, once.
+    pub(crate) fn show(&mut self) {
+        if self.is_shown {
+            return;
+        }
+        if let Ok(text) = std::fs::read_to_string(remark_file(self.folder)) {
+            eprintln!("ringside: {text}");
+            self.is_shown = true;
+        }
+    }
 }
 
 /// The files of the kernel for the program of a port.

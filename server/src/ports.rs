@@ -24,6 +24,10 @@ use ringside_model::world::World;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// The meaning of a frame from outside whose sender is a function of this model.
+pub const OWN_ADDRESS: &str = "frames come in that an address of this model has sent: give each side its own \
+     --first; more than two sides are a star or a tree, without a ring of wires";
+
 /// The most frames of one wire, each way, in one turn.
 const BURST: usize = 32;
 
@@ -205,7 +209,10 @@ impl Attached {
             let frame = buffer.get(..length).unwrap_or_default();
             let source = frame.get(6..).and_then(<[u8]>::first_chunk::<6>);
             if source.is_some_and(|source| own.contains(source)) {
-                self.count_own();
+                self.counters.own_address += 1;
+                if self.counters.own_address == 1 {
+                    tell_of_own(&mut *self.wire, frame);
+                }
                 continue;
             }
             match switch.inject_frame(self.port, frame) {
@@ -218,18 +225,6 @@ impl Attached {
                 // room was checked before
                 Err(InjectError::Full) => break,
             }
-        }
-    }
-
-    #[cold]
-    fn count_own(&mut self) {
-        self.counters.own_address += 1;
-        if self.counters.own_address == 1 {
-            let wire = self.wire.name();
-            tracing::warn!(
-                wire,
-                "the far end has an address of this model: give each side its own --first"
-            );
         }
     }
 
@@ -262,6 +257,16 @@ impl Attached {
             switch.take_outgoing(self.port);
         }
     }
+}
+
+/// Logs the first frame with an own address, and returns it: the far end, which may only send, sees
+/// one of its addresses too. Each side returns one frame at most.
+#[cold]
+fn tell_of_own(wire: &mut dyn Wire, frame: &[u8]) {
+    let name = wire.name();
+    tracing::error!(wire = name, "{OWN_ADDRESS}");
+    // One that is lost is missed only for the message.
+    let _ = wire.send(frame);
 }
 
 impl Attachment for Ports {

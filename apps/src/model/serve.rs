@@ -16,7 +16,9 @@ use ringside_config::{Config, Core};
 use ringside_model::record::Recorder;
 use ringside_model::{Fault, FunctionSettings, TimerAccess, World};
 use ringside_server::control::Control;
-use ringside_server::ports::{Capture, DatagramWire, Ports, TapWire, UdpWire, WireReport};
+use ringside_server::ports::{
+    Capture, DatagramWire, OWN_ADDRESS, Ports, TapWire, UdpWire, WireReport,
+};
 use ringside_server::report::{Report, Sources, breaches_text};
 use ringside_server::vfio_user::{Server, ServerSettings};
 use ringside_server::{FaultAt, Place};
@@ -89,10 +91,12 @@ fn serve(options: &Serve, config: &Config, mut users: Option<&mut Watch>) -> Res
             // A failure is reported at the end.
             let _ = capture.flush();
         }
+        note_own_addresses(options, &sources.wires);
         if is_over() {
             stop.store(true, Ordering::Relaxed);
         }
     });
+    note_own_addresses(options, &sources.wires);
     let report = Report::of(server.world(), &sources);
     // Sockets are removed first: a process that waits for that finds the report written.
     server.world().switch().set_tap(None);
@@ -127,6 +131,17 @@ fn watch(options: &Serve) -> Result<Option<Watch>, Failure> {
     };
     let folder = options.users.clone();
     folder.map(|folder| Watch::new(folder, peers)).transpose()
+}
+
+/// Tells the users of programs that both ends of a wire have the same addresses: the log of the
+/// model of `ringside run` is in a file.
+fn note_own_addresses(options: &Serve, wires: &WireReport) {
+    let Some(folder) = &options.users else { return };
+    for (name, counters) in wires.wires() {
+        if counters.own_address > 0 {
+            users::note_remark(folder, &format!("{name}: {OWN_ADDRESS}"));
+        }
+    }
 }
 
 /// All failures of a server; breaches are the first, which has the exit code.

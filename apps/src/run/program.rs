@@ -135,8 +135,12 @@ fn by_shell(command: &Command) -> std::io::Result<Command> {
     Ok(shell)
 }
 
-/// Runs a program to its end. The model must outlive it, and so must this command.
-pub(super) fn to_its_end(command: &mut Command) -> std::io::Result<ExitStatus> {
+/// Runs a program to its end; `each_look` is called meanwhile. The model must outlive it, and so
+/// must this command.
+pub(super) fn to_its_end(
+    command: &mut Command,
+    mut each_look: impl FnMut(),
+) -> std::io::Result<ExitStatus> {
     let name = command.get_program();
     if let Some(reason) = elf::ignores_libraries(name) {
         eprintln!(
@@ -158,6 +162,7 @@ pub(super) fn to_its_end(command: &mut Command) -> std::io::Result<ExitStatus> {
                 let _ = kill_process(pid, signal);
             }
         }
+        each_look();
         std::thread::sleep(LOOK);
     }
 }

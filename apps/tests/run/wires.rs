@@ -113,6 +113,28 @@ fn a_server_on_another_host_hears_that_its_client_was_killed_with_its_command() 
     });
 }
 
+#[test]
+fn both_sides_are_told_that_they_have_the_same_addresses() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("leave", folder.path()) else {
+        return;
+    };
+    let [here, there] = ends_of_a_wire();
+    let (one, two) = (Folder::new(), Folder::new());
+    let script = r#"until [ -e "$0/ringside/model.remark" ]; do sleep 0.1; done"#;
+    let waiting = ["sh", "-c", script, one.path().to_str().expect("a path")];
+    let waiting = run_with(one.path(), &["--wire", &here], &waiting);
+    one.wait_for_model();
+    let flags = ["--port", "1", "--wire", &there];
+    let short = run_with(two.path(), &flags, &[&program, "idle", "10.0.0.1"]);
+    for side in [short, waiting] {
+        let output = side.wait_with_output().expect("ringside");
+        succeeded(&output);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains("give each side its own --first"), "{text}");
+    }
+}
+
 /// The messages are left in the folder, as by a failure of the host.
 const EVERYTHING_IS_KILLED: &str = r#"
 "$0" killed 10.0.0.1

@@ -106,11 +106,21 @@ fn a_peer_may_come_late_and_its_absence_ends_nothing() {
 #[test]
 fn a_far_end_with_the_same_addresses_is_refused() {
     let (mut one, mut two, ..) = pair();
-    one.ports.refuse_from(vec![[2, 0, 0, 0, 0, 7]]);
+    for side in [&mut one, &mut two] {
+        side.ports.refuse_from(vec![[2, 0, 0, 0, 0, 7]]);
+    }
     two.send(&frame(7, 60));
+    two.send(&frame(7, 61));
     two.send(&frame(8, 60));
     assert_eq!(one.next(), Some(frame(8, 60)));
-    assert_eq!(one.counters().own_address, 1);
+    // The first of them was returned, so that the sender has seen it too.
+    one.send(&frame(9, 60));
+    assert_eq!(two.next(), Some(frame(9, 60)));
+    assert_eq!(two.counters().own_address, 1);
+    // And not for ever.
+    two.send(&frame(10, 60));
+    assert_eq!(one.next(), Some(frame(10, 60)));
+    assert_eq!(one.counters().own_address, 3);
 }
 
 #[test]
