@@ -316,7 +316,8 @@ fn has_no_listener(socket: &Path) -> bool {
 }
 
 fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
-    let own = std::env::current_exe().context("finding this command")?;
+    let own =
+        std::env::current_exe().context("finding this command, which /proc tells: mount it")?;
     let mut command = Command::new(own);
     command.args(["model", "serve", "--doorbell-page"]);
     for port in layout.ports() {
@@ -382,6 +383,13 @@ fn end_model(folder: &Path) -> Result<(), Failure> {
         let _ = crate::model::tell(&control, "end");
     }
     if has_ended(folder, process.as_ref(), END_LIMIT) {
+        // One that was killed has left them.
+        let sockets = Layout::read(folder)
+            .ports()
+            .map(|port| socket(folder, port));
+        for path in sockets.chain([control]) {
+            let _ = std::fs::remove_file(path);
+        }
         return Ok(());
     }
     for signal in [Signal::TERM, Signal::KILL] {

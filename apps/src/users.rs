@@ -19,12 +19,14 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// All rights of a folder for its owner, and no others.
+const OWNER: u32 = 0o700;
 /// Between two looks for a remark of the model.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 
 /// The user's folder for sockets and locks.
 pub(crate) fn folder() -> Result<PathBuf, Failure> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
     let user = rustix::process::getuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     // Source: XDG Base Directory Specification: a path that is empty or relative is as good as
@@ -42,14 +44,25 @@ pub(crate) fn folder() -> Result<PathBuf, Failure> {
     }
     let made = std::fs::DirBuilder::new()
         .recursive(true)
-        .mode(0o700)
+        .mode(OWNER)
         .create(&folder);
-    made.with_context(|| format!("making {}", folder.display()))?;
+    made.with_context(|| {
+        let folder = folder.display();
+        format!("making {folder}: name a folder that you may write to with XDG_RUNTIME_DIR")
+    })?;
     let found = std::fs::symlink_metadata(&folder).context("looking at the folder of sockets")?;
     let wrong = match (found.is_symlink(), found.uid() == user) {
         (true, _) => "is a symbolic link, which could lead to another user's folder",
         (false, false) => "belongs to another user",
-        (false, true) => return Ok(folder),
+        (false, true) => {
+            // A umask, now or at an earlier start, has no say in the owner's rights.
+            if found.mode() & OWNER != OWNER {
+                let rights = std::fs::Permissions::from_mode(OWNER);
+                let set = std::fs::set_permissions(&folder, rights);
+                set.with_context(|| format!("setting the rights of {}", folder.display()))?;
+            }
+            return Ok(folder);
+        }
     };
     Err(Failure::operation(anyhow!(
         "{} {wrong}: remove it, or name another folder with XDG_RUNTIME_DIR",

@@ -32,17 +32,28 @@ const MAD_ABI: &str = "5";
 /// The files are there.
 static IS_WRITTEN: AtomicBool = AtomicBool::new(false);
 
+/// Their absence was spoken of.
+static IS_TOLD: AtomicBool = AtomicBool::new(false);
+
 /// Held by the thread that writes: each file has one temporary name in a process.
 static WRITER: Mutex<()> = Mutex::new(());
 
-/// Writes the files, if a folder is named. A failure is only logged: most programs read none.
+/// Writes the files, if a folder is named. Of a failure it only speaks, once: most programs read
+/// none.
 pub(crate) fn write(port: &Port) {
     let Some(folder) = folder() else { return };
     let _writer = lock(&WRITER);
     // First: a change from now on writes them again.
     IS_WRITTEN.store(true, Ordering::Relaxed);
-    if let Err(error) = write_into(&folder, port) {
-        tracing::warn!(%error, folder = %folder.display(), "no files of the kernel");
+    if let Err(error) = write_into(&folder, port)
+        && !IS_TOLD.swap(true, Ordering::Relaxed)
+    {
+        let text = format!(
+            "the files of /sys/class/infiniband are not all there, so that programs which look there \
+             miss the device: {}: {error}; make room, or name another folder with XDG_RUNTIME_DIR",
+            folder.display()
+        );
+        crate::diagnosis::say("ringside0", &text);
     }
 }
 

@@ -180,3 +180,79 @@ fn a_model_has_ended_before_the_next_one_starts() {
     succeeded(&next.wait_with_output().expect("the next program"));
     assert!(!folder.pid_file().exists());
 }
+
+/// As at the end of a service, whose processes all get a signal.
+#[test]
+fn a_model_goes_on_after_a_signal_as_long_as_a_program_uses_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("leave", folder.path()) else {
+        return;
+    };
+    let sockets = Folder::new();
+    let script = r#"kill "$(cat "$1")"; sleep 2.5; exec "$0" idle 10.0.0.1"#;
+    let model = sockets.pid_file();
+    let words = [
+        "sh",
+        "-c",
+        script,
+        &program,
+        model.to_str().expect("a path"),
+    ];
+    let ended = start(sockets.path(), "0", &words).wait_with_output();
+    succeeded(&ended.expect("the program"));
+    assert!(!sockets.pid_file().exists());
+}
+
+/// Its last program is in another container, which does not see the model's process.
+const TWO_CONTAINERS: &str = r#"
+folder=$1 command=$2 libraries=$3 wire=$4
+run() { timeout 40 "$command" run --libraries "$libraries" "$@"; }
+export -f run
+export XDG_RUNTIME_DIR=$folder command libraries folder wire
+own() { unshare --pid --fork --mount-proc bash -c "$1"; }
+own 'run --port 0 --wire $wire -- sh -c "until [ -e $folder/joined ]; do sleep 0.05; done"
+     touch $folder/left; until [ -e $folder/over ]; do sleep 0.05; done' &
+trap 'touch $folder/over; wait' EXIT
+until [ -e $folder/ringside/0.lock ]; do sleep 0.05; done
+set -e
+run --port 1 -- sh -c "touch $folder/joined; until [ -e $folder/left ]; do sleep 0.05; done"
+run --port 1 --wire $wire -- true
+run --port 1 --wire $wire -- true
+"#;
+
+#[test]
+fn a_model_of_another_container_has_ended_before_the_next_one_starts() {
+    let containers = [
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+    ];
+    let made = Command::new("unshare")
+        .args(containers)
+        .arg("true")
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        let may_miss = std::env::var_os("CI").is_none();
+        assert!(may_miss, "user namespaces are needed: allow them");
+        eprintln!("user namespaces are not allowed: not run");
+        return;
+    }
+    let folder = Folder::new();
+    let [wire, _] = ends_of_a_wire();
+    let mut command = Command::new("timeout");
+    command.args([
+        "-k",
+        "5",
+        "100",
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "bash",
+        "-c",
+    ]);
+    command.args([TWO_CONTAINERS, "-"]).arg(folder.path());
+    command.arg(env!("CARGO_BIN_EXE_ringside")).arg(libraries());
+    succeeded(&command.arg(wire).output().expect("unshare"));
+}

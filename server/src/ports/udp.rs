@@ -10,7 +10,7 @@ use super::{Received, Sent, Wire};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::str::FromStr;
 
@@ -53,12 +53,14 @@ pub enum UdpError {
         remedy: &'static str,
     },
     /// The peer cannot be reached from this host.
-    #[error("{peer}: {error}; check the route to it")]
+    #[error("{peer}: {error}; {remedy}")]
     Unreachable {
         /// The address and port.
         peer: SocketAddr,
         /// The operating system's message.
         error: String,
+        /// Advice for the user.
+        remedy: &'static str,
     },
 }
 
@@ -149,6 +151,11 @@ fn is_unicast(address: IpAddr) -> bool {
     !(address.is_unspecified() || address.is_multicast() || is_broadcast)
 }
 
+/// True for an address that is known on one link only, without the interface of that link.
+const fn is_of_a_link(peer: SocketAddrV6) -> bool {
+    peer.ip().is_unicast_link_local() && peer.scope_id() == 0
+}
+
 /// A wire of UDP datagrams; see the module.
 #[derive(Debug)]
 pub struct UdpWire {
@@ -198,6 +205,12 @@ impl UdpWire {
         let unreachable = |error: std::io::Error| UdpError::Unreachable {
             peer,
             error: error.to_string(),
+            remedy: match peer {
+                SocketAddr::V6(peer) if is_of_a_link(peer) => {
+                    "name the interface behind it, as in fe80::7%eth0"
+                }
+                _ => "check the route to it",
+            },
         };
         socket.connect(peer).map_err(unreachable)?;
         let local = socket.local_addr().map_err(unreachable)?;
