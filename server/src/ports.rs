@@ -210,8 +210,9 @@ impl Attached {
             let source = frame.get(6..).and_then(<[u8]>::first_chunk::<6>);
             if source.is_some_and(|source| own.contains(source)) {
                 self.counters.own_address += 1;
-                if self.counters.own_address == 1 {
-                    tell_of_own(&mut *self.wire, frame);
+                // Fewer and fewer, so that both sides do not return each other's for ever.
+                if self.counters.own_address.is_power_of_two() {
+                    tell_of_own(&mut *self.wire, frame, self.counters.own_address);
                 }
                 continue;
             }
@@ -259,12 +260,14 @@ impl Attached {
     }
 }
 
-/// Logs the first frame with an own address, and returns it: the far end, which may only send, sees
-/// one of its addresses too. Each side returns one frame at most.
+/// Logs the first frame with an own address, and returns this one: the far end, which may only send,
+/// sees one of its addresses too.
 #[cold]
-fn tell_of_own(wire: &mut dyn Wire, frame: &[u8]) {
-    let name = wire.name();
-    tracing::error!(wire = name, "{OWN_ADDRESS}");
+fn tell_of_own(wire: &mut dyn Wire, frame: &[u8], count: u64) {
+    if count == 1 {
+        let name = wire.name();
+        tracing::error!(wire = name, "{OWN_ADDRESS}");
+    }
     // One that is lost is missed only for the message.
     let _ = wire.send(frame);
 }
