@@ -260,8 +260,8 @@ impl Attached {
     }
 }
 
-/// Logs the first frame with an own address, and returns this one: the far end, which may only send,
-/// sees one of its addresses too.
+/// Logs the first frame with an own address, and returns this one: the far end, which may only
+/// send, sees one of its addresses too.
 #[cold]
 fn tell_of_own(wire: &mut dyn Wire, frame: &[u8], count: u64) {
     if count == 1 {
