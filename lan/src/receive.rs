@@ -87,8 +87,10 @@ pub struct ReceiveQueue {
     buffer_bytes: u16,
     /// buffers that the longest frame fills
     buffers_per_frame: u16,
-    /// buffers that it starts with, at most
+    /// its part of the pool: buffers that it has posted from its next start on, at most
     share: u16,
+    /// buffers that it has posted, at most
+    capacity: u16,
     headroom: u16,
     buffers: Posted,
     state: QueueState,
@@ -148,6 +150,7 @@ impl ReceiveQueue {
             buffer_bytes: sizes.buffer_bytes,
             buffers_per_frame: settings.frame_bytes_max.div_ceil(sizes.buffer_bytes).max(1),
             share: u16::MAX,
+            capacity: 0,
             headroom: sizes.headroom_bytes,
             buffers,
             state: QueueState::Stopped,
@@ -162,8 +165,9 @@ impl ReceiveQueue {
         })
     }
 
-    /// Starts the queue with at most `most` buffers, for a pool that is smaller than all rings; so
-    /// do later calls of [`ReceiveQueue::start`].
+    /// Starts the queue with a share of a pool that is smaller than all rings: the device has at
+    /// most `most` buffers, also after refills and later calls of [`ReceiveQueue::start`]. Without
+    /// a share, idle queues take what busy ones give back. The least share is 48 buffers.
     ///
     /// Control path. Errors: as [`ReceiveQueue::start`].
     pub fn start_with(&mut self, most: u16) -> Result<(), StopError> {
@@ -192,7 +196,7 @@ impl ReceiveQueue {
         // it, and the device would use descriptors that have no address.
         self.tail.ring(0);
         self.state = QueueState::Running;
-        self.fill(self.share);
+        self.fill();
         let enabled = self.control.enable();
         if enabled.is_err() {
             // Stopped if the device refused or lets go of the ring, else lost: `stop` notes which.

@@ -1,17 +1,20 @@
 //! Buffers on their way into the ring.
 
-use super::{ReceiveQueue, WORDS};
+use super::{REFILL, ReceiveQueue, WORDS};
 use crate::shared::RUN;
 use crate::vector::{MARGIN, post, post_run};
-use ringside_spec::lan::receive::TAIL_MULTIPLE;
+use ringside_spec::lan::receive::{MAX_BUFFERS_PER_PACKET, TAIL_MULTIPLE};
+
+/// The smallest share of a pool. Before a refill 17 buffers are left then. The device reads the
+/// tail in steps, so that 7 of them may not count: the longest frame has room in the others.
+const SHARE_MIN: u16 = 48;
+const _: () = assert!(SHARE_MIN >= REFILL + TAIL_MULTIPLE + MAX_BUFFERS_PER_PACKET as u16);
 
 impl ReceiveQueue {
     /// Posts buffers where at least `least` descriptors have none.
     #[inline]
     pub(super) fn refill(&mut self, least: u16) {
-        // One group of descriptors stays unposted: a full ring differs from an empty one.
-        let capacity = self.ring.length - TAIL_MULTIPLE;
-        let missing = capacity - self.posted;
+        let missing = self.capacity - self.posted;
         if missing < least {
             return;
         }
@@ -21,9 +24,14 @@ impl ReceiveQueue {
         }
     }
 
-    /// Posts buffers into an empty ring, at most `most`.
-    pub(super) fn fill(&mut self, most: u16) {
-        self.post((self.ring.length - TAIL_MULTIPLE).min(most));
+    /// Posts buffers into an empty ring, as many as its share has.
+    pub(super) fn fill(&mut self) {
+        // One group of descriptors stays unposted: a full ring differs from an empty one.
+        self.capacity = self
+            .share
+            .max(SHARE_MIN)
+            .min(self.ring.length - TAIL_MULTIPLE);
+        self.post(self.capacity);
     }
 
     /// Posts a run of buffers; false, and nothing posted, if this thread's cache has none or the

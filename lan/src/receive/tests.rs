@@ -351,6 +351,37 @@ fn queues_that_share_a_small_pool_have_their_shares_after_stops_and_starts() {
     assert_eq!(queues[0].posted(), 50);
 }
 
+/// Packets come to one of two queues, and both are polled: the idle one leaves it its share.
+#[test]
+fn an_idle_queue_takes_no_buffers_beyond_its_share() {
+    let bench = QueueParts::new();
+    let pool = bench.pool(160);
+    let [(mut busy, ring), (mut idle, _)] =
+        [(); 2].map(|()| bench.receiver(DESCRIPTORS * 2, pool.clone(), None));
+    for (queue, share) in [(&mut busy, 60), (&mut idle, 1)] {
+        queue.stop().unwrap();
+        queue.start_with(share).unwrap();
+    }
+    let mut at = 0;
+    for round in 0..500 {
+        for _ in 0..4 {
+            Wrote::bytes(64, true).to(&ring, at);
+            at = (at + 1) % usize::from(DESCRIPTORS * 2);
+        }
+        assert_eq!(received(&mut busy).len(), 4, "round {round}: {busy:?}");
+        assert!(received(&mut idle).is_empty());
+        let posted = (busy.posted(), idle.posted());
+        assert!(posted.0 > 60 - 32 && posted.0 <= 60, "{posted:?}");
+        assert_eq!(posted.1, 48, "the least share");
+    }
+    assert_eq!(busy.counters().no_buffers, 0);
+    // A running queue keeps the share that it has started with.
+    busy.start_with(48).unwrap();
+    assert!(received(&mut busy).is_empty() && busy.posted() > 60 - 32);
+    busy.restart().unwrap();
+    assert_eq!(busy.posted(), 48);
+}
+
 #[test]
 fn stop_gives_every_buffer_back_and_start_begins_anew() {
     let mut rig = Rig::new();

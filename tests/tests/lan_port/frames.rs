@@ -1,7 +1,8 @@
 //! Frames of all lengths, in order and intact.
 
-use crate::rig::{Rig, plain_frame, settings};
+use crate::rig::{Flow, Rig, ip_frame, plain_frame, settings};
 use ringside_lan::{Packet, QueueState};
+use ringside_pmd::lan::port::{FlowKind, FlowMatch, FlowRule, FlowTarget, RuleKind};
 use ringside_pmd::lan::{PortError, PortSettings};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -255,13 +256,72 @@ fn statistics_have_the_names_of_ethtool_and_count_sent_packets() {
     rig.finish();
 }
 
+/// A port of several receive queues whose rings are larger than its pool.
+fn with_small_pool(receive_queues: usize, ring: u16, buffers: u32) -> Rig {
+    let mut small = settings();
+    small.receive_queues = receive_queues;
+    small.receive_descriptors = ring;
+    small.pool.buffers = buffers;
+    Rig::with(&settings(), &small)
+}
+
+fn posted(rig: &Rig) -> Vec<u16> {
+    rig.b.open.receive.iter().map(|one| one.posted()).collect()
+}
+
 #[test]
 fn a_small_pool_is_divided_among_the_receive_queues() {
-    let mut small = settings();
-    small.receive_queues = 4;
-    small.pool.buffers = 256;
-    let rig = Rig::with(&settings(), &small);
-    let posted: Vec<u16> = rig.b.open.receive.iter().map(|one| one.posted()).collect();
-    assert_eq!(posted, [64; 4]);
+    let rig = with_small_pool(4, 128, 256);
+    assert_eq!(posted(&rig), [48; 4]);
     rig.finish();
+}
+
+/// All packets go to the last queue, and all queues are polled.
+#[test]
+fn idle_queues_of_a_small_pool_leave_a_busy_one_its_share() {
+    for (queues, ring, buffers) in [(4, 128, 256), (8, 1024, 4096), (2, 1024, 128)] {
+        let mut rig = with_small_pool(queues, ring, buffers);
+        let share = posted(&rig)[0];
+        let rule = FlowRule {
+            packets: FlowMatch {
+                destination_port: Some(9),
+                ..FlowMatch::of(RuleKind::Flow(FlowKind::UdpV4))
+            },
+            target: FlowTarget::Queue(queues as u16 - 1),
+            mark: None,
+            count: false,
+        };
+        rig.b.open.port.add_rule(&rule).expect("room");
+        let flow = Flow {
+            v6: false,
+            protocol: 17,
+            ports: (1, 9),
+        };
+        let frame = ip_frame(rig.b.mac(), rig.a.mac(), flow, b"payload");
+        for _ in 0..buffers / 2 {
+            let packets: Vec<_> = (0..4).map(|_| rig.a.packet(&frame)).collect();
+            rig.a.send(packets);
+            let found = rig.wait_b(4);
+            assert!(found.iter().all(|(queue, _)| *queue == queues - 1));
+            rig.a.poll();
+        }
+        let posted = posted(&rig);
+        assert!(posted.iter().all(|one| *one <= share), "{posted:?}");
+        rig.finish();
+    }
+}
+
+/// A program may speak first: it has buffers although nothing has arrived.
+#[test]
+fn a_small_pool_keeps_buffers_to_send_from() {
+    for (ring, buffers) in [(128, 64), (64, 64), (1024, 1000), (1024, 1024)] {
+        let mut rig = with_small_pool(1, ring, buffers);
+        for _ in 0..100 {
+            rig.b.poll();
+        }
+        let all = std::iter::from_fn(|| rig.b.open.pool.packet());
+        let free = all.collect::<Vec<_>>().len() as u32;
+        assert_eq!(free, (buffers / 4).min(128), "{buffers} buffers");
+        rig.finish();
+    }
 }

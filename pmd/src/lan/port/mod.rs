@@ -136,7 +136,7 @@ impl Queues {
                 path: settings.packet_path,
             };
             let mut queue = shared.receive_queue(number, sizes, pool.clone())?;
-            queue.start_with(sizes::first_buffers(settings))?;
+            queue.start_with(sizes::share(settings))?;
             receive.push(queue);
         }
         let spreading = Spreading {

@@ -28,10 +28,11 @@ pub struct PortSettings {
     /// Largest payload of a frame with two VLAN tags, [`MTU_MIN`]..=[`MAX_MTU`]. The device does
     /// not look for tags: the payload of a frame with fewer may be longer by 4 bytes for each.
     pub mtu: u16,
-    /// The pool of all queues: 64 buffers or more for each receive queue. One that does not fill
-    /// the receive rings ([`PortSettings::receive_queues`] times
-    /// [`PortSettings::receive_descriptors`]) is divided among them at the start. The default
-    /// number of buffers grows where all rings need more.
+    /// The pool of all queues: 64 buffers or more for each receive queue. A quarter of it, at most
+    /// as many buffers as all transmit rings have descriptors, stays free of the receive rings, for
+    /// packets to be sent. If the rest does not fill the receive rings
+    /// ([`PortSettings::receive_queues`] times [`PortSettings::receive_descriptors`]), each of them
+    /// has an equal share of it. The default number of buffers grows where all rings need more.
     pub pool: PoolSettings,
     /// Tags of received packets.
     pub vlan_stripping: VlanStripping,

@@ -57,12 +57,13 @@ pub(crate) fn check(settings: &PortSettings) -> Result<(), PortError> {
     Ok(())
 }
 
-/// The settings of the pool. A default number of buffers that leaves the threads of the queues and
-/// the program too few beside the receive rings grows to what all rings and those need.
+/// The settings of the pool. A default number of buffers that leaves the threads of the queues, the
+/// program or packets to be sent too few beside the receive rings grows to what all of them need.
 pub(super) fn pool(settings: &PortSettings) -> PoolSettings {
     let receive = in_rings(settings.receive_queues, settings.receive_descriptors);
     let caches = settings.receive_queues as u32 * CACHE;
-    if is_chosen(settings) || settings.pool.buffers >= receive + caches {
+    let beside = caches.max(kept_to_send(settings, settings.pool.buffers));
+    if is_chosen(settings) || settings.pool.buffers >= receive + beside {
         return settings.pool;
     }
     let transmit = in_rings(settings.transmit_queues, settings.transmit_descriptors);
@@ -72,10 +73,18 @@ pub(super) fn pool(settings: &PortSettings) -> PoolSettings {
     }
 }
 
-/// Buffers of a receive queue at its start: its share, if the pool does not fill all rings.
-pub(super) fn first_buffers(settings: &PortSettings) -> u16 {
-    let share = pool(settings).buffers / (settings.receive_queues as u32).max(1);
+/// The most buffers in the ring of a receive queue: its share, if the pool does not fill all rings.
+pub(super) fn share(settings: &PortSettings) -> u16 {
+    let buffers = pool(settings).buffers;
+    let received = buffers - kept_to_send(settings, buffers);
+    let share = received / (settings.receive_queues as u32).max(1);
     u16::try_from(share).unwrap_or(u16::MAX)
+}
+
+/// Buffers of a pool that receive rings leave free, so that a program can send before it receives:
+/// those of full transmit rings, or a quarter of a small pool.
+fn kept_to_send(settings: &PortSettings, buffers: u32) -> u32 {
+    in_rings(settings.transmit_queues, settings.transmit_descriptors).min(buffers / 4)
 }
 
 /// True if the caller set the number of buffers.

@@ -29,8 +29,33 @@ fn a_pool_too_small_for_the_receive_queues_is_refused_with_what_it_takes() {
 
 #[test]
 fn a_pool_that_does_not_fill_the_rings_is_divided_among_them() {
-    assert_eq!(first_buffers(&with(4, 1024, 300)), 75);
-    assert!(first_buffers(&PortSettings::default()) >= 1024);
+    // A quarter is left to send from, or a transmit ring.
+    assert_eq!(share(&with(4, 1024, 300)), (300 - 75) / 4);
+    assert_eq!(share(&with(1, 1024, 64)), 48);
+    assert_eq!(share(&with(8, 1024, 8191)), (8191 - 1024) / 8);
+    let short = PortSettings {
+        transmit_descriptors: 64,
+        ..with(4, 1024, 300)
+    };
+    assert_eq!(share(&short), (300 - 64) / 4);
+}
+
+#[test]
+fn the_default_pool_fills_the_rings_of_any_number_of_queues() {
+    for (receive_queues, transmit_queues) in
+        (1..=64).flat_map(|one| [(one, 1), (one, one), (1, one)])
+    {
+        let settings = PortSettings {
+            receive_queues,
+            transmit_queues,
+            ..PortSettings::default()
+        };
+        let share = share(&settings);
+        assert!(
+            share >= settings.receive_descriptors,
+            "{receive_queues}: {share}"
+        );
+    }
 }
 
 #[test]
