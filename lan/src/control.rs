@@ -153,7 +153,7 @@ impl Service {
     /// Buffers of dropped queues that the device may still use.
     #[must_use]
     pub fn kept_buffers(&self) -> usize {
-        self.kept().iter().map(|one| one.buffers.len()).sum()
+        self.kept().iter().map(Remains::buffer_count).sum()
     }
 
     pub(crate) fn keep(&self, remains: Remains) {
@@ -208,16 +208,29 @@ impl Drop for KeptMemory {
 pub struct Remains {
     pub(crate) ring: Option<DmaBuffer>,
     pub(crate) pool: PacketPool,
+    /// buffers of packets with one handle, which was the queue's
     pub(crate) buffers: Vec<u32>,
+    /// first buffers of packets of which the queue had one handle of several
+    pub(crate) shared: Vec<u32>,
 }
 
 impl Remains {
     /// Returns the buffers to the pool, after the device has stopped. Returns their number.
     fn give_back(mut self) -> usize {
         self.ring = None;
-        let buffers = std::mem::take(&mut self.buffers);
-        self.pool.shared().give(&buffers);
-        buffers.len()
+        let count = self.buffer_count();
+        let pool = self.pool.shared();
+        pool.give(&std::mem::take(&mut self.buffers));
+        let shared = std::mem::take(&mut self.shared);
+        shared.into_iter().for_each(|first| pool.give_share(first));
+        count
+    }
+
+    /// The buffers that the device may still use.
+    fn buffer_count(&self) -> usize {
+        let chains = self.shared.iter();
+        let in_chains = chains.map(|first| self.pool.shared().count_chain(*first));
+        self.buffers.len() + in_chains.sum::<usize>()
     }
 }
 

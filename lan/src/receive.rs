@@ -579,6 +579,7 @@ impl Drop for ReceiveQueue {
             ring: self.ring.take_buffer(),
             pool: self.pool.clone(),
             buffers,
+            shared: Vec::new(),
         });
     }
 }

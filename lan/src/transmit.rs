@@ -13,7 +13,7 @@ use crate::ring::{Ring, RingError};
 use crate::shared::NO_BUFFER;
 use crate::vector::{Departures, Outgoing, PacketPath, Template, forget_front, send};
 use limits::{MAX_PLAIN_BYTES, Refused};
-use reclaim::{SHARED, WORDS, free_slot};
+use reclaim::{SHARED, WORDS};
 use ringside_bus::{DmaBuffer, Doorbell};
 use ringside_spec::lan::transmit::{DataCommand, kind};
 use std::cell::Cell;
@@ -497,14 +497,13 @@ impl Drop for TransmitQueue {
         if self.stop().is_ok() {
             return;
         }
-        let mut buffers = Vec::new();
+        let (mut buffers, mut shared) = (Vec::new(), Vec::new());
         while self.clean != self.next {
-            let slot = self.slots[usize::from(self.clean)];
-            // The device only reads them: a packet with other handles is theirs.
-            if slot & SHARED == 0 {
-                buffers.push(slot);
-            } else {
-                free_slot(self.pool.shared(), slot);
+            match self.slots[usize::from(self.clean)] {
+                NO_BUFFER => {}
+                slot if slot & SHARED == 0 => buffers.push(slot),
+                // The queue's handle stays: the last other one to go would free the buffers.
+                slot => shared.push(slot & !SHARED),
             }
             self.clean = self.ring.after(self.clean);
         }
@@ -512,6 +511,7 @@ impl Drop for TransmitQueue {
             ring: self.ring.take_buffer(),
             pool: self.pool.clone(),
             buffers,
+            shared,
         });
     }
 }

@@ -206,6 +206,24 @@ impl Shared {
         false
     }
 
+    /// One handle less to the packet that begins in a buffer, and whose first link has been set. Of
+    /// the last one, its buffers go back.
+    #[cold]
+    pub(crate) fn give_share(&self, first: u32) {
+        if self.drop_share(first) {
+            self.give_chain(first, self.link(first).next);
+        }
+    }
+
+    /// Buffers of such a packet.
+    #[cold]
+    pub(crate) fn count_chain(&self, first: u32) -> usize {
+        let next = |buffer: &u32| Some(self.link(*buffer).next).filter(|next| *next != NO_BUFFER);
+        // Bounded for any links, as in `give_rest`.
+        let most = self.settings.buffers as usize;
+        std::iter::successors(Some(first), next).take(most).count()
+    }
+
     /// True if there is one handle only.
     pub(crate) fn is_sole(&self, index: u32) -> bool {
         let shares = self.shares.get(index as usize);

@@ -90,15 +90,10 @@ impl TransmitQueue {
 }
 
 #[cold]
-pub(super) fn free_slot(shared: &Shared, slot: u32) {
+fn free_slot(shared: &Shared, slot: u32) {
     match slot {
         NO_BUFFER => {}
-        slot if slot & SHARED != 0 => {
-            let buffer = slot & !SHARED;
-            if shared.drop_share(buffer) {
-                shared.give_chain(buffer, shared.link(buffer).next);
-            }
-        }
+        slot if slot & SHARED != 0 => shared.give_share(slot & !SHARED),
         slot => shared.give(&[slot]),
     }
 }

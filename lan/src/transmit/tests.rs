@@ -222,6 +222,37 @@ fn a_failed_device_keeps_what_it_was_given_until_the_reset() {
     assert_eq!(pool.usage().in_use, 0);
 }
 
+/// The device may read packets of several handles as long: none of their buffers is free, and none
+/// is written to.
+#[test]
+fn a_failed_device_keeps_shared_packets_until_the_reset() {
+    let rig = Rig::new();
+    let Rig {
+        bench,
+        mut queue,
+        pool,
+        ..
+    } = rig;
+    let mut burst = Burst::default();
+    // The handle of the queue is the last one, or another one goes later.
+    let mut last = pool.packet_with(&[1; 60]).unwrap();
+    drop(last.share());
+    let mut chain = pool.packet_with(&[2; 5000]).unwrap();
+    let mut other = chain.share();
+    for packet in [last, chain] {
+        burst.push(packet).unwrap();
+    }
+    assert_eq!(queue.send(&mut burst), 2);
+    bench.service.fail();
+    drop(queue);
+    assert_eq!((pool.usage().in_use, bench.service.kept_buffers()), (4, 4));
+    assert!(other.bytes_mut().is_none(), "the device may read them");
+    drop(other);
+    assert_eq!((pool.usage().in_use, bench.service.kept_buffers()), (4, 4));
+    assert_eq!(bench.service.release(), 4);
+    assert_eq!(pool.usage().in_use, 0);
+}
+
 #[test]
 fn tags_and_segmentation_are_in_the_descriptors() {
     let mut rig = Rig::new();
