@@ -4,7 +4,7 @@
 use crate::testing::{QueueParts, received as drained, sent};
 use crate::{Packet, PacketPath, PacketPool, TransmitQueue, TransmitRequest};
 use ringside_bus::Words;
-use ringside_spec::lan::receive::profile;
+use ringside_spec::lan::receive::{Status0, profile};
 use ringside_spec::lan::transmit::{ContextCommand, DataCommand, kind};
 use serde_json::Value;
 
@@ -36,6 +36,7 @@ mod flag {
     pub(super) const HASH: u64 = 1 << 1;
     pub(super) const LAYER_4_WRONG: u64 = 1 << 3;
     pub(super) const IP_WRONG: u64 = 1 << 4;
+    pub(super) const OUTER_IP_WRONG: u64 = 1 << 5;
     pub(super) const IP_GOOD: u64 = 1 << 7;
     pub(super) const MARK: u64 = 1 << 13;
     pub(super) const TWO_TAGS: u64 = 1 << 20;
@@ -68,7 +69,8 @@ fn received(vector: &Value, path: PacketPath) -> Vec<Packet> {
 
 /// Compares the fields that both decoders fill in. DPDK's plain vector loops decode lengths alone,
 /// and its other vector loops do not look at the bit that says that checksums were looked at, nor
-/// at the second tag.
+/// at the second tag. DPDK shows the checksum of an outer header by itself, and has a verdict on
+/// IPv6 with extension headers, which Linux has not.
 fn same(packet: &Packet, theirs: &Value, decoder: &str, told: &str) {
     let lengths = (packet.length() as u64, packet.segment_count() as u64);
     let expected = (number(theirs, "pkt_len"), number(theirs, "segments"));
@@ -84,10 +86,12 @@ fn same(packet: &Packet, theirs: &Value, decoder: &str, told: &str) {
     if ours.checksums_checked() || matches!(decoder, "scalar" | "scattered" | "bulk") {
         let good = flags & flag::IP_GOOD != 0;
         let wrong = |bit| flags & bit != 0;
-        assert_eq!(ours.ip_checksum_wrong(), wrong(flag::IP_WRONG), "{told}");
+        let ip_wrong = wrong(flag::IP_WRONG) || wrong(flag::OUTER_IP_WRONG);
+        assert_eq!(ours.ip_checksum_wrong(), ip_wrong, "{told}");
         let layer_4 = ours.layer_4_checksum_wrong();
         assert_eq!(layer_4, wrong(flag::LAYER_4_WRONG), "{told}");
-        let checked = good || wrong(flag::IP_WRONG);
+        let has_extension = Status0(packet.written.status_0.get()).ipv6_extension();
+        let checked = (good || wrong(flag::IP_WRONG)) && !has_extension;
         assert_eq!(ours.checksums_checked(), checked, "{told}: looked at");
     }
     if matches!(decoder, "scalar" | "scattered" | "bulk") {

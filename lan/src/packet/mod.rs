@@ -20,11 +20,14 @@ ringside_spec::words! {
     pub struct Flags: u32 {
         /// several handles lead to this packet: its bytes are read-only
         shared: [0],
-        /// the device checked the checksums: the next two are the results
+        /// The device checked the checksums: the next two are the results. It checks those that the
+        /// packet has: of a fragment, ICMP and other protocols ([`Packet::packet_type`] names
+        /// them) only that of the IPv4 header. Not set for IPv6 with a routing header or
+        /// destination options, whose checksum may cover another address.
         checksums_checked: [1],
-        /// the IPv4 header's checksum is wrong
+        /// the checksum of the IPv4 header, or in a tunnel that of the outer one, is wrong
         ip_checksum_wrong: [2],
-        /// the TCP, UDP or SCTP checksum is wrong
+        /// the TCP, UDP or SCTP checksum, or in a tunnel that of the outer UDP header, is wrong
         layer_4_checksum_wrong: [3],
         /// [`Packet::hash`] is valid
         hash_valid: [4],
@@ -192,16 +195,20 @@ impl Packet {
     #[must_use]
     pub fn flags(&self) -> Flags {
         let [first, status, tags, flow] = self.words();
-        let (first, status) = (WriteBack0(first), WriteBack1(status));
-        let checked = status.checksums_checked();
+        let (first, status, tags) = (WriteBack0(first), WriteBack1(status), WriteBack2(tags));
+        // As Linux does: behind extension headers with addresses there is no verdict.
+        let checked = status.checksums_checked() && !status.ipv6_extension();
+        let ip_wrong = status.ip_checksum_error() || status.outer_ip_checksum_error();
+        let outer_udp_wrong = tags.tunnel() && status.outer_udp_checksum_error();
+        let layer_4_wrong = status.layer_4_checksum_error() || outer_udp_wrong;
         let mark = WriteBack3(flow).flow_id() as u32;
         self.own
             .with_checksums_checked(checked)
-            .with_ip_checksum_wrong(checked && status.ip_checksum_error())
-            .with_layer_4_checksum_wrong(checked && status.layer_4_checksum_error())
+            .with_ip_checksum_wrong(checked && ip_wrong)
+            .with_layer_4_checksum_wrong(checked && layer_4_wrong)
             .with_hash_valid(status.hash_valid())
             .with_mark_valid(mark != u32::MAX && mark != 0)
-            .with_time_stamp_valid(WriteBack2(tags).time_stamp_valid())
+            .with_time_stamp_valid(tags.time_stamp_valid())
             .with_multicast(first.cast() == cast::MULTICAST)
             .with_broadcast(first.cast() == cast::BROADCAST)
             .with_loopback(status.loopback())

@@ -78,6 +78,47 @@ fn what_the_descriptor_says_is_in_the_packet() {
 }
 
 #[test]
+fn checksums_of_outer_headers_count_and_those_behind_ipv6_extensions_do_not() {
+    let mut rig = Rig::new();
+    let checked = WriteBack1::ZERO.with_checksums_checked(true);
+    let outer_udp = checked.with_outer_udp_checksum_error(true);
+    let both = checked
+        .with_ip_checksum_error(true)
+        .with_layer_4_checksum_error(true);
+    // In a tunnel or not; checked, wrong header of IP, wrong layer 4
+    let cases = [
+        (false, checked, (true, false, false)),
+        (
+            false,
+            checked.with_outer_ip_checksum_error(true),
+            (true, true, false),
+        ),
+        (false, outer_udp, (true, false, false)),
+        (true, outer_udp, (true, false, true)),
+        (false, both, (true, true, true)),
+        (false, both.with_ipv6_extension(true), (false, false, false)),
+        (
+            false,
+            both.with_checksums_checked(false),
+            (false, false, false),
+        ),
+    ];
+    for (tunnel, status, expected) in cases {
+        let mut wrote = Wrote::bytes(100, true);
+        wrote.status = WriteBack1(wrote.status.0 | status.0);
+        wrote.tags = wrote.tags.with_tunnel(tunnel);
+        rig.write(wrote);
+        let flags = rig.receive()[0].flags();
+        let found = (
+            flags.checksums_checked(),
+            flags.ip_checksum_wrong(),
+            flags.layer_4_checksum_wrong(),
+        );
+        assert_eq!(found, expected, "{tunnel} {status:?}");
+    }
+}
+
+#[test]
 fn one_tag_is_found_in_either_place() {
     let mut rig = Rig::new();
     let mut first = Wrote::bytes(60, true);

@@ -83,6 +83,31 @@ fn wrong_checksums_are_reported_on_receipt() {
     rig.finish();
 }
 
+/// The checksum of a datagram that is routed covers its last address (RFC 8200, 8.1), which is not
+/// the one in its header: the device takes it for wrong.
+#[test]
+fn a_datagram_with_a_routing_header_has_no_verdict_of_its_checksum() {
+    let mut rig = Rig::new();
+    let address = |last| [0xFDu8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
+    let mut udp = [&[0, 1, 0, 9, 0, 16, 0, 0][..], b"payloads"].concat();
+    let pseudo = [address(1), address(3)].concat();
+    let sum = checksum(&[&pseudo[..], &[0, 0, 0, 16, 0, 0, 0, 17], &udp].concat());
+    udp[6..8].copy_from_slice(&sum.to_be_bytes());
+    // One segment is left: that of the last address.
+    let routing = [&[17, 2, 2, 1, 0, 0, 0, 0][..], &address(3)].concat();
+    let header = [0x60, 0, 0, 0, 0, (routing.len() + udp.len()) as u8, 43, 64];
+    let ends = [rig.b.mac(), rig.a.mac()].concat();
+    let hop = [address(1), address(2)].concat();
+    let frame = [&ends[..], &[0x86, 0xDD], &header, &hop, &routing, &udp].concat();
+    let packet = rig.a.packet(&frame);
+    rig.a.send([packet]);
+    let found = rig.wait_b(1);
+    let flags = found[0].1.flags();
+    assert!(!flags.checksums_checked() && !flags.layer_4_checksum_wrong());
+    drop(found);
+    rig.finish();
+}
+
 #[test]
 fn segmentation_cuts_a_large_packet_into_frames_with_headers_and_checksums() {
     let mut rig = Rig::new();
