@@ -50,8 +50,9 @@ impl Packet {
     /// may stand before the layer 4 header.
     ///
     /// Bytes behind the IP datagram, as the padding of a short frame that was received, are removed
-    /// for a checksum of layer 4 and for segmentation: the device would cover them. An IP length of
-    /// 0 says that the datagram is all of the packet, and so does a packet that is too long for the
+    /// for a checksum of layer 4 and for segmentation: the device would cover them. A packet of
+    /// several segments with such bytes is refused ([`OffloadError::Behind`]). An IP length of 0
+    /// says that the datagram is all of the packet, and so does a packet that is too long for the
     /// field.
     ///
     /// The request is for the packet as it is: bytes that are added or removed afterwards need a
@@ -89,7 +90,7 @@ impl Packet {
         let end = self.covered_end(&headers, kind, header_bytes, cut)?;
         self.finish_former(wanted)?;
         if end < self.length() {
-            // Of several segments, which are not to be cut, they stay.
+            // A packet of one segment: others were refused.
             let _ = self.truncate(end);
         }
         let first = self.bytes();
@@ -131,7 +132,7 @@ impl Packet {
     }
 
     /// The end of the bytes that the device covers: of the datagram, for a checksum of layer 4 and
-    /// for segmentation. Refuses a packet that the device cannot cut.
+    /// for segmentation. Refuses a packet that the device cannot cut, or whose end it would cover.
     fn covered_end(
         &self,
         headers: &Headers,
@@ -149,9 +150,9 @@ impl Packet {
         }
         if let Some(cut) = cut {
             check_cut(cut, kind, end - header_bytes)?;
-            if end < total && self.segment_count() > 1 {
-                return Err(OffloadError::Behind(total - end));
-            }
+        }
+        if end < total && self.segment_count() > 1 {
+            return Err(OffloadError::Behind(total - end));
         }
         Ok(end)
     }

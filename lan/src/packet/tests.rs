@@ -222,7 +222,11 @@ fn bytes_behind_the_datagram_are_not_sent_as_payload() {
     let padded = [&frame(17, &[7; 3000])[..], &[0; 3]].concat();
     let mut packet = pool.packet_with(&padded).unwrap();
     assert_eq!(packet.segment_count(), 2);
-    assert_eq!(packet.offload(cut(Some(64))), Err(OffloadError::Behind(3)));
+    for segment_bytes in [None, Some(64)] {
+        let refused = packet.offload(cut(segment_bytes));
+        assert_eq!(refused, Err(OffloadError::Behind(3)));
+    }
+    assert_eq!(packet.to_vec(), padded);
     // Lengths that say nothing: 0, and any of a packet that is too long for the field.
     let mut unsaid = frame(17, &[7; 100]);
     unsaid[16..18].fill(0);

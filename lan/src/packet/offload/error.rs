@@ -42,7 +42,8 @@ pub enum OffloadError {
     /// too.
     #[error("a payload of {0} bytes cannot be cut: the device takes 1 to 262143")]
     Payload(usize),
-    /// A packet of several segments with bytes behind its IP datagram: they would become payload.
-    #[error("{0} bytes follow the IP datagram: build the packet to be cut without them")]
+    /// A packet of several segments with bytes behind its IP datagram: the device would take them
+    /// for payload.
+    #[error("{0} bytes follow the IP datagram: build the packet without them")]
     Behind(usize),
 }
