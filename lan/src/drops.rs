@@ -23,8 +23,8 @@ pub struct Drops {
     /// Receive: the packet had arrived when the queue stopped. Receive until nothing arrives, then
     /// stop.
     pub unread: u64,
-    /// Transmit: shorter than 17 bytes, or shortened after checksums or segmentation were
-    /// requested. A fault of the caller.
+    /// Transmit: shorter than 17 bytes, with an empty segment, or shortened after checksums or
+    /// segmentation were requested. A fault of the caller.
     pub too_short: u64,
     /// Transmit: longer than the device sends, or a segment longer than a descriptor takes. Request
     /// segmentation, or send less.

@@ -52,8 +52,8 @@ pub struct TransmitCounters {
     pub ring_full: u64,
     /// Packets of another pool, which were copied.
     pub copied: u64,
-    /// Packets dropped: shorter than 17 bytes, or without the headers or the payload that they had
-    /// when checksums or segmentation were requested.
+    /// Packets dropped: shorter than 17 bytes, with an empty segment, or without the headers or the
+    /// payload that they had when checksums or segmentation were requested.
     pub too_short: u64,
     /// Packets dropped: longer than the device sends, or a segment longer than a descriptor takes.
     pub too_long: u64,
@@ -313,8 +313,9 @@ impl TransmitQueue {
         self.ring.length - 1 - self.free
     }
 
-    /// Descriptors that are free: each segment of a packet takes one, and offloads of a packet one
-    /// more.
+    /// Descriptors that are free: each segment of a packet takes one, segmentation or an outer tag
+    /// one more. A packet is sent only if there is one more than its segments: with a room of 1
+    /// the queue takes none.
     #[must_use]
     pub const fn room(&self) -> u16 {
         self.free

@@ -130,7 +130,7 @@ impl PacketPool {
 
     /// A packet with these bytes, in as many buffers as they take.
     ///
-    /// `None` if there are not enough buffers; none is taken then.
+    /// `None` if there are not enough buffers, or if it takes more than 255; none is taken then.
     #[must_use]
     pub fn packet_with(&self, bytes: &[u8]) -> Option<Packet> {
         let mut packet = self.packet()?;

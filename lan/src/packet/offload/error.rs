@@ -8,7 +8,7 @@ pub enum OffloadError {
     /// Other handles to the packet exist, and its checksum field has to be written.
     #[error("the packet is shared: copy it before asking for checksums")]
     Shared,
-    /// Headers are not in the first segment.
+    /// Headers are not in the first segment, or a TCP header says that it is shorter than 20 bytes.
     #[error("the headers do not lie in the packet's first segment of {0} bytes")]
     HeadersSplit(usize),
     /// The packet is neither IPv4 nor IPv6.

@@ -12,7 +12,8 @@ use std::collections::btree_map::Entry;
 
 impl Vsi {
     /// Delivers all unicast packets of the wire, and all to groups, or only those that other rules
-    /// and [`Vsi::set_all_multicast`] let in.
+    /// and [`Vsi::set_all_multicast`] let in. Not those of other VLANs, once [`Vsi::add_vlan`] has
+    /// been called.
     pub fn set_promiscuous(&self, wanted: bool) -> Result<(), PortError> {
         self.shared.set_modes(|modes| modes.promiscuous = wanted)
     }

@@ -36,7 +36,8 @@ pub struct PortSettings {
     pub pool: PoolSettings,
     /// Tags of received packets.
     pub vlan_stripping: VlanStripping,
-    /// All packets of the wire are delivered.
+    /// All packets of the wire are delivered: see
+    /// [`Vsi::set_promiscuous`](super::Vsi::set_promiscuous).
     pub promiscuous: bool,
     /// The device stamps received packets with the time of its clock: see
     /// [`Packet::timestamp`](ringside_lan::Packet::timestamp) and

@@ -43,7 +43,8 @@ impl Vsi {
     /// of a kind of packets name the same fields, those of other VSIs too; that is the device's
     /// limit. A rule whose packets another rule of the VSI has already is refused.
     ///
-    /// Control path. Errors: [`PortError`]; nothing of the rule is left then.
+    /// Control path. Errors: [`PortError`]; nothing of the rule is left then, unless the device did
+    /// not report whether it has the rule ([`FilterError::NotReported`]).
     pub fn add_rule(&self, rule: &FlowRule) -> Result<RuleNumber, PortError> {
         rule.check(self.shared.queues.0 as u16)?;
         let admin = self.shared.admin()?;

@@ -76,6 +76,11 @@ impl Port {
     /// Its queues are some of the function's that no other VSI has. The next queue of each kind
     /// after the port's own stays free for the queues that program rules, of all VSIs.
     ///
+    /// A VSI of several receive queues, the port's own too, takes 10 hash profiles of the device.
+    /// The device has 128, for all functions: 12 such VSIs in all. Another one is refused with an
+    /// [`AdminError`](crate::admin::AdminError) of the device's firmware (`enospc`). VSIs of one
+    /// receive queue take none.
+    ///
     /// A reset of the device ends it, like the port. After a recovery it is added to the port that
     /// was opened again; [`Vsi::restore`] then asks for its filters.
     ///
