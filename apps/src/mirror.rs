@@ -29,6 +29,11 @@ pub(crate) const GREETING: &str = "ringside-mirror 2";
 const HEAD_BYTES: usize = 32;
 /// Longest time for which a capture may take nothing.
 const WRITE_LIMIT: Duration = Duration::from_secs(1);
+/// Bytes of the addresses of a frame: tags follow.
+const ADDRESS_BYTES: usize = 12;
+/// Types of tags. Source: IEEE 802.1Q, table 9-1.
+const TAG_TYPE: [u8; 2] = [0x81, 0x00];
+const OUTER_TAG_TYPE: [u8; 2] = [0x88, 0xA8];
 /// The time between two checks while no packets arrive.
 const IDLE: Duration = Duration::from_millis(1);
 /// The longest time between two looks for the end of a capture, while packets arrive.
@@ -85,16 +90,33 @@ impl Copied {
         self.buffer.get(..self.length as usize).unwrap_or_default()
     }
 
-    /// Takes a packet over: all of its bytes, or as many as there is room for.
+    /// Takes a packet over as it is on the wire, with the tags that the device has removed or is to
+    /// insert: all of its bytes, or as many as there is room for.
     pub(crate) fn fill(&mut self, packet: &Packet) {
-        self.original = packet.length() as u32;
-        let length = packet.length().min(self.buffer.len());
-        self.length = length as u32;
-        if let Some(place) = self.buffer.get_mut(..length)
-            && !packet.read(0, place)
-        {
-            self.length = 0;
+        let mut tags = ArrayVec::<u8, 8>::new();
+        for (kind, tag) in [
+            (OUTER_TAG_TYPE, packet.outer_vlan()),
+            (TAG_TYPE, packet.vlan()),
+        ] {
+            tags.extend(
+                tag.into_iter()
+                    .flat_map(|tag| kind.into_iter().chain(tag.to_be_bytes())),
+            );
         }
+        let whole = packet.length() + tags.len();
+        self.original = whole as u32;
+        let length = whole.min(self.buffer.len());
+        let at = ADDRESS_BYTES.min(packet.length());
+        let place = self.buffer.get_mut(..length);
+        let parts = place.and_then(|place| {
+            let (addresses, rest) = place.split_at_mut_checked(at)?;
+            let (between, rest) = rest.split_at_mut_checked(tags.len())?;
+            between.copy_from_slice(&tags);
+            Some((addresses, rest))
+        });
+        let is_read = parts
+            .is_some_and(|(addresses, rest)| packet.read(0, addresses) && packet.read(at, rest));
+        self.length = if is_read { length as u32 } else { 0 };
     }
 
     fn write(&self, to: &mut impl Write) -> io::Result<()> {
@@ -206,7 +228,7 @@ impl Mirror {
     /// Copies packets, if a capture is attached.
     pub(crate) fn copy(&self, port: usize, direction: Direction, packets: &[Packet]) {
         let copies = self.take(port, direction, packets);
-        self.give(copies, packets.len());
+        self.give(copies, packets.len(), 0);
     }
 
     /// The same, of packets of which only the first few will count: [`Mirror::give`] says how many.
@@ -234,18 +256,20 @@ impl Mirror {
         taken
     }
 
-    /// Passes the copies of the first `count` packets to the capture, and discards the others. Of
-    /// those packets, the ones without a copy are lost.
-    pub(crate) fn give(&self, taken: Copies, count: usize) {
-        let without = count.saturating_sub(taken.copies.len());
-        let lost = without.min(taken.missing) as u64;
+    /// Passes the copies of the first `count` packets to the capture, but for those with a bit in
+    /// `dropped`, and discards the others. Of the packets that count, the ones without a copy are
+    /// lost.
+    pub(crate) fn give(&self, taken: Copies, count: usize, dropped: u64) {
+        let counts = |place: usize| place < count && dropped.wrapping_shr(place as u32) & 1 == 0;
+        let of_burst = taken.copies.len()..taken.copies.len() + taken.missing;
+        let lost = of_burst.filter(|place| counts(*place)).count() as u64;
         if lost > 0 {
             let of = self.lost.of(taken.direction);
             of.fetch_add(lost, Ordering::Relaxed);
         }
         for (place, copy) in taken.copies.into_iter().enumerate() {
             // Both have room for all copies that there are.
-            let _ = match place < count {
+            let _ = match counts(place) {
                 true => self.full.push(copy),
                 false => self.free.push(copy),
             };
@@ -415,6 +439,8 @@ fn pour(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringside_pmd::lan::PortSettings;
+    use ringside_testkit::{bring_up_all, config_without_package, shut_down, threaded};
 
     fn filled(mirror: &Mirror) -> usize {
         mirror.full.len()
@@ -457,7 +483,7 @@ mod tests {
     #[test]
     fn copies_of_packets_that_were_not_sent_are_forgotten_and_their_buffers_stay() {
         let mirror = Mirror::new(4);
-        mirror.give(taken(&mirror, 3, 0), 2);
+        mirror.give(taken(&mirror, 3, 0), 2, 0);
         assert_eq!((filled(&mirror), mirror.free.len()), (2, 2));
         mirror.lost.sent.store(7, Ordering::Relaxed);
         mirror.attach(true);
@@ -470,19 +496,73 @@ mod tests {
     }
 
     #[test]
+    fn copies_of_packets_that_the_queue_dropped_in_the_middle_are_forgotten() {
+        let mirror = Mirror::new(8);
+        let mut copies = taken(&mirror, 4, 4);
+        for (number, copy) in (0..).zip(&mut copies.copies) {
+            copy.port = number;
+        }
+        // Six of eight packets were taken: the second and the last of them were dropped.
+        mirror.give(copies, 6, 0b10_0010);
+        let ports: Vec<u16> = std::iter::from_fn(|| mirror.full.pop())
+            .map(|copy| copy.port)
+            .collect();
+        assert_eq!(ports, [0, 2, 3]);
+        assert_eq!(mirror.counts().1, 1, "the fifth was sent, and has no copy");
+    }
+
+    /// As the frame is on the wire: the packet has its tags beside it.
+    #[test]
+    fn a_copy_has_the_tags_of_its_packet() {
+        let model = threaded();
+        let [one, other] = bring_up_all(|index| model.function(index), &config_without_package());
+        let open = one.open_port(&PortSettings::default()).unwrap();
+        let frame: Vec<u8> = (0..60).collect();
+        let cases: [(Option<u16>, Option<u16>, &[u8]); 4] = [
+            (None, None, &[]),
+            (Some(0x6064), None, &[0x81, 0, 0x60, 0x64]),
+            (Some(5), Some(6), &[0x88, 0xA8, 0, 6, 0x81, 0, 0, 5]),
+            (None, Some(6), &[0x88, 0xA8, 0, 6]),
+        ];
+        let mut copy = Copied::empty();
+        for (inner, outer, tags) in cases {
+            let mut packet = open.pool.packet_with(&frame).unwrap();
+            packet.set_vlan(inner);
+            packet.set_outer_vlan(outer);
+            copy.fill(&packet);
+            assert_eq!(copy.bytes(), [&frame[..12], tags, &frame[12..]].concat());
+            assert_eq!(copy.original as usize, frame.len() + tags.len());
+        }
+        // Longer than a copy, and shorter than the addresses.
+        let longest = vec![7; MAX_FRAME_BYTES];
+        let mut packet = open.pool.packet_with(&longest).unwrap();
+        packet.set_vlan(Some(5));
+        copy.fill(&packet);
+        assert_eq!(copy.bytes().len(), MAX_FRAME_BYTES);
+        assert_eq!(copy.original as usize, MAX_FRAME_BYTES + 4);
+        let mut packet = open.pool.packet_with(&[1; 3]).unwrap();
+        packet.set_vlan(Some(5));
+        copy.fill(&packet);
+        assert_eq!(copy.bytes(), [1, 1, 1, 0x81, 0, 0, 5]);
+        drop((packet, open));
+        shut_down([one, other]);
+        model.stop();
+    }
+
+    #[test]
     fn packets_that_were_not_sent_are_no_lost_copies() {
         let mirror = Mirror::new(4);
         let lost = || mirror.counts().1;
         for sent in 0..=2 {
-            mirror.give(taken(&mirror, 2, 30), sent);
+            mirror.give(taken(&mirror, 2, 30), sent, 0);
             while let Some(copy) = mirror.full.pop() {
                 mirror.free.push(copy).unwrap();
             }
             assert_eq!(lost(), 0, "{sent} sent, each with a copy");
         }
-        mirror.give(taken(&mirror, 2, 30), 5);
+        mirror.give(taken(&mirror, 2, 30), 5, 0);
         assert_eq!(lost(), 3, "5 sent, 2 of them with a copy");
-        mirror.give(Copies::default(), 32);
+        mirror.give(Copies::default(), 32, 0);
         assert_eq!(lost(), 3, "no capture was attached when they were copied");
     }
 

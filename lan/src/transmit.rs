@@ -12,7 +12,7 @@ use crate::pool::PacketPool;
 use crate::ring::{Ring, RingError};
 use crate::shared::NO_BUFFER;
 use crate::vector::{Departures, Outgoing, PacketPath, Template, forget_front, send};
-use limits::{MAX_PLAIN_BYTES, Refused};
+use limits::{Dropped, MAX_PLAIN_BYTES, Refused};
 use reclaim::{SHARED, WORDS};
 use ringside_bus::{DmaBuffer, Doorbell};
 use ringside_spec::lan::transmit::{DataCommand, kind};
@@ -100,6 +100,7 @@ pub struct TransmitQueue {
     service: Arc<Service>,
     control: Arc<dyn QueueControl>,
     counters: TransmitCounters,
+    dropped: Dropped,
     one_core: PhantomData<Cell<()>>,
 }
 
@@ -147,6 +148,7 @@ impl TransmitQueue {
             service,
             control,
             counters: TransmitCounters::default(),
+            dropped: Dropped::default(),
             one_core: PhantomData,
         })
     }
@@ -274,6 +276,23 @@ impl TransmitQueue {
         }
     }
 
+    /// Packets that it has taken out of bursts.
+    const fn taken(&self) -> u64 {
+        let counters = &self.counters;
+        let of_form = counters.too_short + counters.too_long + counters.too_many_segments;
+        counters.packets + of_form + counters.outer_tag_alone + counters.no_buffers
+    }
+
+    /// The packets that the queue dropped among the `taken` ones that the last call of
+    /// [`TransmitQueue::send`] returned: bit 0 for the first of the burst. It sends the others.
+    #[must_use]
+    pub const fn dropped_among(&self, taken: usize) -> u64 {
+        match taken {
+            0 => 0,
+            _ => self.dropped.of(self.taken().wrapping_sub(taken as u64)),
+        }
+    }
+
     /// The instructions that it uses.
     #[must_use]
     pub const fn path(&self) -> PacketPath {
@@ -387,7 +406,7 @@ impl TransmitQueue {
                 false => self.find_room(packet.segment_count()),
             };
             if let Err(refused) = placed {
-                self.count(refused);
+                self.count(refused, taken);
                 if matches!(refused, Refused::RingFull) {
                     break;
                 }
@@ -475,8 +494,12 @@ impl TransmitQueue {
         self.since_report = 0;
     }
 
+    /// Counts the packet at a place of the burst.
     #[cold]
-    const fn count(&mut self, refused: Refused) {
+    const fn count(&mut self, refused: Refused, place: usize) {
+        if !matches!(refused, Refused::RingFull) {
+            self.dropped.note(self.taken(), place);
+        }
         match refused {
             Refused::TooShort => self.counters.too_short += 1,
             Refused::TooLong => self.counters.too_long += 1,

@@ -410,17 +410,24 @@ impl Worker {
             let copies = mirror.take(station, Direction::Sent, self.burst.packets());
             (mirror, copies)
         });
+        let mut dropped = 0;
         let taken = match self.lanes.get_mut(out) {
-            Some(out) => out.transmit.send(&mut self.burst),
+            Some(out) => {
+                let taken = out.transmit.send(&mut self.burst);
+                if mirrored.is_some() {
+                    dropped = out.transmit.dropped_among(taken);
+                }
+                taken
+            }
             None => 0,
         };
         let after = self.sent(out);
         // The queue drops what it cannot send: that is taken, and not sent.
         let sent = (after.0 - before.0, after.1 - before.1);
         if let Some((mirror, copies)) = mirrored {
-            // Packets without room in the ring were not sent. The queue drops the last ones, for
-            // which its pool had no buffer.
-            mirror.give(copies, sent.0 as usize);
+            // Packets without room in the ring were not sent, nor were those that the queue
+            // dropped.
+            mirror.give(copies, taken, dropped);
         }
         self.burst.clear();
         (taken, sent)

@@ -23,6 +23,37 @@ pub(super) enum Refused {
     RingFull,
 }
 
+/// The packets that a call of [`TransmitQueue::send`](super::TransmitQueue::send) dropped. The
+/// calls are told apart by the packets that they begin with, so that calls which drop none cost
+/// nothing.
+#[derive(Default)]
+pub(super) struct Dropped {
+    /// packets that the queue had taken before the call
+    before: u64,
+    /// bits of the dropped ones, by their places in the burst
+    places: u64,
+}
+
+impl Dropped {
+    /// Notes the packet at a place below 64; `taken` packets were taken before it.
+    pub(super) const fn note(&mut self, taken: u64, place: usize) {
+        let before = taken.wrapping_sub(place as u64);
+        if self.before != before {
+            *self = Self { before, places: 0 };
+        }
+        self.places |= 1u64.wrapping_shl(place as u32);
+    }
+
+    /// Those of the call that began when `before` packets were taken.
+    pub(super) const fn of(&self, before: u64) -> u64 {
+        if self.before == before {
+            self.places
+        } else {
+            0
+        }
+    }
+}
+
 /// Limits of the device.
 pub(super) fn check(packet: &Packet) -> Result<(), Refused> {
     let flags = packet.own;

@@ -110,6 +110,27 @@ fn packets_that_the_device_cannot_send_are_dropped_and_counted_by_cause() {
 }
 
 #[test]
+fn packets_that_were_dropped_in_the_middle_of_a_burst_are_named() {
+    let mut rig = Rig::new();
+    let packets = [60, 16, 60, 60, 9725].map(|bytes| rig.packet(bytes));
+    let (taken, _) = rig.send(packets);
+    assert_eq!((taken, rig.queue.dropped_among(taken)), (5, 0b10010));
+    // Of the last call only, and none of those that did not fit.
+    let packets = [60, 60].map(|bytes| rig.packet(bytes));
+    let (taken, _) = rig.send(packets);
+    assert_eq!((taken, rig.queue.dropped_among(taken)), (2, 0));
+    let room = usize::from(rig.queue.room());
+    let packets: Vec<_> = (0..room + 2)
+        .map(|place| rig.packet(if place == 1 { 16 } else { 60 }))
+        .collect();
+    let (taken, rest) = rig.send(packets);
+    assert!(!rest.is_empty());
+    assert_eq!(rig.queue.dropped_among(taken), 0b10);
+    let (taken, _) = rig.send([]);
+    assert_eq!((taken, rig.queue.dropped_among(taken)), (0, 0));
+}
+
+#[test]
 fn a_shared_chain_goes_out_twice_and_back_once() {
     let mut rig = Rig::new();
     let mut packet = rig.packet(5000);
