@@ -8,7 +8,7 @@ use ringside_spec::lan::receive::{MAX_BUFFERS_PER_PACKET, TAIL_MULTIPLE};
 /// The smallest share of a pool. Before a refill 17 buffers are left then. The device reads the
 /// tail in steps, so that 7 of them may not count: the longest frame has room in the others.
 const SHARE_MIN: u16 = 48;
-const _: () = assert!(SHARE_MIN >= REFILL + TAIL_MULTIPLE + MAX_BUFFERS_PER_PACKET as u16);
+const _: () = assert!(SHARE_MIN >= REFILL + TAIL_MULTIPLE + MAX_BUFFERS_PER_PACKET);
 
 impl ReceiveQueue {
     /// Posts buffers where at least `least` descriptors have none.
