@@ -60,7 +60,8 @@ that found nothing. Near 0 % the thread is the bottleneck, near 100 % the wire. 
 is one line, of kind interval or total. Packets and bytes of each queue are in \"queues\"; without --json the totals \
 show its packets, if there are several queues. Sent are packets that the transmit queue took; those that were \
 still in its ring when the device failed count again in unsent, and those that it dropped without a link in \
-tx_dropped_link_down.nic. The totals' rates are of the time up to the end of forwarding.
+tx_dropped_link_down.nic. The totals' seconds and rates are of the time \
+up to the end of forwarding; their counts have the packets that left and arrived after it, too.
 
 Drops follow by queue and cause, where there are any: bad_length, bad_profile, chain_too_long (received, \
 malformed); too_short, too_long, too_many_segments, outer_tag_alone, no_buffers (refused by the transmit queue); unread, unsent (in the rings \
@@ -414,7 +415,6 @@ fn forward(
     let mut running = Running::new(Arc::clone(&shared), ports, handovers, options.json);
     let result = watch(options, &shared, &mut running);
     shared.stop.store(true, Ordering::Release);
-    running.report.end();
     let mut returned = Vec::new();
     for handle in handles {
         match handle.join() {
@@ -422,6 +422,7 @@ fn forward(
             Err(_) => return Err(Failure::wrong(anyhow!("a forwarding thread panicked"))),
         }
     }
+    running.report.end();
     worker::drain(&mut returned);
     let told = running.report.totals();
     // Queues that could not be stopped stop here, while their device is in service.

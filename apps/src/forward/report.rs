@@ -55,8 +55,8 @@ pub(super) struct Report {
     begin: Sample,
     last: Sample,
     shown: usize,
-    /// when forwarding ended: the drain of the queues takes longer
-    ended: Option<Instant>,
+    /// the counts when forwarding ended, of which rates are: the drain of the queues counts on
+    ended: Option<Sample>,
 }
 
 /// The counts of each station, and the time of each.
@@ -101,13 +101,13 @@ impl Report {
             total.malicious_events = observed.events();
             total.recoveries = observed.recoveries();
         }
-        let now = self.ended.unwrap_or_else(Instant::now);
+        let now = Instant::now();
         totals.into_iter().map(|totals| (now, totals)).collect()
     }
 
-    /// Nothing is forwarded any more: the time of the last report ends here.
+    /// Nothing is forwarded any more: the time and the rates of the last report end here.
     pub(super) fn end(&mut self) {
-        self.ended = Some(Instant::now());
+        self.ended = Some(self.sample());
     }
 
     /// Reads the device's counters, which have 32 bits. To be called once a second.
@@ -151,29 +151,33 @@ impl Report {
     /// A line of each station: what happened after `before`.
     fn lines(&self, before: &Sample) -> Vec<Line<'_>> {
         let layout = self.shared.layout();
-        let totals = self.last.iter().zip(before);
+        let rated = self.ended.as_ref().unwrap_or(&self.last);
+        let totals = self.last.iter().zip(rated).zip(before);
         let stations = layout.stations().iter().zip(&self.observed).zip(totals);
-        let lines = stations.enumerate().map(|(index, (of, (now, before)))| {
-            let (station, observed) = of;
-            let seconds = (now.0 - before.0).as_secs_f64().max(1e-9);
-            let counted = now.1.since(&before.1);
-            let gbits = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e9;
-            Line {
-                port: station.port,
-                vsi: observed.vsi_name(station.place),
-                name: station.name(),
-                label: layout.label(index),
-                device: layout.device(index),
-                mode: self.shared.mode(station.port).name(),
-                seconds,
-                rx_pps: counted.rx_packets as f64 / seconds,
-                rx_gbits: gbits(counted.rx_bytes),
-                tx_pps: counted.tx_packets as f64 / seconds,
-                tx_gbits: gbits(counted.tx_bytes),
-                malicious: counted.malicious_events.map(|count| observed.last(count)),
-                counted,
-            }
-        });
+        let lines = stations
+            .enumerate()
+            .map(|(index, (of, ((now, rated), before)))| {
+                let (station, observed) = of;
+                let seconds = (rated.0 - before.0).as_secs_f64().max(1e-9);
+                let counted = now.1.since(&before.1);
+                let rated = rated.1.since(&before.1);
+                let gbits = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e9;
+                Line {
+                    port: station.port,
+                    vsi: observed.vsi_name(station.place),
+                    name: station.name(),
+                    label: layout.label(index),
+                    device: layout.device(index),
+                    mode: self.shared.mode(station.port).name(),
+                    seconds,
+                    rx_pps: rated.rx_packets as f64 / seconds,
+                    rx_gbits: gbits(rated.rx_bytes),
+                    tx_pps: rated.tx_packets as f64 / seconds,
+                    tx_gbits: gbits(rated.tx_bytes),
+                    malicious: counted.malicious_events.map(|count| observed.last(count)),
+                    counted,
+                }
+            });
         lines.collect()
     }
 

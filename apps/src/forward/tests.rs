@@ -426,6 +426,19 @@ fn the_last_report_ends_with_the_forwarding() {
     let (second, _) = report.total_of_test();
     assert!(first[0]["seconds"].is_number());
     assert_eq!(first[0]["seconds"], second[0]["seconds"]);
+    // The drain counts packets: they are none of the rates.
+    let place = Place {
+        station: 1,
+        queue: 0,
+        port: 1,
+    };
+    let counters = rig.shared.counters(place).unwrap();
+    counters.received.fetch_add(100, Ordering::Relaxed);
+    counters.received_bytes.fetch_add(6_000, Ordering::Relaxed);
+    let (third, _) = report.total_of_test();
+    let more = |name: &str| third[1][name].as_f64().unwrap() - first[1][name].as_f64().unwrap();
+    assert_eq!((more("rx_packets"), more("rx_pps")), (100.0, 0.0));
+    assert_eq!(more("rx_gbits"), 0.0);
 }
 
 #[test]
