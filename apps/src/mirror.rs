@@ -9,6 +9,7 @@ use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
 use ringside_lan::{MAX_BURST, Packet};
 use ringside_server::ports::SocketFile;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::Permissions;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -410,6 +411,8 @@ fn pour(
 ) -> io::Result<()> {
     let mut looked = Instant::now();
     loop {
+        // Before the copies: none is added after the stop, so that a round takes the last ones.
+        let is_last = stop.load(Ordering::Acquire);
         let mut found = false;
         // Not more than there are at once: packets that never pause hold no end up.
         for _ in 0..COPIES {
@@ -422,18 +425,26 @@ fn pour(
             found = true;
         }
         out.flush()?;
-        if stop.load(Ordering::Acquire) {
+        if is_last {
             return mirror.write_losses(out);
         }
         if found && looked.elapsed() < LOOK_FOR_END {
             continue;
         }
         looked = Instant::now();
-        // The capture never sends data: a readable socket means its end. Waits a little.
-        if matches!(closed.read(&mut [0]), Ok(0)) {
+        // The capture never sends data: a readable socket means its end. Waits a little, if nothing
+        // came: packets that come meanwhile take buffers.
+        if (!found || is_readable(&closed)) && matches!(closed.read(&mut [0]), Ok(0)) {
             return mirror.write_losses(out);
         }
     }
+}
+
+/// Does not wait.
+fn is_readable(stream: &UnixStream) -> bool {
+    let now = Timespec::default();
+    let ready = poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&now));
+    ready.is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]
@@ -598,6 +609,35 @@ mod tests {
             assert!(began.elapsed() < LIMIT, "once nothing came");
             has_ended.store(true, Ordering::Relaxed);
             feeding.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_capture_has_all_copies_of_a_program_that_ends_while_they_are_written() {
+        let mirror = Mirror::new(COPIES);
+        mirror.attach(true);
+        let add = || {
+            let mut copy = mirror.free.pop()?;
+            copy.length = 9000;
+            mirror.full.push(copy).ok()
+        };
+        while add().is_some() {}
+        let (stream, mut capture) = UnixStream::pair().unwrap();
+        let (began, stop) = (Instant::now(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let feeding = scope.spawn(|| feed(stream, "", &mirror, &stop));
+            // Once the first one is written; the socket does not take all of them.
+            while add().is_none() && began.elapsed() < Duration::from_secs(20) {
+                std::thread::yield_now();
+            }
+            stop.store(true, Ordering::Release);
+            let mut copy = Copied::empty();
+            let mut copies = 0;
+            while copy.read(&mut capture).unwrap() == Next::Copy {
+                copies += 1;
+            }
+            feeding.join().unwrap().unwrap();
+            assert_eq!(copies, COPIES + 1);
         });
     }
 }
