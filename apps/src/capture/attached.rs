@@ -129,6 +129,8 @@ impl Attached {
         let mut copy = Copied::empty();
         loop {
             if let Some(end) = sink.end() {
+                // A second signal ends the process while it waits for the losses.
+                sink.flush()?;
                 return self.hear_losses(end, &mut copy);
             }
             if !self.has_more().map_err(Broken::Mirror)? {
@@ -152,10 +154,12 @@ impl Attached {
 
     /// Takes over what the mirror tells of losses.
     fn count(&mut self, next: Next, copy: &Copied) {
-        match copy.direction {
-            Direction::Received => self.lost_received = copy.lost,
-            Direction::Sent => self.lost_sent = copy.lost,
-        }
+        let known = match copy.direction {
+            Direction::Received => &mut self.lost_received,
+            Direction::Sent => &mut self.lost_sent,
+        };
+        // Threads pass copies on in any order.
+        *known = copy.lost.max(*known);
         self.has_told |= next == Next::Losses;
     }
 

@@ -49,7 +49,7 @@ standard error.
 A device that fails is recovered, and its port opened again. One that takes no reset for 5 s is gone: the \
 command ends. \"lost\" are the packets that the device had no free descriptor for (rx_dropped) or \
 the receive queue dropped; with --attach, the packets of --direction for whose copies there was no buffer \
-while this capture was attached, up to its end. A capture that takes nothing for a second is given up by \
+while this capture was attached, up to its end, or with --count and --size up to the last packet of each direction. A capture that takes nothing for a second is given up by \
 the other program: it ends with exit code 1, as after a kill of that program. What was captured is in the file after a second at most, and after SIGINT, SIGTERM or SIGHUP. The file may be \
 a FIFO: the capture begins when it has a reader. A reader that does not read for a second after a signal is \
 given up, and the exit code is 1.
