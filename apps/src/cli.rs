@@ -118,9 +118,10 @@ are measured, latency at 8 bytes, then bandwidth at 8 bytes, 64 KiB and 1 MiB, i
 Each test also transfers a pattern, untimed, and compares every byte.
 
 A latency test begins with messages that are not timed: 1000, or as many as it has (-n), or as many as fit \
-in its time (-D). Counters of the device, captures and the listening side count them, too.
+in its time (-D); with --perftest the first write or send. Counters of the device, captures and the listening \
+side count them, too.
 
-t_min, t_max and t_avg are exact. t_typical and the percentiles, in JSON and --hgrm too, are the upper ends \
+t_min, t_max and t_avg, in --hgrm Max and Mean, are exact. t_typical and the percentiles, in JSON and --hgrm too, are the upper ends \
 of buckets up to 0.8 % wide, of which t_stdev is computed. A percentile that would be t_max, for want of messages, is \"-\" (null in \
 JSON): 99.99 % needs 10000.
 

@@ -13,6 +13,8 @@ pub(crate) struct Latencies {
     least: u64,
     most: u64,
     sum: u64,
+    /// messages without a latency
+    untimed: u64,
 }
 
 impl Latencies {
@@ -22,6 +24,7 @@ impl Latencies {
             least: u64::MAX,
             most: 0,
             sum: 0,
+            untimed: 0,
         })
     }
 
@@ -33,6 +36,11 @@ impl Latencies {
         self.most = self.most.max(nanoseconds);
         self.sum = self.sum.saturating_add(nanoseconds);
         self.distribution.saturating_record(nanoseconds);
+    }
+
+    /// Counts a message that was not timed.
+    pub(crate) fn skip(&mut self) {
+        self.untimed += 1;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -59,11 +67,13 @@ impl Latencies {
         self.distribution.value_at_quantile(quantile).min(self.most)
     }
 
-    /// The latency that all but one in `beyond` do not exceed. `None` if there are fewer than
-    /// `beyond`: it would be the greatest.
+    /// The latency that all but one in `beyond` do not exceed. `None` if there are fewer messages
+    /// than `beyond`: it would be the greatest.
     pub(crate) fn all_but_one_in(&self, beyond: u32) -> Option<u64> {
-        let quantile = 1.0 - 1.0 / f64::from(beyond);
-        (self.count() >= beyond.into()).then(|| self.at(quantile))
+        let greater = (self.count() + self.untimed) / u64::from(beyond);
+        let rank = self.count().checked_sub(greater).filter(|_| greater > 0)?;
+        // The distribution rounds up to the next rank.
+        Some(self.at((rank as f64 - 0.5) / self.count() as f64))
     }
 
     /// The exact mean, nanoseconds; 0 if there is none.
@@ -88,7 +98,7 @@ impl Latencies {
         for step in times.iter_quantiles(5) {
             total += step.count_since_last_iteration();
             let quantile = step.quantile_iterated_to();
-            let value = step.value_iterated_to() as f64 / 1000.0;
+            let value = step.value_iterated_to().min(self.most) as f64 / 1000.0;
             if quantile < 1.0 {
                 writeln!(
                     out,
@@ -102,13 +112,13 @@ impl Latencies {
         writeln!(
             out,
             "#[Mean    = {:12.3}, StdDeviation   = {:12.3}]",
-            times.mean() / 1000.0,
+            self.mean() / 1000.0,
             times.stdev() / 1000.0
         )?;
         writeln!(
             out,
             "#[Max     = {:12.3}, Total count    = {:12}]",
-            times.max() as f64 / 1000.0,
+            self.most as f64 / 1000.0,
             times.len()
         )?;
         writeln!(
@@ -156,6 +166,14 @@ mod tests {
         assert_eq!(times.all_but_one_in(100), Some(50));
         assert_eq!(times.all_but_one_in(1_000), Some(50));
         assert_eq!(times.all_but_one_in(10_000), None);
+        let mut times = Latencies::new().unwrap();
+        for _ in 0..998 {
+            times.record(50);
+        }
+        times.record(70);
+        assert_eq!(times.all_but_one_in(1_000), None);
+        times.skip();
+        assert_eq!(times.all_but_one_in(1_000), Some(50), "one is greater");
     }
 
     #[test]
@@ -165,6 +183,13 @@ mod tests {
         let mut text = Vec::new();
         times.write_percentiles(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
+        for exact in [
+            "5.000 1.000000000000",
+            "#[Mean    =        5.000",
+            "#[Max     =        5.000",
+        ] {
+            assert!(text.contains(exact), "{text}");
+        }
         let last = text.lines().last().unwrap();
         assert!(last.ends_with("SubBuckets     =          256]"), "{last}");
     }

@@ -115,8 +115,9 @@ impl Test<'_, '_> {
                     }
                     progress.at(done as f64 / self.wanted.messages as f64);
                 }
-                if let Some(span) = self.time(&mut player, end, link, done)? {
-                    times.record(link.clock.nanoseconds(span) / trips);
+                match self.time(&mut player, end, link, done)? {
+                    Some(span) => times.record(link.clock.nanoseconds(span) / trips),
+                    None => times.skip(),
                 }
                 done += 1;
             }
