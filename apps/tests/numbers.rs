@@ -4,6 +4,7 @@ use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The JSON that a command writes to standard output; it has to succeed.
 fn report(line: &str) -> Value {
@@ -73,6 +74,29 @@ fn captured(child: Child) -> (Option<i32>, Value, String) {
     (output.status.code(), told, said)
 }
 
+/// Waits until a capture's file has as many packets: blocks of type 6.
+fn wait_for_packets(file: &std::path::Path, packets: u64) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let bytes = std::fs::read(file).unwrap_or_default();
+        let mut rest = bytes.as_slice();
+        let mut found = 0;
+        while let Some(head) = rest.first_chunk::<8>() {
+            let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap());
+            let Some(behind) = rest.get(number(4) as usize..) else {
+                break;
+            };
+            found += u64::from(number(0) == 6);
+            rest = behind;
+        }
+        if found >= packets {
+            return;
+        }
+        assert!(Instant::now() < end, "{found} packets in the file");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_capture_has_the_losses_until_its_end_of_its_direction() {
     for (flags, packets, lost) in [
@@ -81,8 +105,10 @@ fn a_capture_has_the_losses_until_its_end_of_its_direction() {
         (&[], 2, 90),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let flags = [&["--duration", "1"], flags].concat();
-        let (child, mut mirror) = attached(folder.path(), &flags);
+        let (child, mut mirror) = attached(folder.path(), flags);
+        wait_for_packets(&folder.path().join("x.pcapng"), packets);
+        let id = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
         // It ends its side of the stream.
         assert_eq!(mirror.read(&mut [0]).unwrap(), 0);
         mirror.write_all(&head(40, 0, false, true)).unwrap();
@@ -90,7 +116,7 @@ fn a_capture_has_the_losses_until_its_end_of_its_direction() {
         drop(mirror);
         let (code, told, said) = captured(child);
         assert_eq!(code, Some(0), "{said}");
-        assert_eq!(told["ended_by"], "duration", "{told}");
+        assert_eq!(told["ended_by"], "interrupt", "{told}");
         let both = (&told["packets"], &told["lost"]);
         assert_eq!(both, (&packets.into(), &lost.into()), "{flags:?}: {told}");
     }
