@@ -122,8 +122,8 @@ in its time (-D); with --perftest the first write or send. Counters of the devic
 side count them, too.
 
 t_min, t_max and t_avg, in --hgrm Max and Mean, are exact. t_typical and the percentiles, in JSON and --hgrm too, are the upper ends \
-of buckets up to 0.8 % wide, of which t_stdev is computed. A percentile that would be t_max, for want of messages, is \"-\" (null in \
-JSON): 99.99 % needs 10000.
+of buckets up to 0.8 % wide, of which t_stdev is computed. A percentile of too few messages is t_max, as \
+perftest has it: 99.99 % of fewer than 10000.
 
 \"BW peak\" is the best rate in a part of the test of 5 ms or more, and the average if there was none.
 

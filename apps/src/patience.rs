@@ -24,9 +24,31 @@ pub(crate) fn is_caught() -> bool {
     SEEN.get().is_some()
 }
 
+/// A server that ends for another reason than a signal, and when it heeds signals.
+struct Server {
+    ends: Arc<AtomicBool>,
+    heeds: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// The server of this process, if it is one.
+static SERVER: OnceLock<Server> = OnceLock::new();
+
+/// Notes the flag by which a server ends, and when it heeds signals.
+pub(crate) fn serve(ends: Arc<AtomicBool>, heeds: impl Fn() -> bool + Send + Sync + 'static) {
+    let heeds = Box::new(heeds);
+    let _ = SERVER.set(Server { ends, heeds });
+}
+
 /// True if the measurement has to end. Cheap, but not for every message.
 pub(crate) fn seen() -> bool {
     SEEN.get().is_some_and(|seen| seen.load(Ordering::Relaxed))
+        && SERVER.get().is_none_or(|server| (server.heeds)())
+}
+
+/// True if a reader that takes nothing is given up soon.
+fn gives_up() -> bool {
+    let ends = |server: &Server| server.ends.load(Ordering::Relaxed);
+    seen() || SERVER.get().is_some_and(ends)
 }
 
 /// A signal has come, and another process takes no bytes.
@@ -43,7 +65,7 @@ pub(crate) fn wait_for_room(file: impl AsFd) -> io::Result<()> {
             Ok(_) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-        if seen() && since.get_or_insert_with(Instant::now).elapsed() >= READER_LIMIT {
+        if gives_up() && since.get_or_insert_with(Instant::now).elapsed() >= READER_LIMIT {
             return Err(io::Error::new(ErrorKind::TimedOut, ReaderStuck));
         }
     }

@@ -379,10 +379,10 @@ fn end_model(folder: &Path) -> Result<(), Failure> {
     let process = take_process(folder);
     let control = control(folder);
     // By its socket it is found from another container, too, which shares the folder.
-    if !has_no_listener(&control) {
-        let _ = crate::model::tell(&control, "end");
-    }
-    if has_ended(folder, process.as_ref(), END_LIMIT) {
+    let is_told = !has_no_listener(&control) && crate::model::tell(&control, "end").is_ok();
+    // One that was not told may have ended, or waits for a signal.
+    let limit = if is_told { END_LIMIT } else { Duration::ZERO };
+    if has_ended(folder, process.as_ref(), limit) {
         // One that was killed has left them.
         let sockets = Layout::read(folder)
             .ports()

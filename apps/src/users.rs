@@ -235,7 +235,8 @@ fn remark_file(folder: &Path) -> PathBuf {
     folder.join("model.remark")
 }
 
-/// Shows the remark of a model.
+/// Shows the remark of a model that comes while a program runs: an earlier one was shown to others,
+/// and its cause may be gone.
 pub(crate) struct Remark<'a> {
     folder: &'a Path,
     next_look: Instant,
@@ -247,7 +248,7 @@ impl<'a> Remark<'a> {
         Self {
             folder,
             next_look: Instant::now(),
-            is_shown: false,
+            is_shown: remark_file(folder).exists(),
         }
     }
 
@@ -352,7 +353,10 @@ pub(crate) fn say_farewells(folder: &Path) -> Vec<JoinHandle<()>> {
             drop(lock);
             let _ = std::fs::remove_file(mark);
         });
-        match made.and(started) {
+        if let Err(error) = made {
+            eprintln!("ringside: no mark that the peers of port {port} are told: {error}");
+        }
+        match started {
             Ok(thread) => threads.push(thread),
             Err(error) => {
                 eprintln!("ringside: no thread to tell the peers of port {port}: {error}");
@@ -395,6 +399,12 @@ fn locked(path: &Path, how: FlockOperation) -> Result<File, Failure> {
     Ok(file)
 }
 
+/// True if the folder names this process as its model.
+pub(crate) fn is_own_model(folder: &Path) -> bool {
+    let pid = std::fs::read_to_string(pid_file(folder)).unwrap_or_default();
+    pid == std::process::id().to_string()
+}
+
 /// The model's view of the folder.
 pub(crate) struct Watch {
     folder: PathBuf,
@@ -423,10 +433,8 @@ impl Watch {
         })
     }
 
-    /// True if the folder names this process as its model.
     fn is_named(&self) -> bool {
-        let pid = std::fs::read_to_string(pid_file(&self.folder)).unwrap_or_default();
-        pid == std::process::id().to_string()
+        is_own_model(&self.folder)
     }
 
     /// Tells the peers of programs that were killed, and removes their files. True once this model

@@ -67,13 +67,16 @@ impl Latencies {
         self.distribution.value_at_quantile(quantile).min(self.most)
     }
 
-    /// The latency that all but one in `beyond` do not exceed. `None` if there are fewer messages
-    /// than `beyond`: it would be the greatest.
-    pub(crate) fn all_but_one_in(&self, beyond: u32) -> Option<u64> {
+    /// The latency that all but one in `beyond` do not exceed: the greatest one if there are fewer
+    /// messages than `beyond`, as perftest has it.
+    pub(crate) fn all_but_one_in(&self, beyond: u32) -> u64 {
         let greater = (self.count() + self.untimed) / u64::from(beyond);
-        let rank = self.count().checked_sub(greater).filter(|_| greater > 0)?;
+        if greater == 0 {
+            return self.most;
+        }
+        let rank = self.count().saturating_sub(greater);
         // The distribution rounds up to the next rank.
-        Some(self.at((rank as f64 - 0.5) / self.count() as f64))
+        self.at((rank as f64 - 0.5) / self.count().max(1) as f64)
     }
 
     /// The exact mean, nanoseconds; 0 if there is none.
@@ -156,24 +159,25 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_needs_as_many_messages_as_it_leaves_one_out_of() {
+    fn a_percentile_of_fewer_messages_than_it_leaves_one_out_of_is_the_greatest() {
         let mut times = Latencies::new().unwrap();
-        for _ in 0..999 {
+        for _ in 0..998 {
             times.record(50);
         }
-        assert_eq!(times.all_but_one_in(1_000), None);
         times.record(90);
-        assert_eq!(times.all_but_one_in(100), Some(50));
-        assert_eq!(times.all_but_one_in(1_000), Some(50));
-        assert_eq!(times.all_but_one_in(10_000), None);
+        assert_eq!(times.all_but_one_in(1_000), 90);
+        times.record(50);
+        assert_eq!(times.all_but_one_in(100), 50);
+        assert_eq!(times.all_but_one_in(1_000), 50);
+        assert_eq!(times.all_but_one_in(10_000), 90);
         let mut times = Latencies::new().unwrap();
         for _ in 0..998 {
             times.record(50);
         }
         times.record(70);
-        assert_eq!(times.all_but_one_in(1_000), None);
+        assert_eq!(times.all_but_one_in(1_000), 70);
         times.skip();
-        assert_eq!(times.all_but_one_in(1_000), Some(50), "one is greater");
+        assert_eq!(times.all_but_one_in(1_000), 50, "one is greater");
     }
 
     #[test]

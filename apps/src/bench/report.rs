@@ -22,9 +22,9 @@ pub(crate) struct LatencyRow {
     pub(crate) t_stdev_usec: f64,
     /// percentiles: up to 0.8 % too much; `None` where it would be the greatest, for want of
     /// messages
-    pub(crate) p99_usec: Option<f64>,
-    pub(crate) p99_9_usec: Option<f64>,
-    pub(crate) p99_99_usec: Option<f64>,
+    pub(crate) p99_usec: f64,
+    pub(crate) p99_9_usec: f64,
+    pub(crate) p99_99_usec: f64,
     /// messages whose every byte was compared, untimed
     pub(crate) verified_messages: u64,
 }
@@ -188,7 +188,7 @@ pub(crate) struct Report {
 
 pub(crate) fn latency_row(bytes: u64, times: &Latencies, verified_messages: u64) -> LatencyRow {
     let in_microseconds = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
-    let all_but_one_in = |beyond| times.all_but_one_in(beyond).map(in_microseconds);
+    let all_but_one_in = |beyond| in_microseconds(times.all_but_one_in(beyond));
     LatencyRow {
         bytes,
         iterations: times.count(),
@@ -254,10 +254,9 @@ pub(crate) fn print_head(out: &mut dyn Write, table: &Table, gbits: bool) -> io:
 }
 
 pub(crate) fn print_latency(out: &mut dyn Write, row: &LatencyRow) -> io::Result<()> {
-    let shown = |time: Option<f64>| time.map_or("-".into(), |time| format!("{time:.2}"));
     writeln!(
         out,
-        " {:<10} {:<12} {:<12.2} {:<12.2} {:<17.2} {:<12.2} {:<13.2} {:<11} {:<13} {:<14}",
+        " {:<10} {:<12} {:<12.2} {:<12.2} {:<17.2} {:<12.2} {:<13.2} {:<11.2} {:<13.2} {:<14.2}",
         row.bytes,
         row.iterations,
         row.t_min_usec,
@@ -265,9 +264,9 @@ pub(crate) fn print_latency(out: &mut dyn Write, row: &LatencyRow) -> io::Result
         row.t_typical_usec,
         row.t_avg_usec,
         row.t_stdev_usec,
-        shown(row.p99_usec),
-        shown(row.p99_9_usec),
-        shown(row.p99_99_usec)
+        row.p99_usec,
+        row.p99_9_usec,
+        row.p99_99_usec
     )
 }
 

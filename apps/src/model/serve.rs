@@ -9,6 +9,7 @@ use crate::outfile::{
     OutFile, Prepared, check_distinct, check_no_output, check_writable, no_reader, not_written,
 };
 use crate::output::stdout;
+use crate::patience;
 use crate::users::{self, Peers, Watch};
 use anyhow::anyhow;
 use ringside_bus::pinning::pin_to;
@@ -117,10 +118,12 @@ fn serve(options: &Serve, config: &Config, mut users: Option<&mut Watch>) -> Res
 /// `ringside run`: one to all processes of a service must not take the device from them.
 fn stop_flag(options: &Serve) -> Result<Arc<AtomicBool>, Failure> {
     let signalled = interrupt::catch_for_server()?;
-    Ok(match options.users {
-        Some(_) => Arc::default(),
-        None => signalled,
-    })
+    let Some(folder) = options.users.clone() else {
+        return Ok(signalled);
+    };
+    let ends = Arc::new(AtomicBool::new(false));
+    patience::serve(Arc::clone(&ends), move || !users::is_own_model(&folder));
+    Ok(ends)
 }
 
 /// The server's view of its programs, as the model of `ringside run`. Kept to the end.

@@ -111,7 +111,7 @@ fn the_time_of_a_run_is_its_own_beside_other_jobs_and_before_findings_are_made_s
     let shown = view.to_string();
     let times = "in 10.0 s, 40.0 ms a run, 40.0 seeds a second";
     assert!(shown.contains(times), "{shown}");
-    let wanted = Wanted::of(&sim).ok().expect("a scenario");
+    let wanted = Wanted::of(&sim).expect("a scenario");
     let began = Instant::now();
     let summary = simulate(&sim, &wanted, began);
     let simulated = summary.simulated;

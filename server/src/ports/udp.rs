@@ -192,8 +192,9 @@ impl UdpWire {
             let _ = sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BYTES);
             if local.is_ipv4() {
                 // Without the mark "don't fragment", routers cut what is longer than their next
-                // link carries. With it they only say so, by ICMP that firewalls drop.
-                sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT)?;
+                // link carries. With it they only say so, by ICMP that firewalls drop. A kernel
+                // that does not have the option sends all that fits.
+                let _ = sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT);
             }
             Ok(socket)
         });
