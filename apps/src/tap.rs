@@ -253,6 +253,7 @@ fn pump(
     let interval = |counters| tell(&report("interval", counters), options.json);
     let done = carry(options, brought, &mut carried, interval);
     carried.bridge.look_at(&brought.controls.port);
+    carried.bridge.end();
     // What was carried is told also if it ended by a failure.
     let told = tell(&report("total", carried.counters()), options.json);
     done?;

@@ -278,6 +278,7 @@ fn carry(mut bridge: Bridge<()>, vsi: &Vsi, stop: &Stop, shared: &Mutex<Shared>)
         }
     }
     bridge.look_at(vsi);
+    bridge.end();
     let mut shared = lock(shared);
     shared.is_carrying = false;
     shared.counters = *bridge.counters();

@@ -169,6 +169,16 @@ impl<O: PacketObserver> Bridge<O> {
     /// Continues with the queues of a port that was opened again. The interrupt of the former
     /// queues ends, and the frames in their rings count as dropped.
     pub fn replace(&mut self, (receive, transmit): (ReceiveQueue, TransmitQueue)) {
+        self.end();
+        self.former_drops = self.counters.device_dropped;
+        (self.receive, self.transmit) = (receive, transmit);
+        self.interrupt = None;
+    }
+
+    /// Stops the queues; the frames in their rings count as dropped. Call it before the last look at
+    /// the counts, once: no frame is carried after it. Queues of a device that is out of service
+    /// and still has them do not stop; their frames are in no count.
+    pub fn end(&mut self) {
         // They fail for a queue that the device still has, which keeps its frames.
         let _ = (self.receive.stop(), self.transmit.stop());
         self.counters.to_host.dropped += self.receive.drops().unread;
@@ -176,9 +186,6 @@ impl<O: PacketObserver> Bridge<O> {
         let way = &mut self.counters.to_wire;
         way.packets = way.packets.saturating_sub(unsent);
         way.dropped += unsent;
-        self.former_drops = self.counters.device_dropped;
-        (self.receive, self.transmit) = (receive, transmit);
-        self.interrupt = None;
     }
 
     /// Reads how many frames the device dropped at the VSI of its queues. Control path: call it
