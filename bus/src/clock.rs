@@ -144,10 +144,11 @@ fn both(
     let read = |_| {
         let before = counter();
         let moment = system();
-        let took = counter().saturating_sub(before);
-        (took, (moment, before + took / 2))
+        // A counter that steps back is another processor's.
+        let took = counter().checked_sub(before)?;
+        Some((took, (moment, before + took / 2)))
     };
-    let closest = (0..READINGS).map(read).min_by_key(|(took, _)| *took);
+    let closest = (0..READINGS).filter_map(read).min_by_key(|(took, _)| *took);
     closest.map_or_else(|| (system(), counter()), |(_, pair)| pair)
 }
 
@@ -237,6 +238,31 @@ mod tests {
         let (moment, at) = both(system, step);
         assert_eq!(moment, origin + Duration::from_micros(9));
         assert_eq!(at, 8 * 1_000_020 + 15);
+    }
+
+    #[test]
+    fn a_counter_that_steps_back_between_its_readings_is_not_the_closest() {
+        use std::cell::Cell;
+        let readings = Cell::new(0);
+        let origin = std::time::Instant::now();
+        let counter = || {
+            readings.set(readings.get() + 1);
+            // Each third pair ends on a processor whose counter is behind.
+            let behind = if readings.get() % 6 == 0 { 5_000 } else { 0 };
+            10_000 + 10 * readings.get() - behind
+        };
+        let (_, at) = both(|| origin, counter);
+        assert_eq!(at, 10_015, "the first pair");
+        let always = Cell::new(1_000);
+        let back = || {
+            always.set(always.get() - 1);
+            always.get()
+        };
+        assert_eq!(
+            both(|| origin, back).1,
+            967,
+            "any reading, if there is no pair"
+        );
     }
 
     #[test]
