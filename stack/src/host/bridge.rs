@@ -175,8 +175,8 @@ impl<O: PacketObserver> Bridge<O> {
         self.interrupt = None;
     }
 
-    /// Stops the queues; the frames in their rings count as dropped. Call it before the last look at
-    /// the counts, once: no frame is carried after it. Queues of a device that is out of service
+    /// Stops the queues; the frames in their rings count as dropped. Call it before the last look
+    /// at the counts, once: no frame is carried after it. Queues of a device that is out of service
     /// and still has them do not stop; their frames are in no count.
     pub fn end(&mut self) {
         // They fail for a queue that the device still has, which keeps its frames.
