@@ -248,7 +248,11 @@ mod tests {
         let counter = || {
             readings.set(readings.get() + 1);
             // Each third pair ends on a processor whose counter is behind.
-            let behind = if readings.get() % 6 == 0 { 5_000 } else { 0 };
+            let behind = if readings.get().is_multiple_of(6) {
+                5_000
+            } else {
+                0
+            };
             10_000 + 10 * readings.get() - behind
         };
         let (_, at) = both(|| origin, counter);
