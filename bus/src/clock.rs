@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_counter_that_steps_back_between_its_readings_is_not_the_closest() {
         use std::cell::Cell;
-        let readings = Cell::new(0);
+        let readings = Cell::new(0_u64);
         let origin = std::time::Instant::now();
         let counter = || {
             readings.set(readings.get() + 1);
@@ -257,7 +257,7 @@ mod tests {
         };
         let (_, at) = both(|| origin, counter);
         assert_eq!(at, 10_015, "the first pair");
-        let always = Cell::new(1_000);
+        let always = Cell::new(1_000_u64);
         let back = || {
             always.set(always.get() - 1);
             always.get()
