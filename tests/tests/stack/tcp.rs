@@ -866,7 +866,7 @@ fn segments_go_to_the_mac_address_that_a_known_station_announces() {
     reply[21] = 2;
     by_hand.station.raw.send(&reply);
     assert_eq!(answered(&mut by_hand, &mut stack, 3), third);
-    // The stack asks for it in vain, and smoltcp knows it still.
+    // The stack asks for it and has no answer, and smoltcp knows it still.
     let clock = by_hand.bed.world.clock();
     let station = OWN.into();
     let mut found = stack.lookup(station, Within::All, clock.now());

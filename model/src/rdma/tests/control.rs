@@ -184,28 +184,16 @@ fn a_queue_on_listed_pages_works_as_a_contiguous_one() {
     rig.done(
         0,
         CreateCompletionQueue {
-            cq_number: 4,
-            size_entries: 256,
             completion_context: CQ_CONTEXT,
-            shadow_address: super::rig::BASE + shadow,
-            first_pble_index: 16,
-            pble_levels_code: PageList::OneLevel,
-            ring_virtual: true,
-            check_overflow: true,
-            ceq_number_valid: true,
-            ..CreateCompletionQueue::ZERO
+            ..on_a_list(shadow)
         },
     );
     rig.assert_no_breach();
 }
 
-#[test]
-fn a_queue_on_a_list_whose_entry_is_no_page_is_refused() {
-    let mut rig = Rig::new();
-    let (at, shadow) = (rig.ring_memory(0, 8192), rig.ring_memory(0, 64));
-    rig.set_pble(0, 16, super::rig::BASE + at);
-    rig.set_pble(0, 17, super::rig::BASE + at + 4096 + 64);
-    let command = CreateCompletionQueue {
+/// A completion queue on the list of pages from entry 16 on.
+fn on_a_list(shadow: u64) -> CreateCompletionQueue {
+    CreateCompletionQueue {
         cq_number: 4,
         size_entries: 256,
         shadow_address: super::rig::BASE + shadow,
@@ -215,8 +203,16 @@ fn a_queue_on_a_list_whose_entry_is_no_page_is_refused() {
         check_overflow: true,
         ceq_number_valid: true,
         ..CreateCompletionQueue::ZERO
-    };
-    assert!(rig.command(0, command).error);
+    }
+}
+
+#[test]
+fn a_queue_on_a_list_whose_entry_is_no_page_is_refused() {
+    let mut rig = Rig::new();
+    let (at, shadow) = (rig.ring_memory(0, 8192), rig.ring_memory(0, 64));
+    rig.set_pble(0, 16, super::rig::BASE + at);
+    rig.set_pble(0, 17, super::rig::BASE + at + 4096 + 64);
+    assert!(rig.command(0, on_a_list(shadow)).error);
     assert_eq!(rig.kinds(0), ["a page list entry is no page"]);
 }
 
