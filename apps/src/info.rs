@@ -7,6 +7,7 @@ use crate::output::stdout;
 use anyhow::anyhow;
 use ringside_config::Config;
 use ringside_pmd::ddp::{PackageFacts, PackageState};
+use ringside_pmd::rdma::address::{MacAddress, link_local};
 use ringside_pmd::rdma::{MAX_GIDS, ObjectUsage};
 use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::rdma::fpm::ObjectType;
@@ -110,8 +111,9 @@ pub(crate) fn run(options: &Info, config: &Config) -> Result<(), Failure> {
 
 /// The identifier of the RDMA device that programs of verbs see: its MAC address in the form of
 /// EUI-64. Source: RFC 4291, appendix A.
-fn node_guid([a, b, c, d, e, f]: [u8; 6]) -> String {
-    format!("{:02x}{b:02x}:{c:02x}ff:fe{d:02x}:{e:02x}{f:02x}", a ^ 2)
+fn node_guid(mac: MacAddress) -> String {
+    let [.., a, b, c, d] = link_local(mac).segments();
+    format!("{a:04x}:{b:04x}:{c:04x}:{d:04x}")
 }
 
 fn gather(device: &Device) -> Result<Facts, Failure> {
@@ -139,13 +141,7 @@ fn gather(device: &Device) -> Result<Facts, Failure> {
             .and_then(|identity| identity.serial_number)
             .map(|number| format!("{number:016x}")),
         node_guid: found.mac.map(node_guid),
-        fw_ver: found.rdma.features.as_ref().map(|features| {
-            format!(
-                "{}.{}",
-                features.firmware.major(),
-                features.firmware.minor()
-            )
-        }),
+        fw_ver: found.rdma.firmware_version(),
         admin_interface: found.firmware.as_ref().map(|firmware| {
             format!(
                 "firmware {}, interface {}",

@@ -131,6 +131,7 @@ fn on_model(
     libraries: &Path,
 ) -> Result<(ExitStatus, Result<(), Failure>), Failure> {
     let port = join(folder, options)?;
+    let mut remark = Remark::new(folder);
     if let Err(error) = inject(folder, &options.faults) {
         return Err(match leave(folder, port) {
             Ok(()) => error,
@@ -150,7 +151,6 @@ fn on_model(
         loopback: options.loopback.value(port.number, &ports),
     };
     let device = text_of(&DeviceAddress::VfioUser(socket.clone()));
-    let mut remark = Remark::new(folder);
     let ended = program(options, config, device, &places).and_then(|mut command| {
         port.inherit()?;
         to_its_end(&mut command, || remark.look()).map_err(|error| not_started(options, error))
@@ -382,7 +382,15 @@ fn end_model(folder: &Path) -> Result<(), Failure> {
     let is_told = !has_no_listener(&control) && crate::model::tell(&control, "end").is_ok();
     // One that was not told may have ended, or waits for a signal.
     let limit = if is_told { END_LIMIT } else { Duration::ZERO };
-    if has_ended(folder, process.as_ref(), limit) {
+    let mut is_over = has_ended(folder, process.as_ref(), limit);
+    for signal in [Signal::TERM, Signal::KILL] {
+        let Some(process) = process.as_ref().filter(|_| !is_over) else {
+            break;
+        };
+        let _ = pidfd_send_signal(process, signal);
+        is_over = has_ended(folder, Some(process), END_LIMIT);
+    }
+    if is_over {
         // One that was killed has left them.
         let sockets = Layout::read(folder)
             .ports()
@@ -391,13 +399,6 @@ fn end_model(folder: &Path) -> Result<(), Failure> {
             let _ = std::fs::remove_file(path);
         }
         return Ok(());
-    }
-    for signal in [Signal::TERM, Signal::KILL] {
-        let Some(process) = &process else { break };
-        let _ = pidfd_send_signal(process, signal);
-        if has_ended(folder, Some(process), END_LIMIT) {
-            return Ok(());
-        }
     }
     Err(Failure::claim(anyhow!(
         "the model of an earlier program, which has {}, does not end: end it, and try again",

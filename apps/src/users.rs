@@ -433,22 +433,14 @@ impl Watch {
         })
     }
 
-    fn is_named(&self) -> bool {
-        is_own_model(&self.folder)
-    }
-
     /// Tells the peers of programs that were killed, and removes their files. True once this model
     /// has no program and those peers are told, or is not the one that programs of the folder use.
-    /// After a signal the latter is found without waiting for a turn.
-    pub(crate) fn is_over(&mut self, is_signalled: bool) -> bool {
-        if is_signalled && !self.is_named() {
-            return true;
-        }
+    pub(crate) fn is_over(&mut self) -> bool {
         let path = self.folder.join("turn");
         let Ok(turn) = locked(&path, FlockOperation::NonBlockingLockExclusive) else {
             return false; // a program starts or ends: the next time
         };
-        let is_named = self.is_named();
+        let is_named = is_own_model(&self.folder);
         let users = model_alone(&self.folder);
         let may_have_peers = users.is_none() || self.peers == Peers::BehindWires;
         remove_files(&self.folder, may_have_peers);

@@ -1,10 +1,12 @@
-//! The numbers that the bench reports, measured against what has happened.
+//! The numbers that reports of the bench and of captures have, against what has happened.
 
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The JSON that a command writes to standard output; it has to succeed.
 fn report(line: &str) -> Value {
@@ -44,6 +46,7 @@ fn head(lost: u8, bytes: u8, is_sent: bool, is_last: bool) -> [u8; 32] {
 fn attached(folder: &std::path::Path, flags: &[&str]) -> (Child, UnixStream) {
     let socket = folder.join("mirror");
     let listener = UnixListener::bind(&socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
     let child = Command::new(env!("CARGO_BIN_EXE_ringside"))
         .args(["capture", "--json", "--attach"])
         .arg(&socket)
@@ -55,7 +58,16 @@ fn attached(folder: &std::path::Path, flags: &[&str]) -> (Child, UnixStream) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let (mut mirror, _) = listener.accept().unwrap();
+    let end = Instant::now() + LIMIT;
+    let mut mirror = loop {
+        match listener.accept() {
+            Ok((mirror, _)) => break mirror,
+            Err(error) => assert!(Instant::now() < end, "no capture: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    mirror.set_nonblocking(false).unwrap();
+    mirror.set_read_timeout(Some(LIMIT)).unwrap();
     mirror
         .write_all(b"ringside-mirror 2\n[\"port\"]\n")
         .unwrap();
@@ -76,7 +88,7 @@ fn captured(child: Child) -> (Option<i32>, Value, String) {
 
 /// Waits until a capture's file has as many packets: blocks of type 6.
 fn wait_for_packets(file: &std::path::Path, packets: u64) {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + LIMIT;
     loop {
         let bytes = std::fs::read(file).unwrap_or_default();
         let mut rest = bytes.as_slice();

@@ -301,8 +301,11 @@ fn frames_that_the_device_drops_are_counted_and_intervals_add_up() {
         intervals.0 += packets(&report);
         intervals.1 += dropped(&report);
     };
-    assert!(intervals.0 <= packets(&total), "{intervals:?}, {total}");
-    assert!(intervals.1 <= dropped(&total), "{intervals:?}, {total}");
+    assert!(
+        intervals.0 > 0 && intervals.0 <= packets(&total),
+        "{intervals:?}, {total}"
+    );
+    assert_eq!(intervals.1, dropped(&total), "{intervals:?}, {total}");
 }
 
 #[test]

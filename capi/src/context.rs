@@ -43,13 +43,6 @@ fn count(number: u32) -> c_int {
     c_int::try_from(number).unwrap_or(c_int::MAX)
 }
 
-/// The version of the RDMA engine's firmware, as Linux's irdma reports it.
-pub(crate) fn rdma_firmware(facts: &Facts) -> Option<String> {
-    let features = facts.rdma.features.as_ref()?;
-    let firmware = features.firmware;
-    Some(format!("{}.{}", firmware.major(), firmware.minor()))
-}
-
 /// The revision of the PCI function, as Linux's irdma reports it.
 pub(crate) fn revision(facts: &Facts) -> u32 {
     let identity = facts.identity.as_ref();
@@ -75,7 +68,7 @@ fn fill_device(port: &Port, attributes: &mut ibv_device_attr) -> Result<(), c_in
         .map_or((0x8086, 0), |identity| (identity.vendor, identity.device));
     // SAFETY: numbers and characters: all zero is a value.
     *attributes = unsafe { std::mem::zeroed() };
-    if let Some(version) = rdma_firmware(facts) {
+    if let Some(version) = facts.rdma.firmware_version() {
         put_text(&mut attributes.fw_ver, &version);
     }
     attributes.hw_ver = revision(facts);

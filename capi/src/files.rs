@@ -7,7 +7,7 @@
 //!
 //! Source of names and forms: Linux, `Documentation/ABI/stable/sysfs-class-infiniband`.
 
-use crate::context::{port_attributes, rdma_firmware, revision};
+use crate::context::{port_attributes, revision};
 use crate::device::{Port, lock, present};
 use crate::gid::gid_of;
 use crate::interface::INTERFACE;
@@ -104,7 +104,7 @@ fn write_into(folder: &Path, port: &Port) -> Result<()> {
         (
             identity.map_or((0x8086, 0), |one| (one.vendor, one.device)),
             revision(facts),
-            rdma_firmware(facts).unwrap_or_default(),
+            facts.rdma.firmware_version().unwrap_or_default(),
         )
     };
     let lines = [

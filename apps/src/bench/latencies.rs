@@ -52,6 +52,11 @@ impl Latencies {
         self.distribution.len()
     }
 
+    /// Messages, with those that were not timed.
+    pub(crate) fn messages(&self) -> u64 {
+        self.count() + self.untimed
+    }
+
     /// The exact least one; 0 if there is none.
     pub(crate) fn least(&self) -> u64 {
         self.least.min(self.most)
@@ -70,7 +75,7 @@ impl Latencies {
     /// The latency that all but one in `beyond` do not exceed: the greatest one if there are fewer
     /// messages than `beyond`, as perftest has it.
     pub(crate) fn all_but_one_in(&self, beyond: u32) -> u64 {
-        let greater = (self.count() + self.untimed) / u64::from(beyond);
+        let greater = self.messages() / u64::from(beyond);
         if greater == 0 {
             return self.most;
         }

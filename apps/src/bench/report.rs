@@ -20,8 +20,7 @@ pub(crate) struct LatencyRow {
     pub(crate) t_typical_usec: f64,
     pub(crate) t_avg_usec: f64,
     pub(crate) t_stdev_usec: f64,
-    /// percentiles: up to 0.8 % too much; `None` where it would be the greatest, for want of
-    /// messages
+    /// percentiles: up to 0.8 % too much; the greatest one for want of messages
     pub(crate) p99_usec: f64,
     pub(crate) p99_9_usec: f64,
     pub(crate) p99_99_usec: f64,
@@ -191,7 +190,7 @@ pub(crate) fn latency_row(bytes: u64, times: &Latencies, verified_messages: u64)
     let all_but_one_in = |beyond| in_microseconds(times.all_but_one_in(beyond));
     LatencyRow {
         bytes,
-        iterations: times.count(),
+        iterations: times.messages(),
         t_min_usec: in_microseconds(times.least()),
         t_max_usec: in_microseconds(times.most()),
         t_typical_usec: in_microseconds(times.at(0.5)),

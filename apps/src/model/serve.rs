@@ -70,9 +70,8 @@ fn serve(options: &Serve, config: &Config, mut users: Option<&mut Watch>) -> Res
     let mut server = bind(options)?;
     inject_faults(options, server.world())?;
     let mut is_over = || {
-        let is_signalled = interrupt::seen();
-        let users = users.as_deref_mut();
-        users.map_or(is_signalled, |users| users.is_over(is_signalled))
+        // A signal that counts ends it without a turn of the folder.
+        interrupt::seen() || users.as_deref_mut().is_some_and(Watch::is_over)
     };
     let wires = attach_wires(options, &mut server)?;
     let files = Files::prepare(options, &mut is_over)?;

@@ -109,6 +109,14 @@ pub struct Facts {
 }
 
 impl RdmaFacts {
+    /// The version of the engine's firmware, as Linux's irdma reports it: "MAJOR.MINOR". `None`
+    /// before the stage that asks for it.
+    #[must_use]
+    pub fn firmware_version(&self) -> Option<String> {
+        let firmware = self.features.as_ref()?.firmware;
+        Some(format!("{}.{}", firmware.major(), firmware.minor()))
+    }
+
     /// The number of objects of a kind that the device granted; 0 before the stage `rdma-sizing`.
     pub(super) fn granted(&self, object: ObjectType) -> u32 {
         let layout = self.layout.as_ref();

@@ -13,7 +13,7 @@ use crate::bench::meeting::end::{End, Link, Role, Watch};
 use crate::bench::meeting::latency::Player;
 use crate::bench::plan::{Amount, Plan};
 use crate::bench::progress::Progress;
-use crate::bench::report::{self, LatencyRow, Rows, Table};
+use crate::bench::report::{self, Rows, Table};
 use crate::bench::run::Run;
 use crate::cli::{Measure, Operation};
 use crate::failure::Failure;
@@ -124,10 +124,7 @@ impl Test<'_, '_> {
             settle(end, link)?;
             drop(progress);
             if !times.is_empty() {
-                let row = LatencyRow {
-                    iterations: done,
-                    ..report::latency_row(size, &times, 0)
-                };
+                let row = report::latency_row(size, &times, 0);
                 report::print_latency(&mut self.run.out, &row)?;
                 self.run.out.flush()?;
                 self.run.report.push(Rows::Latency(vec![row]));
