@@ -7,7 +7,7 @@ use crate::output::stdout;
 use anyhow::anyhow;
 use ringside_config::Config;
 use ringside_pmd::ddp::{PackageFacts, PackageState};
-use ringside_pmd::rdma::address::{MacAddress, link_local};
+use ringside_pmd::rdma::address::{MacAddress, eui_64};
 use ringside_pmd::rdma::{MAX_GIDS, ObjectUsage};
 use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::rdma::fpm::ObjectType;
@@ -112,8 +112,10 @@ pub(crate) fn run(options: &Info, config: &Config) -> Result<(), Failure> {
 /// The identifier of the RDMA device that programs of verbs see: its MAC address in the form of
 /// EUI-64. Source: RFC 4291, appendix A.
 fn node_guid(mac: MacAddress) -> String {
-    let [.., a, b, c, d] = link_local(mac).segments();
-    format!("{a:04x}:{b:04x}:{c:04x}:{d:04x}")
+    let id = eui_64(mac);
+    let groups = id.as_chunks().0.iter();
+    let groups = groups.map(|group| format!("{:04x}", u16::from_be_bytes(*group)));
+    groups.collect::<Vec<_>>().join(":")
 }
 
 fn gather(device: &Device) -> Result<Facts, Failure> {

@@ -155,7 +155,10 @@ fn on_model(
         port.inherit()?;
         to_its_end(&mut command, || remark.look()).map_err(|error| not_started(options, error))
     });
-    farewell::say(&files, &socket, config);
+    // Those of a model that was killed as well are left to the next one.
+    if farewell::is_left(&files) && answers(folder) {
+        farewell::say(&files, &socket, config);
+    }
     let model = leave(folder, port);
     // The model's last look is at its end.
     remark.show();
@@ -294,9 +297,7 @@ fn leave(folder: &Path, port: Port) -> Result<(), Failure> {
 /// Tells the peers behind wires of programs that were killed, before a model without programs ends.
 /// Peers on the model itself have ended.
 fn tell_peers(folder: &Path, peers: Peers) {
-    // A model that was killed may listen for a while, and does not answer: its messages are left to
-    // the next one.
-    if peers == Peers::OnModel || crate::model::tell(&control(folder), "help").is_err() {
+    if peers == Peers::OnModel || !answers(folder) {
         return;
     }
     for thread in users::say_farewells(folder) {
@@ -307,6 +308,12 @@ fn tell_peers(folder: &Path, peers: Peers) {
     while users::is_telling(folder) && Instant::now() < limit {
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// True if the model can send messages. One that was killed may listen for a while, and does not
+/// answer.
+fn answers(folder: &Path) -> bool {
+    crate::model::tell(&control(folder), "help").is_ok()
 }
 
 /// True if no process listens at a socket's path.

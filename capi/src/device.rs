@@ -17,7 +17,7 @@ use crate::wakeup::Wakeup;
 use ringside_config::{LocalAddress, entry_towards};
 use ringside_connect::{Lookup, Within};
 use ringside_pmd::rdma::MAX_GIDS;
-use ringside_pmd::rdma::address::{MacAddress, multicast_mac};
+use ringside_pmd::rdma::address::{MacAddress, eui_64, multicast_mac};
 use ringside_pmd::recovery::Containment;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int};
@@ -251,8 +251,7 @@ impl Port {
 
     /// GUID of the node in the byte order of the wire: the MAC address, stretched.
     pub(crate) fn guid(&self) -> u64 {
-        let [a, b, c, d, e, f] = self.mac;
-        u64::from_ne_bytes([a ^ 2, b, c, 0xFF, 0xFE, d, e, f])
+        u64::from_ne_bytes(eui_64(self.mac))
     }
 
     /// The GID table, by index.

@@ -10,6 +10,7 @@ use crate::shared::{Parts, Shared, Unfinished, deadline};
 use ringside_cm::{Connect, EventKind, Identity, Manager, PortSpace, Reason, Refused, ServiceId};
 use ringside_pmd::Device;
 use ringside_pmd::rdma::QueuePair;
+use ringside_pmd::rdma::address::eui_64;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -98,13 +99,13 @@ impl ConnectionManager {
         device: &Device,
         resolve: impl Fn(Peer) -> Lookup<NextHop> + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
-        let [a, b, c, d, e, f] = device
+        let mac = device
             .facts()
             .mac()
             .map_err(|error| StartError::NoIdentity {
                 reason: error.to_string(),
             })?;
-        let guid = u64::from_be_bytes([a ^ 2, b, c, 0xFF, 0xFE, d, e, f]);
+        let guid = u64::from_be_bytes(eui_64(mac));
         let seed = seed();
         let limits = device.rdma_limits()?;
         let cut = |count: u32| u8::try_from(count.min(127)).unwrap_or(127);

@@ -17,6 +17,7 @@ mod plan;
 mod progress;
 pub(crate) mod report;
 mod run;
+mod slices;
 mod verify;
 mod watch;
 

@@ -69,18 +69,17 @@ fn serve(options: &Serve, config: &Config, mut users: Option<&mut Watch>) -> Res
     }
     let mut server = bind(options)?;
     inject_faults(options, server.world())?;
-    let mut is_over = || {
-        // A signal that counts ends it without a turn of the folder.
-        interrupt::seen() || users.as_deref_mut().is_some_and(Watch::is_over)
-    };
     let wires = attach_wires(options, &mut server)?;
-    let files = Files::prepare(options, &mut is_over)?;
+    let files = Files::prepare(options, &mut || is_over(&mut users))?;
     let (sources, recorder) = attach(options, &mut server, wires, files, &stop)?;
     for (index, path) in options.sockets.iter().enumerate() {
         output.say(&format!("function {index} on {}\n", path.display()));
     }
     for (name, _) in sources.wires.wires() {
         output.say(&format!("wire: {name}\n"));
+    }
+    if let Some(users) = users.as_deref_mut() {
+        users.begin_to_serve();
     }
     let mut told = vec![0; options.sockets.len()];
     server.run(&stop, |world| {
@@ -92,7 +91,7 @@ fn serve(options: &Serve, config: &Config, mut users: Option<&mut Watch>) -> Res
             let _ = capture.flush();
         }
         note_own_addresses(options, &sources.wires);
-        if is_over() {
+        if is_over(&mut users) {
             stop.store(true, Ordering::Relaxed);
         }
     });
@@ -113,6 +112,12 @@ fn serve(options: &Serve, config: &Config, mut users: Option<&mut Watch>) -> Res
     judge(&report, recorder, [written, captured])
 }
 
+/// True if the server is to end: by a signal that counts, which takes no turn of the folder, or
+/// because no program uses it any more.
+fn is_over(users: &mut Option<&mut Watch>) -> bool {
+    interrupt::seen() || users.as_deref_mut().is_some_and(Watch::is_over)
+}
+
 /// The flag that ends the server. A signal sets it, unless programs use this server as the model of
 /// `ringside run`: one to all processes of a service must not take the device from them.
 fn stop_flag(options: &Serve) -> Result<Arc<AtomicBool>, Failure> {
@@ -127,10 +132,7 @@ fn stop_flag(options: &Serve) -> Result<Arc<AtomicBool>, Failure> {
 
 /// The server's view of its programs, as the model of `ringside run`. Kept to the end.
 fn watch(options: &Serve) -> Result<Option<Watch>, Failure> {
-    let peers = match options.wires.as_slice() {
-        [] => Peers::OnModel,
-        _ => Peers::BehindWires,
-    };
+    let peers = Peers::of(&options.wires);
     let folder = options.users.clone();
     folder.map(|folder| Watch::new(folder, peers)).transpose()
 }

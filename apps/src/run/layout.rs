@@ -62,10 +62,7 @@ impl Layout {
 
     /// The places of its programs' peers.
     pub(super) const fn peers(&self) -> Peers {
-        match self.wires.as_slice() {
-            [] => Peers::OnModel,
-            _ => Peers::BehindWires,
-        }
+        Peers::of(self.wires.as_slice())
     }
 
     fn path(folder: &Path) -> PathBuf {

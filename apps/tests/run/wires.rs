@@ -160,6 +160,24 @@ fn a_server_on_another_host_hears_of_the_former_model_from_the_next_one() {
     });
 }
 
+/// The program and its model are killed, the command is not: it cannot send the messages, and has
+/// to leave them.
+const PROGRAM_AND_MODEL_ARE_KILLED: &str = r#"
+"$0" killed 10.0.0.1
+[ $? = 137 ] || exit 1
+kill -9 "$(cat "$1")"
+kill -9 $$
+"#;
+
+#[test]
+fn a_server_on_another_host_hears_of_a_killed_model_though_the_command_lives() {
+    hears_over_the_wire(PROGRAM_AND_MODEL_ARE_KILLED, |folder, flags| {
+        let flags = [flags, &["--port", "9"]].concat();
+        let next = run_with(folder.path(), &flags, &["true"]);
+        succeeded(&next.wait_with_output().expect("the next program"));
+    });
+}
+
 #[test]
 fn every_frame_between_two_programs_is_captured() {
     if !is_installed("rping") || !is_installed("tshark") {

@@ -10,22 +10,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// A MAC address, first octet first.
 pub type MacAddress = [u8; 6];
 
+/// The modified EUI-64 of a MAC address (RFC 4291, appendix A): the GUID of its RDMA node.
+#[must_use]
+pub const fn eui_64(mac: MacAddress) -> [u8; 8] {
+    let [a, b, c, d, e, f] = mac;
+    [a ^ 0x02, b, c, 0xFF, 0xFE, d, e, f]
+}
+
 /// The IPv6 link-local address of a MAC address (RFC 4291, appendix A).
 #[must_use]
-pub fn link_local(mac: MacAddress) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = mac;
-    let group = |high: u8, low: u8| u16::from_be_bytes([high, low]);
-    let universal = a ^ 0x02;
-    Ipv6Addr::new(
-        0xFE80,
-        0,
-        0,
-        0,
-        group(universal, b),
-        group(c, 0xFF),
-        group(0xFE, d),
-        group(e, f),
-    )
+pub const fn link_local(mac: MacAddress) -> Ipv6Addr {
+    let [a, b, c, d, e, f, g, h] = eui_64(mac);
+    Ipv6Addr::from_octets([0xFE, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, d, e, f, g, h])
 }
 
 /// The MAC address in a link-local address that was made of one (RFC 4291, appendix A).
