@@ -116,6 +116,8 @@ pub struct Bridge<O> {
     tap: Arc<Tap>,
     receive: ReceiveQueue,
     interrupt: Option<ReceiveInterrupt>,
+    /// its vector masks itself at the first packet: further ones would come late
+    is_armed: bool,
     transmit: TransmitQueue,
     vlan: Option<u16>,
     observer: O,
@@ -145,6 +147,7 @@ impl<O: PacketObserver> Bridge<O> {
             tap,
             receive,
             interrupt: None,
+            is_armed: false,
             transmit,
             vlan: settings.vlan,
             observer,
@@ -229,9 +232,16 @@ impl<O: PacketObserver> Bridge<O> {
         wait_for([of_host, wake, Some(interrupt.as_fd())], limit);
         // An error is one of the device, which supervision sees.
         let _ = interrupt.take();
+        self.is_armed = true;
         if self.receive.has_packets() {
-            let _ = self.receive.disarm();
+            self.disarm();
         }
+    }
+
+    /// Packets come as soon as they arrive from now on, as polling expects.
+    fn disarm(&mut self) {
+        self.is_armed = false;
+        let _ = self.receive.disarm();
     }
 
     /// Shows the host if the port can carry frames. A kernel before 5.0 refuses: the interface then
@@ -247,7 +257,12 @@ impl<O: PacketObserver> Bridge<O> {
     ///
     /// Errors: [`InterfaceGone`].
     pub fn round(&mut self) -> Result<usize, InterfaceGone> {
-        Ok(self.send_to_host() + self.send_to_wire()?)
+        let moved = self.send_to_host() + self.send_to_wire()?;
+        // Frames of the host have ended the sleep.
+        if self.is_armed && moved > 0 {
+            self.disarm();
+        }
+        Ok(moved)
     }
 
     fn send_to_host(&mut self) -> usize {
