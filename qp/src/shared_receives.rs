@@ -76,6 +76,14 @@ const USE_LIST: u32 = u32::MAX / 2;
 #[derive(Clone, Debug)]
 pub struct UnusedReceives(Vec<(u64, Vec<Fragment>)>);
 
+impl UnusedReceives {
+    /// The number of them.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
 /// Reasons why a queue pair cannot become a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {

@@ -58,6 +58,8 @@ pub struct SharedReceiveQueue {
     inner: SharedReceives,
     domain: ProtectionDomain,
     window: u32,
+    /// receives of queue pairs that were destroyed while the failed device may still write to them
+    late: Vec<UnusedReceives>,
 }
 
 impl ProtectionDomain {
@@ -84,6 +86,7 @@ impl ProtectionDomain {
             inner: SharedReceives::new(config.receives, fragments, numbers),
             domain: self.clone(),
             window: config.window,
+            late: Vec::new(),
         })
     }
 }
@@ -121,7 +124,8 @@ impl SharedReceiveQueue {
     }
 
     /// Destroys a queue pair that it feeds; its unused receives serve the others. Returns the
-    /// number of those receives.
+    /// number of those receives: 0 if the device has failed and may still write to them. They are
+    /// reported as flushed then, once it writes nothing more.
     ///
     /// Errors: the device did not confirm, so the receives may still be written to and are lost.
     pub fn destroy<S>(&mut self, queue_pair: QueuePair<S>) -> Result<usize, RdmaError> {
@@ -134,7 +138,17 @@ impl SharedReceiveQueue {
         self.inner.forget(number);
         self.domain.engine().state().stop_feeding(number);
         queue_pair.destroy()?;
+        if self.may_be_written_to() {
+            self.late.push(unused);
+            return Ok(0);
+        }
         Ok(self.inner.put_back(&unused))
+    }
+
+    /// True if the device has failed and may still write to receives that queue pairs had.
+    fn may_be_written_to(&self) -> bool {
+        let end = &self.domain.engine().state().service.end;
+        end.cause.is_some() && !end.silent
     }
 
     /// Takes a queue pair that it feeds back to the state in which it was made, as
@@ -208,10 +222,16 @@ impl SharedReceiveQueue {
     }
 
     /// Everything that is left, once the device failed and the completion queue is empty: receives
-    /// that were in no queue pair's queue are of queue pair 0.
+    /// that were in no queue pair's queue are of queue pair 0. Those of destroyed queue pairs
+    /// follow once the device writes nothing more.
     #[cold]
     fn flush(&mut self, batch: &mut [Completion]) -> usize {
         self.inner.close();
+        if !self.late.is_empty() && !self.may_be_written_to() {
+            for unused in std::mem::take(&mut self.late) {
+                self.inner.put_back(&unused);
+            }
+        }
         let mut count = 0;
         while let Some(place) = batch.get_mut(count)
             && let Some(id) = self.inner.take_waiting()
@@ -326,7 +346,8 @@ impl SharedReceiveQueue {
     /// Receives posted and not used.
     #[must_use]
     pub fn left(&self) -> u32 {
-        self.inner.left()
+        let late = self.late.iter().map(UnusedReceives::count).sum::<usize>();
+        self.inner.left() + late as u32
     }
 
     /// Queue pairs that it feeds.

@@ -6,7 +6,7 @@ use crate::traffic::{Side, connect, exchange};
 use ringside_bus::config_space::COMMAND;
 use ringside_bus::{Around, DeviceAddress, Function, FunctionError};
 use ringside_model::Fault;
-use ringside_pmd::rdma::{Completion, Event, Flags, WindowKind};
+use ringside_pmd::rdma::{Completion, Event, Flags, SharedReceiveConfig, WindowKind};
 use ringside_pmd::recovery::{FailureCause, RecoverError, Supervised, Supervision};
 use ringside_pmd::{Device, ShutdownReport};
 use ringside_testkit::{Bed, End, Pair, config};
@@ -416,6 +416,62 @@ fn a_window_stays_while_a_failed_device_may_write() {
     failed.pair.a.device.check();
     window.destroy().expect("nothing is written any more");
     failed.finish();
+}
+
+/// A shared queue whose only queue pair is destroyed when the device has failed: neither the
+/// receives in its queue nor those that waited come back before their time, and each comes once.
+#[test]
+fn receives_of_a_shared_queue_stay_while_a_failed_device_may_write() {
+    let mut failed = Failed::not_yet();
+    let config = SharedReceiveConfig {
+        receives: 16,
+        fragments: 1,
+        window: 8,
+    };
+    let mut shared = failed.pair.a.domain.shared_receive_queue(&config);
+    let shared = shared.as_mut().expect("shared");
+    let (mut member, mut peer) = failed.pair.connect(|config| config);
+    shared.attach(&mut member).expect("a member");
+    let region = failed.pair.a.region(64);
+    let place = region.slice(0..64).expect("inside");
+    for id in 100..116 {
+        shared.post(id, &[place]).expect("room");
+    }
+    failed.mute.set(Answers::Late);
+    failed.pair.a.device.give_up().expect("in service");
+    assert_eq!(shared.destroy(member).expect("no command"), 0);
+    let mut poll = |failed: &mut Failed| {
+        let mut batch = [Completion::EMPTY; 32];
+        let done = shared.poll(&mut failed.pair.a.completions, &mut batch);
+        let ids = done.iter().map(|done| done.id).filter(|id| *id >= 100);
+        (ids.collect::<Vec<u64>>(), shared.left())
+    };
+    // Those that were in no queue pair's queue.
+    let (early, left) = poll(&mut failed);
+    assert_eq!((early.len(), left), (8, 8), "{early:?}");
+    let source = failed.pair.b.region(64);
+    assert!(source.write(0, &[7; 64]));
+    let bytes = source.slice(0..64).expect("inside");
+    peer.send(1 << 40, &[bytes], Flags::SIGNALLED)
+        .expect("room");
+    peer.ring();
+    failed.pass();
+    let mut found = [0; 64];
+    assert!(region.read(0, &mut found));
+    assert_eq!(found, [7; 64], "the device still writes");
+    assert_eq!(poll(&mut failed), (vec![], 8));
+    failed.mute.set(Answers::Right);
+    failed.pair.a.device.check();
+    assert!(failed.pair.a.device.is_contained());
+    let mut all = early;
+    for _ in 0..3 {
+        all.extend(poll(&mut failed).0);
+    }
+    all.sort_unstable();
+    assert_eq!(all, (100..116).collect::<Vec<u64>>());
+    let (report, count) = failed.shut_down();
+    assert!(report.failures.is_empty(), "{:#?}", report.failures);
+    assert_eq!((report.leaked_bytes, count), (0, 0));
 }
 
 /// The DMA was stopped, before the shutdown or by it. No reset ends: neither that of the function

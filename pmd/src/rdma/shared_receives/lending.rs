@@ -130,6 +130,6 @@ impl SharedReceiveQueue {
     /// True if [`Self::take_flushed`] gives a receive, once the completion queues are empty.
     #[must_use]
     pub fn owes_flushed(&self) -> bool {
-        self.domain.engine().over.load(Ordering::Relaxed) && self.inner.left() > 0
+        self.domain.engine().over.load(Ordering::Relaxed) && self.left() > 0
     }
 }
