@@ -164,15 +164,16 @@ impl State {
             Gsi::Closed(_) => return,
         };
         self.gsi = match failure {
+            // A device that has failed is not recovered after its shutdown.
+            _ if domain.is_shut_down() => {
+                self.requests.clear();
+                Gsi::Closed(Closed::ShutDown)
+            }
             Some(cause) => Gsi::Lost {
                 cause,
                 kept: std::mem::take(&mut self.kept),
                 domain: domain.clone(),
             },
-            None if domain.is_shut_down() => {
-                self.requests.clear();
-                Gsi::Closed(Closed::ShutDown)
-            }
             None => return,
         };
         self.manager.lose_device();

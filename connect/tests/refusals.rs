@@ -6,7 +6,7 @@ use ringside_connect::{
 };
 use ringside_model::Threaded;
 use ringside_pmd::Device;
-use ringside_pmd::rdma::{CompletionQueue, QueuePair, QueuePairConfig};
+use ringside_pmd::rdma::{CompletionQueue, QueuePair, QueuePairConfig, RdmaError};
 use ringside_testkit::{bring_up_all, config, threaded};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -265,6 +265,40 @@ fn a_shutdown_of_the_device_ends_the_waits_and_further_calls() {
         matches!(refused, Err(ConnectError::Closed(Closed::ShutDown))),
         "{refused:?}"
     );
+}
+
+/// With a recovery before, the manager was not restored: it belongs to the earlier life.
+#[test]
+fn a_shutdown_of_a_device_that_had_failed_ends_the_waits_too() {
+    for recovers in [false, true] {
+        let sides = Sides::new();
+        let [_far, mut near] = sides.connected();
+        let listener = sides.listen();
+        let [_client, server] = sides.managers;
+        let [_client_device, mut server_device] = sides.devices;
+        let domain = server_device.protection_domain().unwrap();
+        server_device.give_up().unwrap();
+        assert!(near.wait_for_end(WAIT));
+        assert!(matches!(near.end(), Some(End::DeviceFailed(_))), "{near:?}");
+        if recovers {
+            server_device.recover().unwrap();
+        }
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| listener.next(WAIT).is_none());
+            let _ = server_device.shutdown();
+            assert!(waiting.join().unwrap());
+        });
+        assert_eq!(listener.closed(), Some(Closed::ShutDown));
+        let any = SocketAddr::new(IpAddr::from([0, 0, 0, 0]), PORT + 1);
+        let refused = server.listen(any, 8).unwrap_err();
+        assert_eq!(refused, ListenError::Closed(Closed::ShutDown));
+        let took = begin.elapsed();
+        assert!(took < NO_WAIT, "they waited: {took:?}");
+        assert!(domain.is_shut_down());
+        let made = domain.completion_queue(16).map(drop);
+        assert!(matches!(made, Err(RdmaError::ShutDown)), "{made:?}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use ringside_bus::dma_pool::Placement;
 use ringside_bus::{Clock, DmaPool, Function, FunctionError};
 use ringside_config::Config;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Names one entry of the list of undos.
@@ -48,6 +49,8 @@ pub struct Context {
     /// values that pass from one period of service to the next
     carried: Option<Carried>,
     placement: Placement,
+    /// a shutdown of the device has begun: shared by its engines, one for each bring-up
+    shut_down: Arc<AtomicBool>,
 }
 
 impl Context {
@@ -71,7 +74,13 @@ impl Context {
             baseline: None,
             carried: None,
             placement: Placement::Unpredictable,
+            shut_down: Arc::default(),
         }
+    }
+
+    /// True once a shutdown has begun; for the objects of all periods of service.
+    pub(crate) fn shut_down_flag(&self) -> &Arc<AtomicBool> {
+        &self.shut_down
     }
 
     /// The function.

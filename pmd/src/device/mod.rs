@@ -18,7 +18,7 @@ use ringside_config::Config;
 use series::Series;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The result of a shutdown.
 #[derive(Clone, Debug, Default)]
@@ -171,6 +171,8 @@ impl Device {
             return ShutdownReport::default();
         }
         self.release = None;
+        let flag = self.context.shut_down_flag();
+        flag.store(true, Ordering::Release);
         self.begin_shutdown();
         self.context.ports.shut_down();
         ringside_lan::PacketPool::free_dropped();

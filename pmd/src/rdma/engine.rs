@@ -33,7 +33,7 @@ use ringside_bus::{DmaBuffer, DmaPool, Doorbell, FunctionError, Instant};
 use ringside_cq::EventRing;
 use std::borrow::{Borrow, BorrowMut};
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Facts that never change after bring-up.
@@ -151,6 +151,8 @@ pub(crate) struct Engine {
     pub(crate) admin: Arc<AdminQueue>,
     /// the device failed: readable without the lock
     pub(crate) over: Arc<AtomicBool>,
+    /// a shutdown of the device has begun, also in a later period of service
+    pub(super) shut_down: Arc<AtomicBool>,
     /// packet queues of the same function
     pub(crate) ports: Arc<PortRegistry>,
     /// the addresses that queue pairs send from
@@ -181,6 +183,8 @@ pub(crate) struct Parts {
     /// used unless an earlier period of service left addresses
     pub(crate) gids: Gids,
     pub(crate) ports: Arc<PortRegistry>,
+    /// of the device, for all its periods of service
+    pub(crate) shut_down: Arc<AtomicBool>,
 }
 
 impl Engine {
@@ -198,6 +202,7 @@ impl Engine {
             arm_doorbell: parts.arm_doorbell,
             admin: parts.admin,
             over,
+            shut_down: parts.shut_down,
             birth: Birth::now(),
             ports: parts.ports,
             gids: Mutex::new(carried.gids.unwrap_or(parts.gids)),
@@ -248,6 +253,11 @@ impl Engine {
     /// and the objects are the parent's.
     pub(crate) fn is_elsewhere(&self) -> bool {
         !self.birth.is_here()
+    }
+
+    /// True once a shutdown of the device has begun, also in a later period of service.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.shut_down.load(Ordering::Acquire)
     }
 
     /// Refuses calls in a child by fork.

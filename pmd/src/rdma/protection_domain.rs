@@ -134,12 +134,11 @@ impl ProtectionDomain {
         CompletionQueue::new(Arc::clone(&self.0.engine), completions, 0)
     }
 
-    /// True once the device is shut down. Sends no command and does not wait: while a thread makes
-    /// or destroys an object it may return false.
+    /// True once a shutdown of the device has begun, also if the device had failed or was recovered
+    /// before. Sends no command and does not wait.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
-        let state = self.0.engine.state.try_lock();
-        state.is_some_and(|state| state.service.closed)
+        self.0.engine.is_shut_down()
     }
 
     /// True if both belong to the same device and the same period of service of it: their objects

@@ -113,12 +113,13 @@ impl DerefMut for Session<'_> {
 }
 
 impl Session<'_> {
+    /// The shutdown comes first: a device that has failed and was shut down cannot be recovered.
     fn if_open(self) -> Result<Self, RdmaError> {
+        if self.service.closed || self.engine.is_shut_down() {
+            return Err(RdmaError::ShutDown);
+        }
         if let Some(cause) = self.service.end.cause {
             return Err(RdmaError::DeviceFailed { cause });
-        }
-        if self.service.closed {
-            return Err(RdmaError::ShutDown);
         }
         Ok(self)
     }

@@ -50,6 +50,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         baseline: context.baseline(),
         gids,
         ports: Arc::clone(&context.ports),
+        shut_down: Arc::clone(context.shut_down_flag()),
     };
     let carried = context.take_carried();
     let engine = Arc::new(Engine::new(parts, control, carried));
