@@ -257,6 +257,23 @@ impl Device {
     /// what was configured can be taken back in order. What does not work out shows in the
     /// unwinding.
     pub(crate) fn begin_shutdown(&mut self) {
+        self.reset_before_shutdown();
+        let originals = std::mem::take(&mut self.originals);
+        if originals.is_empty() {
+            return;
+        }
+        // The last recovery did not bring the device up: its firmware is needed once more.
+        let context = self.context_mut();
+        if context.admin().is_err()
+            && context.silent()
+            && let Err(error) = bring_up::start_firmware(context)
+        {
+            tracing::error!(%error, "the original settings cannot be restored");
+        }
+        context.keep_originals(originals);
+    }
+
+    fn reset_before_shutdown(&mut self) {
         // A reset that nothing has noticed yet would show as commands without answers, each waited
         // for until its deadline.
         let Some(cause) = self.check() else {

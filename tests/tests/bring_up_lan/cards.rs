@@ -7,9 +7,11 @@ use ringside_bus::{DmaPool, PageSize};
 use ringside_model::function::ResetKind;
 use ringside_model::{Fault, Stepped, record};
 use ringside_pmd::admin::AdminQueue;
+use ringside_pmd::bring_up::Undo;
 use ringside_pmd::ddp::PackageState;
 use ringside_pmd::lan::FirmwareEvent;
 use ringside_pmd::lan::link::as_configured;
+use ringside_pmd::recovery::RecoverError;
 use ringside_pmd::trace::Recorder;
 use ringside_pmd::{Device, Registers};
 use ringside_spec::lan::admin::link::{PhyConfig, PhyEnable, report_mode};
@@ -175,6 +177,46 @@ fn a_phy_that_is_busy_is_a_warning_and_a_module_brings_the_link() {
     assert_eq!(device.shutdown().failures, []);
     assert_eq!(snapshot(&world), before);
     demand_no_breach(&world);
+}
+
+/// The first bring-up changed settings that a reset of the function keeps.
+#[test]
+fn after_a_recovery_that_brought_no_device_up_a_shutdown_leaves_it_as_found() {
+    for is_refused in [false, true] {
+        let world = world();
+        switch_link_off(&world);
+        let before = snapshot(&world);
+        let refuse = |opcode: Opcode| {
+            let fault = Fault::AdminCommandFails {
+                opcode: opcode.code(),
+                code: u16::from(ReturnCode::NoMemory.code()),
+            };
+            world.with(|world| world.inject(0, fault));
+        };
+        let mut device = bring_up(&world, None).unwrap();
+        refuse(Opcode::AddVsi);
+        for _ in 0..2 {
+            let error = device.recover().unwrap_err();
+            let is_down = matches!(*error, RecoverError::NotBroughtUp { .. });
+            assert!(is_down, "{error}");
+        }
+        world.with(|world| world.clear_faults(0));
+        if is_refused {
+            refuse(Opcode::SetPhyConfig);
+        }
+        let report = device.shutdown();
+        assert_eq!(report.leaked_bytes, 0, "{report:#?}");
+        let failed: Vec<_> = report.failures.iter().map(|one| &one.undo).collect();
+        match is_refused {
+            false => assert_eq!(failed, [] as [&Undo; 0]),
+            true => assert!(
+                matches!(failed[..], [Undo::RestorePhyConfig { .. }]),
+                "{failed:?}"
+            ),
+        }
+        assert_eq!(snapshot(&world) == before, !is_refused);
+        demand_no_breach(&world);
+    }
 }
 
 #[test]

@@ -71,6 +71,11 @@ const STAGES: &[Stage] = &[
     health::STAGE,
 ];
 
+/// The stages after which the firmware of a function that was reset takes commands.
+pub(super) fn for_firmware() -> impl Iterator<Item = &'static Stage> {
+    [&config_space::STAGE, &admin_queue::STAGE].into_iter()
+}
+
 /// Every stage, in order.
 pub(super) fn all() -> impl Iterator<Item = &'static Stage> + Clone {
     STAGES.iter()
