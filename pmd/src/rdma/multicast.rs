@@ -115,6 +115,10 @@ impl Session<'_> {
         if multicast_mac(address).is_none() {
             return Err(RdmaError::NotMulticast { address });
         }
+        self.objects
+            .queue_pairs
+            .must(queue_pair)?
+            .usable(queue_pair)?;
         let known = self.group_of(key);
         let Some(number) = known else {
             return self.create_group(engine, key, queue_pair);

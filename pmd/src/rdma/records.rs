@@ -1,5 +1,6 @@
 //! The engine's records of live objects: enough to destroy them without their owners.
 
+use super::RdmaError;
 use super::address::MacAddress;
 use super::event_request::EventRequest;
 use super::faults::FaultCounters;
@@ -111,6 +112,19 @@ pub(crate) struct QueuePairRecord {
     /// confirmed that it destroyed it, or writes nothing more.
     pub(crate) ends_flushed: bool,
     pub(crate) faults: FaultCounters,
+}
+
+impl QueuePairRecord {
+    /// The queue pair, if it may be used: the device takes a failed one to no other state, and may
+    /// have destroyed it already.
+    ///
+    /// Errors: [`RdmaError::Failed`].
+    pub(crate) fn usable(&self, number: u32) -> Result<&Self, RdmaError> {
+        match self.condition.get() {
+            QueuePairCondition::Usable => Ok(self),
+            _ => Err(RdmaError::Failed { queue_pair: number }),
+        }
+    }
 }
 
 /// The sending state of a connected queue pair.

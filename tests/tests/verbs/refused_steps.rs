@@ -62,6 +62,34 @@ fn a_queue_pair_that_the_device_does_not_stop_is_destroyed_before_its_requests_c
 }
 
 #[test]
+fn a_queue_pair_that_the_device_has_destroyed_gets_no_further_commands() {
+    let pair = pair();
+    let (mut qp, peer) = pair.connect(|config| config);
+    let initialised = pair.a.queue_pair(pair.a.config());
+    let datagrams = pair.a.domain.datagram_queue_pair(pair.a.config()).unwrap();
+    let mut pairs = (initialised, datagrams);
+    refused(&pair, || {
+        qp.fail().expect_err("the device does not move it");
+        pairs.0.fail().expect_err("nor this one");
+        pairs.1.fail().expect_err("nor that one");
+    });
+    let report = qp.query().expect("no command");
+    assert_eq!(report.stage, QueuePairStage::Failed);
+    assert_eq!(report.protection_domain, pair.a.domain.number());
+    assert_eq!(report.peer.map(|one| one.queue_pair), Some(peer.number()));
+    let (initialised, datagrams) = pairs;
+    let unconnected = initialised.connect(&peer.endpoint()).expect_err("failed");
+    let group = "239.1.2.3".parse().unwrap();
+    let joined = datagrams.join(group).expect_err("failed");
+    let unready = datagrams.ready(7).expect_err("failed");
+    for error in [&unconnected.error, &joined, &unready.error] {
+        assert!(matches!(error, RdmaError::Failed { .. }), "{error}");
+    }
+    drop((qp, peer, unconnected, unready));
+    pair.finish();
+}
+
+#[test]
 fn a_device_that_neither_stops_nor_destroys_a_queue_pair_is_taken_out_of_service() {
     let mut pair = pair();
     pair.fail_hindered(|pair| {

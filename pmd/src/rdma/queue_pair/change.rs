@@ -10,7 +10,7 @@ use super::life::{to_send, write_context};
 use super::{Connected, DatagramReady, QueuePair, timer_steps};
 use crate::rdma::claim::Claim;
 use crate::rdma::numbers::within;
-use crate::rdma::records::{QueuePairCondition, SendState};
+use crate::rdma::records::SendState;
 use crate::rdma::session::Session;
 use crate::rdma::{Access, RdmaError};
 
@@ -96,10 +96,7 @@ impl Session<'_> {
         path: Option<&Path>,
     ) -> Result<(), RdmaError> {
         self.claimed(Claim::QueuePair(number), |session| {
-            let record = session.objects.queue_pairs.must(number)?;
-            if record.condition.get() != QueuePairCondition::Usable {
-                return Err(RdmaError::Failed { queue_pair: number });
-            }
+            let record = session.objects.queue_pairs.must(number)?.usable(number)?;
             write_context(&record.memory, next, number, path);
             if record.sending != SendState::Active {
                 return Ok(());

@@ -203,7 +203,8 @@ impl<S: OfDatagrams> QueuePair<S> {
     /// that have its queue key, on its own VLAN. It leaves all groups when it is destroyed or
     /// reset. Joining a group twice has no further effect.
     ///
-    /// Errors: [`RdmaError::NotMulticast`], [`RdmaError::GroupFull`], [`RdmaError::Capacity`].
+    /// Errors: [`RdmaError::NotMulticast`], [`RdmaError::GroupFull`], [`RdmaError::Capacity`],
+    /// [`RdmaError::Failed`].
     pub fn join(&self, group: IpAddr) -> Result<(), RdmaError> {
         self.join_on(group, self.inner.attributes.vlan_tag)
     }

@@ -240,10 +240,7 @@ impl Session<'_> {
         step: impl FnOnce(&QueuePairRecord, u32) -> ModifyQueuePair,
     ) -> Result<(), RdmaError> {
         self.claimed(Claim::QueuePair(number), |session| {
-            let record = session.objects.queue_pairs.must(number)?;
-            if record.condition.get() != QueuePairCondition::Usable {
-                return Err(RdmaError::Failed { queue_pair: number });
-            }
+            let record = session.objects.queue_pairs.must(number)?.usable(number)?;
             session.execute(step(record, number))?;
             Ok(())
         })

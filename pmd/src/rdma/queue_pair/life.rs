@@ -101,7 +101,7 @@ impl Session<'_> {
         attributes: &Attributes,
         peer: &Endpoint,
     ) -> Result<Path, RdmaError> {
-        self.objects.queue_pairs.must(number)?;
+        self.objects.queue_pairs.must(number)?.usable(number)?;
         let arp_index = self.take_address(peer.mac)?;
         let held = Held::Address(peer.mac);
         self.objects.queue_pairs.hold(number, held);
@@ -154,7 +154,7 @@ impl Session<'_> {
         attributes: &Attributes,
         path: &Path,
     ) -> Result<(), RdmaError> {
-        let record = self.objects.queue_pairs.must(number)?;
+        let record = self.objects.queue_pairs.must(number)?.usable(number)?;
         write_context(&record.memory, attributes, number, Some(path));
         self.execute(to_send(record, number))?;
         self.objects.queue_pairs.must_mut(number)?.sending = SendState::Active;
@@ -178,6 +178,7 @@ impl Session<'_> {
         number: u32,
         attributes: &Attributes,
     ) -> Result<(), RdmaError> {
+        self.objects.queue_pairs.must(number)?.usable(number)?;
         let record = self.objects.queue_pairs.must_mut(number)?;
         write_context(&record.memory, attributes, number, None);
         let ready_to_receive = to_receive(record, number);

@@ -2,9 +2,12 @@
 
 use super::QueuePair;
 use super::inner::Inner;
+use crate::rdma::claim::Claim;
 use crate::rdma::faults::PeerFaults;
 use crate::rdma::records::{QueuePairCondition, SendState};
+use crate::rdma::session::Session;
 use crate::rdma::{Endpoint, RdmaError};
+use ringside_bus::DmaBuffer;
 use ringside_spec::rdma::commands::{QueuePairType, UploadContext};
 use ringside_spec::rdma::limits::{QP_CONTEXT_ALIGNMENT, QP_CONTEXT_BYTES};
 use ringside_spec::rdma::qp_context::RoceQueuePairContext;
@@ -109,6 +112,9 @@ impl From<&Endpoint> for PeerReport {
 
 impl<S> QueuePair<S> {
     /// Its current state. Asks the device for its context. Control path.
+    ///
+    /// A queue pair that the device did not move to its error state was destroyed there: the report
+    /// has the values of its configuration and its connection then.
     pub fn query(&self) -> Result<QueuePairReport, RdmaError> {
         self.inner.query()
     }
@@ -120,23 +126,14 @@ impl Inner {
         let buffer = engine.allocate(QP_CONTEXT_BYTES, QP_CONTEXT_ALIGNMENT)?;
         let mut state = engine.open_state()?;
         let number = self.number;
-        let qp_type = state.objects.queue_pairs.must(number)?.kind;
-        let uploaded = state.execute(UploadContext {
-            buffer_address: buffer.iova().0,
-            qp_number: number,
-            qp_type,
-            ..UploadContext::ZERO
-        });
-        if let Err(error) = uploaded {
-            if !error.is_refusal() {
-                buffer.leak();
-            }
-            return Err(error.into());
-        }
+        let uploaded = state.claimed(Claim::QueuePair(number), |session| {
+            session.upload_context(number, buffer)
+        })?;
+        let context = match uploaded {
+            Some(context) => context,
+            None => self.attributes.context(number, self.path.as_ref()),
+        };
         let record = state.objects.queue_pairs.must(number)?;
-        let words = buffer.words();
-        let words = std::array::from_fn(|index| words.load_acquire(index));
-        let context = RoceQueuePairContext::decode(&words);
         let stage = match record.condition.get() {
             QueuePairCondition::Usable if record.sending == SendState::Drained => {
                 QueuePairStage::Drained
@@ -180,5 +177,36 @@ impl Inner {
             is_fed: self.receive.is_none(),
             faults: record.faults.report(),
         })
+    }
+}
+
+impl Session<'_> {
+    /// Has the device write the context of a queue pair into `buffer`. Nothing if it has destroyed
+    /// the queue pair. The caller has claimed it.
+    fn upload_context(
+        &mut self,
+        number: u32,
+        buffer: DmaBuffer,
+    ) -> Result<Option<RoceQueuePairContext>, RdmaError> {
+        let record = self.objects.queue_pairs.must(number)?;
+        if record.is_destroyed {
+            return Ok(None);
+        }
+        let qp_type = record.kind;
+        let uploaded = self.execute(UploadContext {
+            buffer_address: buffer.iova().0,
+            qp_number: number,
+            qp_type,
+            ..UploadContext::ZERO
+        });
+        if let Err(error) = uploaded {
+            if !error.is_refusal() {
+                buffer.leak();
+            }
+            return Err(error.into());
+        }
+        let words = buffer.words();
+        let words = std::array::from_fn(|index| words.load_acquire(index));
+        Ok(Some(RoceQueuePairContext::decode(&words)))
     }
 }
