@@ -46,13 +46,24 @@ pub(crate) const NOTHING_IS_PLAIN: u64 = CompletionHeader::MINOR_MASK;
 pub(crate) struct Inbox {
     expected: AtomicU64,
     requests: ArrayQueue<Request>,
+    /// Places of the queue that are promised: one for each attachment that waits, and
+    /// [`PLACES_LATER`] for each queue pair whose detachment was not read.
+    promised: AtomicU64,
+    places: u64,
 }
+
+/// Requests that follow the attachment of a queue pair: a flush of each side, and its detachment.
+/// Each attachment keeps places for them, so that an end is never refused.
+const PLACES_LATER: u64 = 3;
 
 impl Inbox {
     pub(crate) fn new(capacity: usize, expected: u64) -> Self {
+        let places = capacity.max(1);
         Self {
             expected: AtomicU64::new(expected),
-            requests: ArrayQueue::new(capacity.max(1)),
+            requests: ArrayQueue::new(places),
+            promised: AtomicU64::new(0),
+            places: places as u64,
         }
     }
 
@@ -81,15 +92,44 @@ impl Inbox {
     }
 
     pub(crate) fn take(&self) -> Option<Request> {
-        self.requests.pop()
+        let request = self.requests.pop()?;
+        match request {
+            Request::Attach(..) => self.free(1),
+            // Its flushes came before.
+            Request::Detach(_) => self.free(PLACES_LATER),
+            Request::Flush(..) => {}
+        }
+        Some(request)
+    }
+
+    /// Puts the attachment of a queue pair, if there is room for the requests that follow it, too.
+    fn put_attachment(&self, request: Request) -> Result<(), HandleError> {
+        let places = 1 + PLACES_LATER;
+        let more = |promised: u64| Some(promised + places).filter(|now| *now <= self.places);
+        let promised = self
+            .promised
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        match promised {
+            Ok(_) => self.put(request).inspect_err(|_| self.free(places)),
+            Err(_) => Err(self.full()),
+        }
+    }
+
+    fn free(&self, places: u64) {
+        let less = |promised: u64| Some(promised.saturating_sub(places));
+        let _ = self
+            .promised
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+    }
+
+    fn full(&self) -> HandleError {
+        HandleError::InboxFull {
+            waiting: self.requests.len(),
+        }
     }
 
     fn put(&self, request: Request) -> Result<(), HandleError> {
-        self.requests
-            .push(request)
-            .map_err(|_| HandleError::InboxFull {
-                waiting: self.requests.len(),
-            })?;
+        self.requests.push(request).map_err(|_| self.full())?;
         self.expected.swap(NOTHING_IS_PLAIN, Ordering::AcqRel);
         Ok(())
     }
@@ -108,13 +148,16 @@ impl CompletionQueueHandle {
     /// Call it before the device can complete any request of the queue pair: before its first post.
     /// Errors: the slot is beyond the table, or too many requests wait. A slot that is in use is
     /// found only at the next poll, which counts it in [`crate::Anomalies::attach_refused`].
+    ///
+    /// With the attachment, the queue keeps room for the end of the queue pair: one flush of each
+    /// side and [`Self::detach`] are not refused.
     pub fn attach(&self, state: Arc<QueuePairState>, sides: Sides) -> Result<(), HandleError> {
         let slot = state.context.slot() as u32;
         if slot as usize >= self.slots {
             let slots = self.slots;
             return Err(AttachError::NoSuchSlot { slot, slots }.into());
         }
-        self.inbox.put(Request::Attach(state, sides))
+        self.inbox.put_attachment(Request::Attach(state, sides))
     }
 
     /// Detaches a queue pair; its requests that have not completed are discarded. The queue does so

@@ -56,8 +56,9 @@ const MAX_SLOTS: usize = 1 << 20;
 const SHADOW_WORDS: usize = 8;
 
 /// The fewest requests from other cores that can wait for the next poll. With many queue pairs it
-/// is more, so that all can be attached, flushed and detached without a poll between.
-const INBOX_CAPACITY: usize = 256;
+/// is more, so that all can be attached, flushed and detached without a poll between. A queue that
+/// is not polled takes a quarter as many queue pairs, those that have ended counted too.
+const INBOX_CAPACITY: usize = 512;
 
 /// Polls that wait for the second half of a completion while a queue is to be flushed. A device
 /// writes both halves within a few microseconds. Without this limit, a device that stops between

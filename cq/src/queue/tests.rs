@@ -743,6 +743,39 @@ fn a_full_inbox_is_an_error_and_loses_no_request() {
 }
 
 #[test]
+fn the_end_of_a_queue_pair_is_accepted_when_no_other_can_be_attached() {
+    let mut bench = bench(16);
+    let handle = bench.queue.handle();
+    let other = |number| {
+        let context = CompletionContext::new(2, number);
+        Arc::new(QueuePairState::new(context, 1, 64, 8, 0))
+    };
+    let mut attached = Vec::new();
+    let full = loop {
+        let state = other(attached.len() as u32 + 2);
+        match handle.attach(Arc::clone(&state), Sides::Both) {
+            Ok(()) => attached.push(state.context),
+            Err(error) => break error,
+        }
+    };
+    let waiting = attached.len();
+    assert_eq!(full, HandleError::InboxFull { waiting });
+    assert_eq!(waiting, INBOX_CAPACITY / 4);
+    for context in &attached {
+        handle.flush(*context, QueueSide::Send).unwrap();
+        handle.flush(*context, QueueSide::Receive).unwrap();
+        handle.detach(*context).unwrap();
+        handle.attach(other(0), Sides::Both).unwrap_err();
+    }
+    bench.queue.take_requests();
+    // All places are free again.
+    for number in 0..attached.len() {
+        handle.attach(other(number as u32), Sides::Both).unwrap();
+    }
+    handle.attach(other(0), Sides::Both).unwrap_err();
+}
+
+#[test]
 fn an_owner_may_take_the_requests_of_other_cores_without_a_poll() {
     let mut bench = bench(16);
     let context = bench.state.context;

@@ -159,8 +159,9 @@ impl CompletionQueue {
     }
 
     /// Carries out what other cores have requested of this queue (queue pairs made, ended, failed),
-    /// as each poll does. A queue that is never polled has room for a limited number of them; then
-    /// making a queue pair on it fails.
+    /// as each poll does. A queue that is never polled has room for those of 128 queue pairs, or of
+    /// `rdma.queue_pairs` if that is more; then making a queue pair on it fails, until this is
+    /// called or the queue is polled. Ending one never does.
     pub fn take_requests(&mut self) {
         self.queue.take_requests();
     }

@@ -111,6 +111,8 @@ pub(crate) struct QueuePairRecord {
     /// The shutdown destroys it: what is outstanding completes as flushed, once the device has
     /// confirmed that it destroyed it, or writes nothing more.
     pub(crate) ends_flushed: bool,
+    /// It failed before that shutdown: its flushes were asked for then.
+    pub(crate) was_flushed: bool,
     pub(crate) faults: FaultCounters,
 }
 

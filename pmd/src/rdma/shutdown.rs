@@ -5,7 +5,8 @@ use super::engine::{Engine, EngineState};
 use super::lifecycle::By;
 use super::objects::Object;
 use super::records::{
-    AddressHandleRecord, CompletionQueueRecord, MulticastRecord, QueuePairRecord, RegionRecord,
+    AddressHandleRecord, CompletionQueueRecord, MulticastRecord, QueuePairCondition,
+    QueuePairRecord, RegionRecord,
 };
 use super::session::Session;
 use crate::control::ControlError;
@@ -100,6 +101,7 @@ impl EngineState {
         for number in self.objects.queue_pairs.numbers_of(|_| true) {
             if let Some(record) = self.objects.queue_pairs.get_mut(number) {
                 record.ends_flushed = true;
+                record.was_flushed = record.condition.get() != QueuePairCondition::Usable;
             }
         }
     }

@@ -2,7 +2,8 @@
 
 use ringside_model::Fault;
 use ringside_pmd::rdma::{
-    Access, DeregisterError, Destination, Event, Flags, Quotas, RdmaError, WindowKind,
+    Access, DeregisterError, Destination, Event, Flags, QueuePairConfig, Quotas, RdmaError,
+    WindowKind,
 };
 use ringside_spec::rdma::commands::Opcode;
 use ringside_testkit::{End, Pair};
@@ -54,6 +55,37 @@ fn a_domain_gets_what_its_quotas_allow_and_gets_it_back() {
         drop((pairs, region, window, fast, handle));
     }
     drop(domain);
+    pair.finish();
+}
+
+/// The queue of receives of targets of RDMA writes has nothing to poll.
+#[test]
+fn queue_pairs_end_on_a_completion_queue_that_is_not_polled_and_keep_no_number() {
+    let mut pair = Pair::new();
+    let mut unpolled = pair.a.domain.completion_queue(64).unwrap();
+    let target = unpolled.target();
+    let config = || {
+        let all = QueuePairConfig::reliable(&pair.a.completions);
+        all.receives_report_to(target.clone())
+    };
+    let most = pair.a.device.object_usage().unwrap().queue_pairs.limit;
+    let held: Vec<_> = (1..most)
+        .map(|_| pair.a.domain.queue_pair(config()).unwrap())
+        .collect();
+    let full = loop {
+        match pair.a.domain.queue_pair(config()) {
+            Ok(one) => one.destroy().unwrap(),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, RdmaError::Handle(_)), "{full}");
+    drop(held);
+    unpolled.take_requests();
+    pair.a.completions.take_requests();
+    let all: Vec<_> = (0..most)
+        .map(|_| pair.a.domain.queue_pair(pair.a.config()).unwrap())
+        .collect();
+    drop((all, unpolled));
     pair.finish();
 }
 

@@ -281,6 +281,7 @@ fn make(
         is_detached: false,
         is_destroyed: false,
         ends_flushed: false,
+        was_flushed: false,
         faults: FaultCounters::default(),
     };
     let condition = Arc::clone(&record.condition);

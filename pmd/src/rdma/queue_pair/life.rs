@@ -52,10 +52,9 @@ impl Object for QueuePairRecord {
     fn retire(&mut self) -> bool {
         self.condition.advance(QueuePairCondition::Destroyed);
         if self.ends_flushed {
-            // A queue that has no room for it now keeps the requests as they are.
-            let owed = self.owed_flushes();
-            owed.iter().for_each(|owed| {
-                let _ = owed.handle.flush(owed.context, owed.side);
+            // Its attachment has kept room for them in the completion queues.
+            self.last_flushes().iter().for_each(|owed| {
+                let _ = owed.try_again();
             });
             return false;
         }
@@ -69,7 +68,7 @@ impl Object for QueuePairRecord {
             return Vec::new();
         }
         self.condition.advance(QueuePairCondition::Destroyed);
-        self.owed_flushes().into()
+        self.last_flushes()
     }
 
     fn into_memory(self) -> Vec<DmaBuffer> {
@@ -556,6 +555,15 @@ impl QueuePairRecord {
             (&self.receive, QueueSide::Receive),
         ];
         sides.map(|(reports, side)| OwedFlush::new(&reports.handle, self.context, side))
+    }
+
+    /// Those that a shutdown asks for: of a queue pair that failed before, each side is flushed
+    /// already, or its flush is owed.
+    fn last_flushes(&self) -> Vec<OwedFlush> {
+        match self.was_flushed {
+            true => Vec::new(),
+            false => self.owed_flushes().into(),
+        }
     }
 
     /// Detaches it. False if a completion queue could not be notified.
