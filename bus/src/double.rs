@@ -131,8 +131,10 @@ impl<S: Script> Function for Double<S> {
         Ok(())
     }
 
-    fn read64(&self, _: u8, _: u64) -> Result<u64, FunctionError> {
-        refuse()
+    fn read64(&self, _: u8, offset: u64) -> Result<u64, FunctionError> {
+        let script = self.script();
+        let halves = [offset, offset + 4].map(|half| u64::from(script.read(half)));
+        Ok(halves[0] | halves[1] << 32)
     }
 
     fn doorbell(self: Arc<Self>, _: u8, _: u64) -> Result<Doorbell, FunctionError> {

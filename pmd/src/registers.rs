@@ -107,13 +107,32 @@ impl Registers {
     /// Like [`Registers::read`], without a record: for polling loops.
     pub fn read_quietly(&self, offset: u64) -> Result<u32, FunctionError> {
         let value = self.function.read32(BAR, offset)?;
-        if value == u32::MAX && self.function.read32(BAR, IDENTITY)? == u32::MAX {
-            return Err(FunctionError::Gone {
+        match value {
+            u32::MAX => self.unless_gone(offset).map(|()| value),
+            _ => Ok(value),
+        }
+    }
+
+    /// Reads the 64 bits at `offset` at once, for a counter: between two reads of its halves the
+    /// low one could wrap. Without a record; errors as for [`Registers::read`].
+    pub fn read64_quietly(&self, offset: u64) -> Result<u64, FunctionError> {
+        let value = self.function.read64(BAR, offset)?;
+        match value {
+            u64::MAX => self.unless_gone(offset).map(|()| value),
+            _ => Ok(value),
+        }
+    }
+
+    /// Decides about a register that reads all ones.
+    #[cold]
+    fn unless_gone(&self, offset: u64) -> Result<(), FunctionError> {
+        match self.function.read32(BAR, IDENTITY)? {
+            u32::MAX => Err(FunctionError::Gone {
                 device: self.function.address().clone(),
                 reason: format!("register {offset:#08x} and the identity register read all ones"),
-            });
+            }),
+            _ => Ok(()),
         }
-        Ok(value)
     }
 
     /// Writes the register at `offset` (bytes).

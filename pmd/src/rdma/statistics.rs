@@ -39,13 +39,12 @@ impl Engine {
     }
 
     fn port_counters(&self) -> Result<[u64; PORT_COUNTERS.len()], RdmaError> {
-        let function = self.registers.function();
         let mut values = [0; PORT_COUNTERS.len()];
         for (value, (counter, _)) in values.iter_mut().zip(PORT_COUNTERS) {
             let at = counter.registers.at(self.facts.port.into());
             *value = match counter.width_bits {
                 32 => self.registers.read_quietly(at)?.into(),
-                _ => function.read64(0, at)?,
+                _ => self.registers.read64_quietly(at)?,
             };
         }
         Ok(values)

@@ -53,3 +53,36 @@ fn writes_under_way_are_done_when_registers_are_closed_and_later_ones_are_refuse
     all.write(0, 3).expect("not closed");
     assert_eq!(device.script().written, [1, 3]);
 }
+
+/// A device whose counters read all ones, and its identity register as it says.
+struct Ones {
+    identity: u32,
+}
+
+impl Script for Ones {
+    fn read(&self, offset: u64) -> u32 {
+        match offset {
+            IDENTITY => self.identity,
+            _ => u32::MAX,
+        }
+    }
+
+    fn write(&mut self, _: u64, _: u32) {}
+}
+
+#[test]
+fn a_counter_of_all_ones_is_none_of_a_device_that_is_gone() {
+    let registers = |identity| {
+        let device = Arc::new(Double::new(Ones { identity }, Duration::ZERO));
+        Registers::new(device, Recorder::new())
+    };
+    let there = registers(3);
+    assert_eq!(there.read_quietly(0x38_0000).expect("there"), u32::MAX);
+    assert_eq!(there.read64_quietly(0x38_0000).expect("there"), u64::MAX);
+    let gone = registers(u32::MAX);
+    let narrow = gone.read_quietly(0x38_0000).map(u64::from);
+    for read in [narrow, gone.read64_quietly(0x38_0000)] {
+        let error = read.expect_err("gone");
+        assert!(matches!(error, FunctionError::Gone { .. }), "{error}");
+    }
+}

@@ -50,7 +50,7 @@ impl PortShared {
                 let at = counter.registers.at(index);
                 Ok(match counter.width_bits {
                     32 => self.registers.read_quietly(at)?.into(),
-                    _ => self.registers.function().read64(0, at)?,
+                    _ => self.registers.read64_quietly(at)?,
                 })
             })
             .collect()

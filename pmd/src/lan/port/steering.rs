@@ -127,7 +127,7 @@ impl Vsi {
         // Both halves at once: between two reads the low one could wrap.
         // Source: ice `ice_controlq.h` and `ice_common.c`, `ice_stat_update40`.
         let at = FLOW_DIRECTOR_MATCHES.at(counter.into());
-        Ok(Some(self.shared.registers.function().read64(0, at)?))
+        Ok(Some(self.shared.registers.read64_quietly(at)?))
     }
 }
 
