@@ -567,7 +567,9 @@ forward! {
     /// have completions to poll, and returns their count. Arm each of them again for its next
     /// event.
     poll_completion_events(queues: &mut Vec<u32>) -> Result<usize, RdmaError>;
-    /// The counters of the RDMA engine and the port, under the names that Linux shows.
+    /// The counters of the RDMA engine and the port, under the names that Linux shows. Without the
+    /// housekeeping thread call this at least every 25 s: see
+    /// [`ringside_pmd::Device::statistics`].
     statistics() -> Result<Vec<Statistic>, RdmaError>;
     /// Queries the firmware for the state of the port. Verbs: `ibv_query_port`.
     query_port() -> Result<PortReport, RdmaError>;

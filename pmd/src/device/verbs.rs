@@ -187,7 +187,14 @@ impl Device {
     }
 
     /// The counters of the RDMA engine and the port, under the names that Linux shows: those of
-    /// `hw_counters` and of `ethtool -S`. They count from 0 again after a recovery. Control path.
+    /// `hw_counters` and of `ethtool -S`. They count from 0 again after a recovery. Control path: a
+    /// command of the RDMA engine and a register read for each counter of the port.
+    ///
+    /// The device's counters wrap. At 100 Gbit/s those of the port's bytes, 40 bits, do so every 88
+    /// s; those of the engine's bytes, 48 bits, every 6 h; those of packets of 32 bits (discarded
+    /// ones, errors) every 28 s at the earliest. [`Device::observe`] and [`Device::supervise`] read
+    /// them every 10 s; a program that calls neither of the two calls this at least every 25 s.
+    /// Seven counters of errors have 24 bits: they lose counts above 1.6 million errors a second.
     pub fn statistics(&self) -> Result<Vec<Statistic>, RdmaError> {
         self.engine()?.statistics()
     }

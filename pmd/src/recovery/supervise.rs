@@ -6,6 +6,10 @@ use crate::rdma::{Event, RdmaError};
 use ringside_bus::clock::Instant;
 use std::time::Duration;
 
+/// The interval at which counters are read. At 100 Gbit/s one of 32 bits wraps in 28 s if it counts
+/// every packet, and one of 40 bits in 88 s if it counts bytes.
+const SAMPLE_EVERY: Duration = Duration::from_secs(10);
+
 /// Settings of the supervision of a device. Default: a probe each second, and a recovery attempt
 /// each second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +21,7 @@ pub struct Supervision {
     /// further time, up to 32 times as long.
     pub retry_after: Duration,
     next_probe: Option<Instant>,
+    next_sample: Option<Instant>,
     next_try: Option<Instant>,
 }
 
@@ -34,8 +39,18 @@ impl Supervision {
             probe_every,
             retry_after,
             next_probe: None,
+            next_sample: None,
             next_try: None,
         }
+    }
+
+    /// True if the counters are to be read now. The first interval begins with the first call.
+    fn may_sample(&mut self, now: Instant) -> bool {
+        let is_due = self.next_sample.is_some_and(|next| now >= next);
+        if is_due || self.next_sample.is_none() {
+            self.next_sample = Some(now.plus(SAMPLE_EVERY));
+        }
+        is_due
     }
 
     /// True if a recovery may be tried now.
@@ -76,7 +91,8 @@ impl Device {
 
     /// Takes events and looks after the device, and returns why it failed, if it did. The first
     /// half of [`Device::supervise`], for a thread that shares the device with others; the second
-    /// is [`Device::recover_in_turn`].
+    /// is [`Device::recover_in_turn`]. Every 10 s it reads the device's counters, so that
+    /// [`Device::statistics`] and [`Vsi::statistics`](crate::lan::Vsi::statistics) miss no wrap.
     ///
     /// Control path. Errors: those of [`Device::poll_events`] other than that the device failed.
     pub fn observe(
@@ -92,6 +108,9 @@ impl Device {
                 self.probe();
                 self.context().ports.refresh_clock();
             }
+            if supervision.may_sample(now) {
+                self.sample_counters();
+            }
             match self.poll_events(events) {
                 Ok(_) | Err(RdmaError::DeviceFailed { .. }) => {}
                 // Safe mode has no events.
@@ -105,6 +124,15 @@ impl Device {
             let _ = self.poll_events(events);
         }
         Ok(cause)
+    }
+
+    /// Reads the counters of the RDMA engine and the port, before they wrap.
+    fn sample_counters(&self) {
+        self.context().ports.sample_counters();
+        match self.statistics() {
+            Ok(_) | Err(RdmaError::Unavailable { .. }) => {}
+            Err(error) => tracing::debug!(%error, "the counters were not read"),
+        }
     }
 
     /// Recovers the device from a failure that [`Device::observe`] returned, unless the last

@@ -2,6 +2,7 @@
 //! outstanding request completes exactly once, and nothing is left.
 
 mod causes;
+mod counters;
 mod destroy;
 mod life;
 mod refused;

@@ -21,6 +21,8 @@ pub(super) trait Registered: std::fmt::Debug + Send + Sync {
     fn shut_down(&self);
     /// Reads the device's clock, if the packets have time stamps.
     fn refresh_clock(&self);
+    /// Reads the counters, before they wrap.
+    fn sample_counters(&self);
 }
 
 /// See the module.
@@ -251,6 +253,13 @@ impl PortRegistry {
     pub(crate) fn refresh_clock(&self) {
         for vsi in self.open() {
             vsi.refresh_clock();
+        }
+    }
+
+    /// Reads the counters of the port and its VSIs, before they wrap.
+    pub(crate) fn sample_counters(&self) {
+        for vsi in self.open() {
+            vsi.sample_counters();
         }
     }
 

@@ -517,6 +517,12 @@ impl Registered for PortShared {
             tracing::debug!(%error, "the device's time was not read");
         }
     }
+
+    fn sample_counters(&self) {
+        if let Err(error) = self.sample() {
+            tracing::debug!(%error, "the counters were not read");
+        }
+    }
 }
 
 impl Drop for PortShared {

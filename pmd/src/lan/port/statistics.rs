@@ -69,28 +69,21 @@ impl PortShared {
     }
 }
 
-impl Vsi {
-    /// All counters of the VSI; for the port's own also those of the port. Control path: a register
-    /// read for each.
-    ///
-    /// 32-bit counters wrap: at full rate, call this every few minutes.
-    ///
-    /// Errors: [`PortError::OutOfService`] once the device failed or was shut down: its registers
-    /// no longer count for this port.
-    pub fn statistics(&self) -> Result<Vec<PortStatistic>, PortError> {
-        self.shared.admin()?;
+impl PortShared {
+    /// Reads the counters and adds what they have counted since the last reading.
+    pub(super) fn sample(&self) -> Result<Vec<PortStatistic>, PortError> {
+        self.admin()?;
         // Locked before the registers are read: an older reading after a newer one would count as a
         // turn of the counter.
         let mut guard = self
-            .shared
             .statistics
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let now = self.shared.read_counters()?;
+        let now = self.read_counters()?;
         let counted = &mut *guard;
         let totals = counted.total.iter_mut().zip(&mut counted.last);
         let mut list = Vec::with_capacity(now.len());
-        for (((counter, name, _), value), (total, last)) in self.shared.all().zip(now).zip(totals) {
+        for (((counter, name, _), value), (total, last)) in self.all().zip(now).zip(totals) {
             *total = total.wrapping_add(counter.difference(*last, value));
             *last = value;
             list.push(PortStatistic {
@@ -99,5 +92,22 @@ impl Vsi {
             });
         }
         Ok(list)
+    }
+}
+
+impl Vsi {
+    /// All counters of the VSI; for the port's own also those of the port. Control path: a register
+    /// read for each.
+    ///
+    /// The device's counters wrap. At 100 Gbit/s those of bytes, 40 bits, do so every 88 s, and
+    /// those of packets of 32 bits (dropped ones, errors) every 28 s at the earliest.
+    /// [`Device::observe`](crate::Device::observe) reads them every 10 s, and so does
+    /// [`Device::supervise`](crate::Device::supervise). A program that calls neither of the two
+    /// calls this at least every 25 s.
+    ///
+    /// Errors: [`PortError::OutOfService`] once the device failed or was shut down: its registers
+    /// no longer count for this port.
+    pub fn statistics(&self) -> Result<Vec<PortStatistic>, PortError> {
+        self.shared.sample()
     }
 }
