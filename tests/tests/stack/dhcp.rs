@@ -428,6 +428,37 @@ fn a_lease_without_room_is_used_once_an_address_is_removed() {
     bed.finish([near, server.into_device()]);
 }
 
+/// The server may have granted the address to another station since.
+#[test]
+fn a_lease_without_room_that_has_ended_is_not_used_any_more() {
+    let bed = Bed::new();
+    let own: Vec<String> = (1..=8).map(|last| format!("192.0.2.{last}/24")).collect();
+    let own: Vec<&str> = own.iter().map(String::as_str).collect();
+    let mut config = config(&own);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let grant = Grant {
+        seconds: 120,
+        ..GRANT
+    };
+    lease_of(grant, &bed, &mut stack, &mut server);
+    // The server is silent from now on.
+    for _ in 0..130 {
+        bed.world.clock().pause(Duration::from_secs(1));
+        sent(&bed, &mut stack, &mut server, 1);
+    }
+    let removed = "192.0.2.8".parse().expect("an address");
+    stack.remove_address(removed, None).expect("configured");
+    for _ in 0..2 {
+        stack.poll(bed.world.clock().now());
+        assert_eq!(stack.leased(), None);
+        bed.world.clock().pause(Duration::from_secs(1));
+    }
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
 /// The program has a rule for packets that the stack needs a rule for.
 #[test]
 fn a_lease_that_the_port_refuses_is_tried_again_each_second() {

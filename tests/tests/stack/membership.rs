@@ -2,9 +2,11 @@
 
 use crate::bed::{Bed, Raw, config, settings};
 use crate::frames::{ipv4, sent, tagged};
+use ringside_model::Fault;
 use ringside_pmd::Device;
 use ringside_pmd::lan::PortSettings;
 use ringside_pmd::rdma::{DatagramReady, QueuePair, QueuePairConfig};
+use ringside_spec::lan::admin::Opcode;
 use ringside_stack::Stack;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -129,6 +131,46 @@ fn a_stack_beside_other_queues_hears_the_queries_of_routers() {
         kept.push(others);
         (device, stack)
     });
+}
+
+/// The group of all systems, and the rules that bring queries to the stack's queue.
+#[test]
+fn the_filters_for_queries_go_with_the_last_group_and_all_if_one_is_refused() {
+    let bed = Bed::new();
+    let (near, mut stack, others) = bed.stack_beside(0, &config(&["192.0.2.1/24"]), (2, 1));
+    let far = Raw::new(&bed, 1, &settings());
+    let port = stack.port().clone();
+    stack.report_groups_of(near.multicast_groups().unwrap());
+    let mut filters = || {
+        stack.poll(bed.world.clock().now());
+        (bed.switch_rules(), port.rules().len())
+    };
+    let member = member(&near);
+    let without = filters();
+    member.join(GROUP.into()).unwrap();
+    let with_one = filters();
+    // That of the group itself is the device's.
+    assert_eq!(with_one, (without.0 + 2, without.1 + 2));
+    member.join(OTHER.into()).unwrap();
+    assert_eq!(filters(), (with_one.0 + 1, with_one.1 + 1));
+    member.leave(GROUP.into()).unwrap();
+    assert_eq!(filters(), with_one);
+    member.leave(OTHER.into()).unwrap();
+    assert_eq!(filters(), without);
+
+    // The rules are there when the group of all systems is refused.
+    member.join(GROUP.into()).unwrap();
+    let refusal = Fault::AdminCommandFails {
+        opcode: Opcode::AddSwitchRules.code(),
+        code: 5,
+    };
+    bed.world.with(|world| world.inject(0, refusal));
+    assert_eq!(filters(), (without.0 + 1, without.1));
+    bed.world.with(|world| world.clear_faults(0));
+    member.leave(GROUP.into()).unwrap();
+    assert_eq!(filters(), without);
+    drop((member, stack, others, port));
+    bed.finish([near, far.into_device()]);
 }
 
 /// A switch forgets a group of which it hears nothing for some minutes.

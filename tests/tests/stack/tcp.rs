@@ -339,6 +339,19 @@ fn addresses_that_cannot_be_used_are_refused_by_name() {
 }
 
 #[test]
+fn the_port_of_a_listener_is_free_as_soon_as_it_is_dropped() {
+    let mut two = Two::v4();
+    let (clock, address) = (Arc::clone(&two.clock), at("192.0.2.1", PORT));
+    let stack = &mut two.stacks[0];
+    let listener = stack.listen_tcp(address, 1, &clock).unwrap();
+    let refused = stack.listen_tcp(address, 1, &clock).unwrap_err();
+    assert_eq!(refused, TcpError::InUse(address));
+    drop(listener);
+    stack.listen_tcp(address, 1, &clock).expect("it is free");
+    two.finish();
+}
+
+#[test]
 fn what_was_written_is_delivered_after_the_connection_was_dropped() {
     let mut two = Two::v4();
     let (mut near, mut far) = two.connect(at("192.0.2.2", PORT));
@@ -348,6 +361,32 @@ fn what_was_written_is_delivered_after_the_connection_was_dropped() {
     let mut talk = Talk::new(&mut far, &[]);
     two.until(|_| talk.go_on().then_some(()));
     assert!(talk.read == bytes);
+    two.finish();
+}
+
+/// A peer that answers each probe of its closed window, and reads nothing.
+#[test]
+fn a_connection_that_was_dropped_is_reset_after_ten_seconds_if_its_peer_does_not_read() {
+    let mut two = Two::v4();
+    let (mut near, mut far) = two.connect(at("192.0.2.2", PORT));
+    for _ in 0..100 {
+        let _ = near.write(&[7; 4096], NOW);
+        two.turn();
+    }
+    drop(near);
+    let mut pass = |tenths: u32| {
+        for _ in 0..tenths {
+            two.bed.world.jump(Duration::from_millis(100));
+            for _ in 0..4 {
+                two.turn();
+            }
+        }
+    };
+    pass(80);
+    assert_eq!(far.write(b"x", NOW), Ok(1), "its bytes may still arrive");
+    pass(40);
+    assert_eq!(far.write(b"x", NOW), Err(TcpError::Broken(far.peer())));
+    drop(far);
     two.finish();
 }
 
