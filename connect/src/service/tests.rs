@@ -1,7 +1,11 @@
 use super::*;
 use crate::farewell::{self, Farewell};
 use ringside_bus::{Direction, Iova, Refusal};
+use ringside_cm::mad::{Mad, Message};
+use ringside_cm::message::{DisconnectReply, DisconnectRequest};
+use ringside_config::LocalAddress;
 use ringside_model::Fault;
+use ringside_pmd::rdma::Gid as RdmaGid;
 use ringside_testkit::{bring_up_all, config, threaded};
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -178,6 +182,120 @@ fn farewells_beyond_the_sends_of_queue_pair_1_leave_as_others_have_left() {
         assert!(Instant::now() < limit, "{arrived} of {ALL}");
         far.poll(|_| arrived += 1);
     }
+}
+
+/// Each goes by its own VLAN to the MAC address that it names, though a station without VLAN has
+/// the same address.
+#[test]
+fn farewells_of_a_vlan_leave_on_it_from_the_address_that_the_process_had_there() {
+    const ALL: u16 = 2 * SENDS as u16 + 2;
+    let ends = Ends::new();
+    let own = ends.devices[0].local_addresses().unwrap()[0];
+    let target = ends.devices[1].local_addresses().unwrap()[0];
+    let there = LocalAddress {
+        vlan: Some(5),
+        ..LocalAddress::new(target, 24)
+    };
+    ends.devices[1].add_address(there).unwrap();
+    let farewells: Vec<_> = (0..ALL)
+        .map(|number| {
+            let is_on_vlan = number % 2 == 1;
+            Farewell {
+                message: OutgoingMad {
+                    vlan: is_on_vlan.then_some(5),
+                    ..ends.numbered(number)
+                },
+                mac: match is_on_vlan {
+                    true => ends.mac,
+                    false => [2, 0, 0, 0, 0, 0x77],
+                },
+            }
+        })
+        .collect();
+    let Ends {
+        near,
+        mut far,
+        devices,
+        _model,
+        ..
+    } = ends;
+    drop(near);
+    assert_eq!(farewell::say(&devices[0], &farewells).unwrap(), 0);
+    let gids = devices[0].gids().unwrap();
+    let is_there = |gid: &RdmaGid| (gid.address.address, gid.address.vlan) == (own, Some(5));
+    assert!(gids.iter().any(is_there), "{gids:?}");
+    let (mut arrived, limit) = (0, Instant::now() + WAIT);
+    while arrived < ALL / 2 {
+        assert!(Instant::now() < limit, "{arrived} of {ALL}");
+        far.poll(|one| {
+            assert_eq!(one.vlan, Some(5));
+            arrived += 1;
+        });
+    }
+}
+
+#[test]
+fn a_farewell_is_said_until_its_peer_confirms_the_end() {
+    let mut ends = Ends::new();
+    let own_mac = ends.devices[0].facts().mac().unwrap();
+    let mad = |message| {
+        let mad = Mad {
+            transaction_id: 7,
+            attribute_modifier: 0,
+            message,
+        };
+        Box::new(mad.encode())
+    };
+    let farewells: Vec<_> = (1..=2)
+        .map(|number| Farewell {
+            message: OutgoingMad {
+                payload: mad(Message::Disconnect(DisconnectRequest {
+                    local_comm_id: number,
+                    remote_comm_id: 100 + number,
+                    remote_qpn: 9,
+                    private_data: [0; 220],
+                })),
+                ..ends.numbered(0)
+            },
+            mac: ends.mac,
+        })
+        .collect();
+    let back = message(&ends.devices[1], &ends.devices[0]);
+    drop(ends.near);
+    let mut heard = [0; 2];
+    let (devices, far) = (&ends.devices, &mut ends.far);
+    let left = std::thread::scope(|scope| {
+        let saying = scope.spawn(|| farewell::say(&devices[0], &farewells).unwrap());
+        while !saying.is_finished() {
+            let mut answers = Vec::new();
+            far.poll(|arrived| {
+                let Ok(Message::Disconnect(request)) =
+                    Mad::decode(arrived.payload).map(|mad| mad.message)
+                else {
+                    panic!("another message");
+                };
+                heard[request.local_comm_id as usize - 1] += 1;
+                // The second one has no answer.
+                if request.local_comm_id == 1 {
+                    answers.push(mad(Message::DisconnectReply(DisconnectReply {
+                        local_comm_id: request.remote_comm_id,
+                        remote_comm_id: request.local_comm_id,
+                        private_data: [0; 224],
+                    })));
+                }
+            });
+            for payload in answers {
+                let answer = OutgoingMad {
+                    payload,
+                    ..back.clone()
+                };
+                far.send(answer, &|_, _| Lookup::Found(own_mac));
+            }
+        }
+        saying.join().unwrap()
+    });
+    assert_eq!(left, 1, "the second one");
+    assert_eq!(heard[1], 3, "{heard:?}");
 }
 
 #[test]
