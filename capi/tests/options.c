@@ -174,6 +174,9 @@ static void of_datagrams(void)
     char word[8];
     CHECK(value(fd, SOL_SOCKET, SO_BROADCAST) == 0);
     CHECK(is_set(fd, SOL_SOCKET, SO_BROADCAST, 1) == 0 && value(fd, SOL_SOCKET, SO_BROADCAST) == 1);
+    /* A datagram counts for 2 KiB of a buffer, which is twice as large as was asked for. */
+    CHECK(is_set(fd, SOL_SOCKET, SO_RCVBUF, 100000) == 0 && value(fd, SOL_RDMA, RDMA_RQSIZE) == 97);
+    CHECK(is_set(fd, SOL_SOCKET, SO_SNDBUF, 50000) == 0 && value(fd, SOL_RDMA, RDMA_SQSIZE) == 48);
     CHECK(is_set(fd, IPPROTO_IP, IP_TTL, 3) == 0 && is_set(fd, IPPROTO_IP, IP_TTL, -1) == 0);
     CHECK(is_set(fd, IPPROTO_IP, IP_TTL, 0) == -1 && errno == EINVAL);
     CHECK(is_set(fd, IPPROTO_IP, IP_TTL, 256) == -1 && errno == EINVAL);
@@ -240,6 +243,7 @@ static void refused(const char *text)
     CHECK(rpoll(&one, 1, 20000) == 1 && one.revents & POLLERR);
     CHECK(rconnect(fd, (struct sockaddr *)&none, sizeof none) == -1 && errno == ENOTCONN);
     CHECK(value(fd, SOL_SOCKET, SO_ERROR) == ECONNREFUSED);
+    CHECK(value(fd, SOL_SOCKET, SO_ERROR) == 0);
     CHECK(rclose(fd) == 0);
 }
 
