@@ -247,11 +247,22 @@ mod tests {
         };
         let asked = ip([10, 0, 0, 9, 10, 0, 0, 1], [8, 0, 0xF7, 0xFF, 0, 0, 0, 0]);
         let answered = ip([10, 0, 0, 1, 10, 0, 0, 9], [0, 0, 0xFF, 0xFF, 0, 0, 0, 0]);
+        // The sum of these ends in a carry, which is added.
+        let carried = ip(
+            [10, 0, 0, 9, 10, 0, 0, 1],
+            [8, 0, 0xF8, 0x01, 0, 0, 0xFF, 0xFD],
+        );
+        let added = ip(
+            [10, 0, 0, 1, 10, 0, 0, 9],
+            [0, 0, 0x00, 0x02, 0, 0, 0xFF, 0xFD],
+        );
         let tags: [&[u8]; 3] = [&[], &[0x81, 0, 0, 5], &[0x88, 0xA8, 0, 6, 0x81, 0, 0, 5]];
         for tags in tags {
-            for (kind, question, answer) in
-                [(ARP, &arp_question, &arp_answer), (IPV4, &asked, &answered)]
-            {
+            for (kind, question, answer) in [
+                (ARP, &arp_question, &arp_answer),
+                (IPV4, &asked, &answered),
+                (IPV4, &carried, &added),
+            ] {
                 let mut bytes = frame(tags, kind, question);
                 assert!(answer_frame(&mut bytes, OWN), "{tags:?} {kind:?}");
                 let expected = [&ASKER[..], &OWN, tags, &kind, answer].concat();
@@ -267,6 +278,12 @@ mod tests {
             let question = ip(ends, [8, 0, 0xF7, 0xFF, 0, 0, 0, 0]);
             let mut bytes = frame(&[], IPV4, &question);
             assert!(!answer_frame(&mut bytes, OWN), "{ends:?}");
+        }
+        // The first part of a request, and a later one.
+        for (at, value) in [(20, 0x20), (20, 1), (21, 1)] {
+            let mut bytes = frame(&[], IPV4, &asked);
+            bytes[at] = value;
+            assert!(!answer_frame(&mut bytes, OWN), "{at}: {value}");
         }
         let three = [[0x81, 0, 0, 5]; 3].concat();
         for tags in [&three[..], &three[..3]] {

@@ -201,3 +201,33 @@ impl Totals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_has_the_events_since_the_last_one_and_the_stuck_packets_of_now() {
+        let before = Totals {
+            tx_stuck: 5,
+            malicious_events: Some(3),
+            recoveries: 1,
+            ..Totals::default()
+        };
+        let now = Totals {
+            tx_stuck: 4,
+            malicious_events: Some(5),
+            recoveries: 3,
+            ..Totals::default()
+        };
+        let interval = Totals {
+            tx_stuck: 4,
+            malicious_events: Some(2),
+            recoveries: 2,
+            ..Totals::default()
+        };
+        assert_eq!(now.since(&before), interval);
+        let first = now.since(&Totals::default());
+        assert_eq!(first.malicious_events, Some(5));
+    }
+}

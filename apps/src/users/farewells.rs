@@ -76,3 +76,19 @@ pub(crate) fn is_telling(folder: &Path) -> bool {
 pub(super) fn leaving_mark(folder: &Path, port: u16) -> PathBuf {
     folder.join(format!("{port}.leaving"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_of_a_process_that_was_killed_counts_no_longer() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = alone_at(folder.path(), 3).expect("no program");
+        assert!(!is_telling(folder.path()), "no mark");
+        std::fs::write(leaving_mark(folder.path(), 3), "").unwrap();
+        assert!(is_telling(folder.path()));
+        drop(lock);
+        assert!(!is_telling(folder.path()));
+    }
+}

@@ -86,3 +86,32 @@ impl<'a> Remark<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_of_a_model_is_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(take_failure(folder.path()), None);
+        note_failure(folder.path(), 3, "the capture is not whole");
+        let told = take_failure(folder.path());
+        assert_eq!(told, Some((3, "the capture is not whole".to_owned())));
+        assert_eq!(take_failure(folder.path()), None);
+    }
+
+    #[test]
+    fn a_remark_is_shown_to_programs_that_run_when_it_comes() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut running = Remark::new(folder.path());
+        running.show();
+        assert!(!running.is_shown);
+        note_remark(folder.path(), "the far end has an address of this model");
+        running.show();
+        assert!(running.is_shown);
+        assert!(Remark::new(folder.path()).is_shown, "others were shown it");
+        forget_remark(folder.path());
+        assert!(!Remark::new(folder.path()).is_shown);
+    }
+}

@@ -87,6 +87,12 @@ fn each_field_out_of_range_is_refused_by_name() {
         let error = Request::decode(&bytes).unwrap_err().to_string();
         assert!(error.contains(part), "{part}: {error}");
     }
+    // The last byte of a write tells that it has arrived.
+    let mut bytes = good;
+    (bytes[10], bytes[11]) = (1, 1);
+    bytes[16..24].fill(0);
+    let error = Request::decode(&bytes).unwrap_err().to_string();
+    assert!(error.contains("write latency test 0"), "{error}");
     let mut bytes = good;
     (bytes[10], bytes[11]) = (4, 1);
     assert!(
