@@ -316,6 +316,30 @@ fn impairments_follow_their_seed_and_end_when_cleared() {
     assert!(switch.take_outgoing(right).is_some());
 }
 
+/// The second fault takes the place of the first one.
+#[test]
+fn frames_that_are_held_arrive_when_they_are_due_after_the_faults_are_cleared() {
+    let mut switch = Switch::new(0, false);
+    let mut ports = ports(0);
+    let (left, right) = (switch.add_port(), switch.add_port());
+    let delay = |micros| Fault::DelayFrames {
+        per_million: 1_000_000,
+        seed: 1,
+        by: std::time::Duration::from_micros(micros),
+    };
+    switch.inject(delay(50));
+    switch.inject(delay(20));
+    assert_eq!(switch.faults(), [delay(20)]);
+    send(&mut switch, &mut ports, left, &plain(2, 4));
+    switch.clear_faults();
+    assert_eq!(switch.faults(), []);
+    assert_eq!(switch.take_outgoing(right), None);
+    let due = switch.next_timer();
+    assert_eq!(due, Some(Instant(20_000)));
+    switch.step(&mut ports.0, &ports.1, Instant(20_000));
+    assert!(switch.take_outgoing(right).is_some());
+}
+
 #[test]
 fn corrupted_packets_of_functions_are_caught_by_their_invariant_crc() {
     let mut switch = Switch::new(2, false);
