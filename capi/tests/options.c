@@ -177,6 +177,13 @@ static void of_datagrams(void)
     /* A datagram counts for 2 KiB of a buffer, which is twice as large as was asked for. */
     CHECK(is_set(fd, SOL_SOCKET, SO_RCVBUF, 100000) == 0 && value(fd, SOL_RDMA, RDMA_RQSIZE) == 97);
     CHECK(is_set(fd, SOL_SOCKET, SO_SNDBUF, 50000) == 0 && value(fd, SOL_RDMA, RDMA_SQSIZE) == 48);
+    /* The most that a buffer holds is what a queue takes. */
+    int large = rsocket(AF_INET, SOCK_DGRAM, 0);
+    struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr.s_addr = inet_addr("10.0.0.1") };
+    CHECK(is_set(large, SOL_SOCKET, SO_SNDBUF, 8 << 20) == 0 && value(large, SOL_RDMA, RDMA_SQSIZE) == 4094);
+    CHECK(is_set(large, SOL_SOCKET, SO_RCVBUF, 64 << 20) == 0 && value(large, SOL_RDMA, RDMA_RQSIZE) == 16384);
+    CHECK(is_set(large, SOL_RDMA, RDMA_INLINE, 1 << 20) == 0);
+    CHECK(rbind(large, (struct sockaddr *)&own, sizeof own) == 0 && rclose(large) == 0);
     CHECK(is_set(fd, IPPROTO_IP, IP_TTL, 3) == 0 && is_set(fd, IPPROTO_IP, IP_TTL, -1) == 0);
     CHECK(is_set(fd, IPPROTO_IP, IP_TTL, 0) == -1 && errno == EINVAL);
     CHECK(is_set(fd, IPPROTO_IP, IP_TTL, 256) == -1 && errno == EINVAL);

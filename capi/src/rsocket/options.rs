@@ -14,8 +14,11 @@ const RECEIVES: c_int = 1;
 const INLINE: c_int = 2;
 const MAPPINGS: c_int = 3;
 
-/// Fewest and most requests of a queue.
-const REQUESTS: std::ops::RangeInclusive<u32> = 16..=16_384;
+/// Fewest and most sends of a queue: as many as a queue pair takes, whatever their inline bytes
+/// (`max_qp_wr`). Source: as rdma-core cuts them.
+const SENDS: std::ops::RangeInclusive<u32> = 16..=4_094;
+/// Fewest and most receives of a queue, each of one fragment.
+const RECEIVED: std::ops::RangeInclusive<u32> = 16..=16_384;
 /// Fewest and most bytes of a buffer.
 const BUFFER: std::ops::RangeInclusive<u32> = 8192..=1 << 28;
 /// Bytes of a socket's buffer for each datagram that it holds.
@@ -42,7 +45,7 @@ fn clamped(value: u32, range: &std::ops::RangeInclusive<u32>) -> u32 {
 impl Options {
     /// The options of a new socket.
     pub(super) fn new(is_nonblocking: bool) -> Self {
-        let requests = |file| clamped(default_of(file, 384), &REQUESTS) as u16;
+        let requests = |file, range| clamped(default_of(file, 384), range) as u16;
         // The buffer has two halves, each of whole words.
         let bytes = |file| clamped(default_of(file, 1 << 17), &BUFFER) & !15;
         let entries = default_of("iomap_size", 0).min(u16::MAX.into()) as u16;
@@ -51,8 +54,8 @@ impl Options {
             status_flags: libc::O_RDWR | if is_nonblocking { libc::O_NONBLOCK } else { 0 },
             descriptor_flags: libc::FD_CLOEXEC,
             sizes: Sizes {
-                send_requests: requests("sqsize_default"),
-                receives: requests("rqsize_default"),
+                send_requests: requests("sqsize_default", &SENDS),
+                receives: requests("rqsize_default", &RECEIVED),
                 inline_bytes: default_of("inline_default", 64).min(MAX_INLINE),
                 send_bytes: bytes("wmem_default"),
                 receive_bytes: bytes("mem_default"),
@@ -81,8 +84,8 @@ impl Options {
         }
         let sizes = &mut self.sizes;
         match name {
-            SEND_REQUESTS => sizes.send_requests = clamped(value, &REQUESTS) as u16,
-            RECEIVES => sizes.receives = clamped(value, &REQUESTS) as u16,
+            SEND_REQUESTS => sizes.send_requests = clamped(value, &SENDS) as u16,
+            RECEIVES => sizes.receives = clamped(value, &RECEIVED) as u16,
             INLINE => sizes.inline_bytes = value.min(MAX_INLINE),
             MAPPINGS => {
                 let entries = value.min(u16::MAX.into()) as u16;
@@ -170,11 +173,11 @@ impl Options {
 
     /// Derives how many datagrams a socket holds from the buffer that was set.
     pub(super) fn count_datagrams(&mut self, name: c_int) {
-        let count = |bytes: u32| clamped(bytes / DATAGRAM_BYTES, &REQUESTS) as u16;
+        let count = |bytes: u32, range| clamped(bytes / DATAGRAM_BYTES, range) as u16;
         let sizes = &mut self.sizes;
         match name {
-            libc::SO_RCVBUF => sizes.receives = count(sizes.receive_bytes),
-            libc::SO_SNDBUF => sizes.send_requests = count(sizes.send_bytes),
+            libc::SO_RCVBUF => sizes.receives = count(sizes.receive_bytes, &RECEIVED),
+            libc::SO_SNDBUF => sizes.send_requests = count(sizes.send_bytes, &SENDS),
             _ => {}
         }
     }

@@ -200,7 +200,7 @@ impl Socket {
             }
             event::ESTABLISHED if core.phase == Phase::Connecting => core.established(read),
             event::ESTABLISHED if core.phase == Phase::Accepting => core.is_connected(),
-            event::REJECTED if is_opening => core.fail(libc::ECONNREFUSED),
+            event::REJECTED if core.phase == Phase::Connecting => core.fail(libc::ECONNREFUSED),
             // It ended before it knew that the connection stood.
             event::REJECTED => core.fail(libc::ECONNRESET),
             event::DISCONNECTED => {
