@@ -315,7 +315,8 @@ pub struct HousekeepingSection {
     pub core: Core,
     /// True if a failed device is brought up again automatically.
     pub recover: bool,
-    /// Longest sleep, in ms: the delay of changes that raise no interrupt. 1..=60_000.
+    /// Longest sleep, in ms: the delay of changes that raise no interrupt. 1..=60_000. Above
+    /// 20,000, counters of 32 bits can wrap unnoticed between two sleeps at full rate.
     #[schemars(range(min = 1, max = 60_000))]
     pub period_ms: u64,
     /// Time between two probes of firmware and RDMA engine, in ms. 1..=3_600_000.

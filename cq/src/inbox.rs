@@ -55,6 +55,8 @@ pub(crate) struct Inbox {
 /// Requests that follow the attachment of a queue pair: a flush of each side, and its detachment.
 /// Each attachment keeps places for them, so that an end is never refused.
 const PLACES_LATER: u64 = 3;
+/// Places that an attachment takes.
+const PLACES: u64 = 1 + PLACES_LATER;
 
 impl Inbox {
     pub(crate) fn new(capacity: usize, expected: u64) -> Self {
@@ -104,15 +106,18 @@ impl Inbox {
 
     /// Puts the attachment of a queue pair, if there is room for the requests that follow it, too.
     fn put_attachment(&self, request: Request) -> Result<(), HandleError> {
-        let places = 1 + PLACES_LATER;
-        let more = |promised: u64| Some(promised + places).filter(|now| *now <= self.places);
+        let more = |promised: u64| Some(promised + PLACES).filter(|now| *now <= self.places);
         let promised = self
             .promised
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         match promised {
-            Ok(_) => self.put(request).inspect_err(|_| self.free(places)),
+            Ok(_) => self.put(request).inspect_err(|_| self.free(PLACES)),
             Err(_) => Err(self.full()),
         }
+    }
+
+    fn has_room(&self) -> bool {
+        self.promised.load(Ordering::Acquire) + PLACES <= self.places
     }
 
     fn free(&self, places: u64) {
@@ -158,6 +163,15 @@ impl CompletionQueueHandle {
             return Err(AttachError::NoSuchSlot { slot, slots }.into());
         }
         self.inbox.put_attachment(Request::Attach(state, sides))
+    }
+
+    /// Finds out if [`Self::attach`] has room, for a caller that is about to give something up for
+    /// it. Errors: too many requests wait.
+    pub fn check_room(&self) -> Result<(), HandleError> {
+        match self.inbox.has_room() {
+            true => Ok(()),
+            false => Err(self.inbox.full()),
+        }
     }
 
     /// Detaches a queue pair; its requests that have not completed are discarded. The queue does so

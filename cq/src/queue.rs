@@ -56,8 +56,9 @@ const MAX_SLOTS: usize = 1 << 20;
 const SHADOW_WORDS: usize = 8;
 
 /// The fewest requests from other cores that can wait for the next poll. With many queue pairs it
-/// is more, so that all can be attached, flushed and detached without a poll between. A queue that
-/// is not polled takes a quarter as many queue pairs, those that have ended counted too.
+/// is more: all can be attached, flushed and detached without a poll between, and half as many be
+/// made once more. A queue that is not polled takes a quarter as many queue pairs as requests,
+/// those that have ended counted too.
 const INBOX_CAPACITY: usize = 512;
 
 /// Polls that wait for the second half of a completion while a queue is to be flushed. A device
@@ -155,7 +156,7 @@ impl CompletionQueue {
             ring,
             head: head.ok_or(QueueError::ShadowTooSmall { words })?,
             inbox: Arc::new(Inbox::new(
-                INBOX_CAPACITY.max(4 * queue_pairs as usize),
+                INBOX_CAPACITY.max(6 * queue_pairs as usize),
                 plain_send(CompletionHeader::VALID_MASK),
             )),
             valid: CompletionHeader::VALID_MASK,

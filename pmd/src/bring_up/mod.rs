@@ -87,7 +87,7 @@ pub(crate) fn run_again(
 /// Runs the stages that commands to the firmware need, on a function that has been reset: for the
 /// settings that a shutdown restores. What they did is recorded also if one fails.
 pub(crate) fn start_firmware(context: &mut Context) -> Result<(), StageError> {
-    stages::for_firmware().try_for_each(|stage| (stage.run)(context))
+    stages::start_firmware(context)
 }
 
 fn run_on<'s>(

@@ -127,7 +127,8 @@ impl SharedReceiveQueue {
     /// number of those receives: 0 if the device has failed and may still write to them. They are
     /// reported as flushed then, once it writes nothing more.
     ///
-    /// Errors: the device did not confirm, so the receives may still be written to and are lost.
+    /// Errors: the device did not confirm, so the receives may still be written to. They, too, are
+    /// reported as flushed once the device has failed and writes nothing more.
     pub fn destroy<S>(&mut self, queue_pair: QueuePair<S>) -> Result<usize, RdmaError> {
         let number = queue_pair.number();
         // Copied first: with the queue pair, the memory of its ring returns to the pool.
@@ -137,10 +138,10 @@ impl SharedReceiveQueue {
         };
         self.inner.forget(number);
         self.domain.engine().state().stop_feeding(number);
-        queue_pair.destroy()?;
-        if self.may_be_written_to() {
+        let destroyed = queue_pair.destroy();
+        if destroyed.is_err() || self.may_be_written_to() {
             self.late.push(unused);
-            return Ok(0);
+            return destroyed.map(|()| 0);
         }
         Ok(self.inner.put_back(&unused))
     }

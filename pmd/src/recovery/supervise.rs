@@ -108,14 +108,15 @@ impl Device {
                 self.probe();
                 self.context().ports.refresh_clock();
             }
-            if supervision.may_sample(now) {
-                self.sample_counters();
-            }
             match self.poll_events(events) {
                 Ok(_) | Err(RdmaError::DeviceFailed { .. }) => {}
                 // Safe mode has no events.
                 Err(RdmaError::Unavailable { .. }) => seen = self.check(),
                 Err(error) => return Err(error),
+            }
+            // Of a device that has failed, each reading may take as long as its deadline.
+            if seen.is_none() && self.failure().is_none() && supervision.may_sample(now) {
+                self.sample_counters();
             }
         }
         let cause = self.failure().or(seen);
@@ -128,7 +129,9 @@ impl Device {
 
     /// Reads the counters of the RDMA engine and the port, before they wrap.
     fn sample_counters(&self) {
-        self.context().ports.sample_counters();
+        if !self.context().ports.sample_counters() {
+            return;
+        }
         match self.statistics() {
             Ok(_) | Err(RdmaError::Unavailable { .. }) => {}
             Err(error) => tracing::debug!(%error, "the counters were not read"),

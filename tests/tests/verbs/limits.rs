@@ -89,6 +89,33 @@ fn queue_pairs_end_on_a_completion_queue_that_is_not_polled_and_keep_no_number()
     pair.finish();
 }
 
+/// A reset makes the queue pair anew: it is refused before the old one is destroyed.
+#[test]
+fn a_reset_that_a_completion_queue_has_no_room_for_leaves_the_queue_pair() {
+    let mut pair = Pair::new();
+    let mut unpolled = pair.a.domain.completion_queue(64).unwrap();
+    let target = unpolled.target();
+    let config = pair.a.config().receives_report_to(target);
+    let (one, peer) = (
+        pair.a.queue_pair(config),
+        pair.b.queue_pair(pair.b.config()),
+    );
+    let mut qp = one.connect(&peer.endpoint()).unwrap();
+    let full = loop {
+        pair.a.completions.take_requests();
+        match qp.reset() {
+            Ok(prepared) => qp = prepared.connect(&peer.endpoint()).unwrap(),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full.error, RdmaError::Handle(_)), "{full}");
+    let qp = full.into_queue_pair().expect("it still exists");
+    unpolled.take_requests();
+    let qp = qp.reset().unwrap();
+    drop((qp, peer, unpolled));
+    pair.finish();
+}
+
 fn silence(pair: &Pair, opcode: Opcode) {
     let opcode = opcode.code();
     let fault = Fault::ControlCommandSilent { opcode };

@@ -19,6 +19,15 @@ const ATTEMPTS: u32 = 11;
 const PAUSE: Duration = Duration::from_millis(100);
 
 fn run(context: &mut Context) -> Result<(), StageError> {
+    start(context, ATTEMPTS)
+}
+
+/// The stage for a shutdown, which is not to wait long for a silent firmware.
+pub(super) fn run_once(context: &mut Context) -> Result<(), StageError> {
+    start(context, 1)
+}
+
+fn start(context: &mut Context, attempts: u32) -> Result<(), StageError> {
     let deadline = Duration::from_millis(context.config().deadlines.admin_queue_ms);
     let pool = Arc::clone(context.pool()?);
     let admin = AdminQueue::new(context.registers().clone(), pool, deadline);
@@ -29,7 +38,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     let version = loop {
         match admin.start().and_then(|()| admin.get_version()) {
             Ok(version) => break version,
-            Err(error) if attempt < ATTEMPTS && worth_a_retry(&error) => {
+            Err(error) if attempt < attempts && worth_a_retry(&error) => {
                 tracing::debug!(%error, attempt, "admin queue");
                 attempt += 1;
                 pause(&**context.clock(), PAUSE);

@@ -33,7 +33,7 @@ mod switch_config;
 mod vsi;
 mod vsi_rdma_filter;
 
-use super::Stage;
+use super::{Context, Stage, StageError};
 
 /// The stages, in order.
 const STAGES: &[Stage] = &[
@@ -71,9 +71,11 @@ const STAGES: &[Stage] = &[
     health::STAGE,
 ];
 
-/// The stages after which the firmware of a function that was reset takes commands.
-pub(super) fn for_firmware() -> impl Iterator<Item = &'static Stage> {
-    [&config_space::STAGE, &admin_queue::STAGE].into_iter()
+/// Runs the stages after which the firmware of a function that was reset takes commands. One that
+/// is silent is asked once.
+pub(super) fn start_firmware(context: &mut Context) -> Result<(), StageError> {
+    (config_space::STAGE.run)(context)?;
+    admin_queue::run_once(context)
 }
 
 /// Every stage, in order.

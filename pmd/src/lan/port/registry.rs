@@ -21,8 +21,8 @@ pub(super) trait Registered: std::fmt::Debug + Send + Sync {
     fn shut_down(&self);
     /// Reads the device's clock, if the packets have time stamps.
     fn refresh_clock(&self);
-    /// Reads the counters, before they wrap.
-    fn sample_counters(&self);
+    /// Reads the counters, before they wrap. False if they could not be read.
+    fn sample_counters(&self) -> bool;
 }
 
 /// See the module.
@@ -122,11 +122,15 @@ impl PortRegistry {
 
     /// All VSIs of the open port, its own last.
     fn open(&self) -> Vec<Arc<dyn Registered>> {
+        self.known().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn known(&self) -> Vec<Weak<dyn Registered>> {
         let ports = self.ports();
         let further = ports.further.values();
         let further = further.filter_map(|(_, further)| further.as_ref());
         let all = further.map(|further| &further.vsi).chain(&ports.open);
-        all.filter_map(Weak::upgrade).collect()
+        all.cloned().collect()
     }
 
     /// Takes a place and queues for one more VSI of the port.
@@ -256,11 +260,13 @@ impl PortRegistry {
         }
     }
 
-    /// Reads the counters of the port and its VSIs, before they wrap.
-    pub(crate) fn sample_counters(&self) {
-        for vsi in self.open() {
-            vsi.sample_counters();
-        }
+    /// Reads the counters of the port and its VSIs, before they wrap. False if some could not be
+    /// read: the others are not tried then.
+    pub(crate) fn sample_counters(&self) -> bool {
+        // One at a time: a port whose owner drops it meanwhile is to be closed at once.
+        let all = self.known();
+        let mut open = all.iter().filter_map(Weak::upgrade);
+        open.all(|vsi| vsi.sample_counters())
     }
 
     /// The device is being shut down: the queues are stopped, rules and VSIs removed.

@@ -518,10 +518,12 @@ impl Registered for PortShared {
         }
     }
 
-    fn sample_counters(&self) {
-        if let Err(error) = self.sample() {
+    fn sample_counters(&self) -> bool {
+        let sampled = self.sample();
+        if let Err(error) = &sampled {
             tracing::debug!(%error, "the counters were not read");
         }
+        sampled.is_ok()
     }
 }
 

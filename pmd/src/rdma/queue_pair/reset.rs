@@ -8,6 +8,7 @@ use super::{QueuePair, Resettable};
 use crate::Returned;
 use crate::rdma::RdmaError;
 use crate::rdma::lifecycle::By;
+use crate::rdma::records::Reports;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -75,7 +76,11 @@ impl<S: Resettable> QueuePair<S> {
         };
         let config = &self.inner.config;
         let reports = [config.send.reports(), config.receive.reports()];
-        if let Err(error) = state.check_completion_queues(reports) {
+        let has_room = |reports: &Reports| reports.handle.check_room().map_err(RdmaError::from);
+        let possible = state
+            .check_completion_queues(reports)
+            .and_then(|()| reports.into_iter().try_for_each(has_room));
+        if let Err(error) = possible {
             drop(state);
             return Err(self.not_reset(error));
         }
