@@ -232,6 +232,22 @@ fn calls_wait_without_an_end_if_the_program_wants_that() {
     assert_eq!(one.end(), Some(End::Disconnected));
 }
 
+/// A call that waits for a request ends with the device.
+fn ends_by_a_shutdown(listener: &Listener, device: Device) {
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| listener.next(WAIT).is_none());
+        let _ = device.shutdown();
+        assert!(waiting.join().unwrap());
+    });
+    assert_eq!(listener.closed(), Some(Closed::ShutDown));
+}
+
+fn listens_no_more(manager: &ConnectionManager) {
+    let any = SocketAddr::new(IpAddr::from([0, 0, 0, 0]), PORT + 1);
+    let refused = manager.listen(any, 8).unwrap_err();
+    assert_eq!(refused, ListenError::Closed(Closed::ShutDown));
+}
+
 #[test]
 fn a_shutdown_of_the_device_ends_the_waits_and_further_calls() {
     let sides = Sides::new();
@@ -243,17 +259,10 @@ fn a_shutdown_of_the_device_ends_the_waits_and_further_calls() {
         ..
     } = sides;
     let begin = Instant::now();
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| listener.next(WAIT).is_none());
-        let _ = server_device.shutdown();
-        assert!(waiting.join().unwrap());
-    });
-    assert_eq!(listener.closed(), Some(Closed::ShutDown));
+    ends_by_a_shutdown(&listener, server_device);
     assert!(near.wait_for_end(WAIT));
     assert_eq!(near.end(), Some(End::Closed(Closed::ShutDown)));
-    let any = SocketAddr::new(IpAddr::from([0, 0, 0, 0]), PORT + 1);
-    let refused = server.listen(any, 8).unwrap_err();
-    assert_eq!(refused, ListenError::Closed(Closed::ShutDown));
+    listens_no_more(&server);
     let took = begin.elapsed();
     assert!(took < NO_WAIT, "they waited: {took:?}");
     assert!(!far.wait_for_end(Duration::ZERO));
@@ -284,15 +293,8 @@ fn a_shutdown_of_a_device_that_had_failed_ends_the_waits_too() {
             server_device.recover().unwrap();
         }
         let begin = Instant::now();
-        std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| listener.next(WAIT).is_none());
-            let _ = server_device.shutdown();
-            assert!(waiting.join().unwrap());
-        });
-        assert_eq!(listener.closed(), Some(Closed::ShutDown));
-        let any = SocketAddr::new(IpAddr::from([0, 0, 0, 0]), PORT + 1);
-        let refused = server.listen(any, 8).unwrap_err();
-        assert_eq!(refused, ListenError::Closed(Closed::ShutDown));
+        ends_by_a_shutdown(&listener, server_device);
+        listens_no_more(&server);
         let took = begin.elapsed();
         assert!(took < NO_WAIT, "they waited: {took:?}");
         assert!(domain.is_shut_down());

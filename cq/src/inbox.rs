@@ -57,10 +57,16 @@ pub(crate) struct Inbox {
 const PLACES_LATER: u64 = 3;
 /// Places that an attachment takes.
 const PLACES: u64 = 1 + PLACES_LATER;
+/// The fewest requests from other cores that can wait for the next poll. With many queue pairs it
+/// is more: all can be attached, flushed and detached without a poll between, and half as many be
+/// made once more. A queue that is not polled takes a quarter as many queue pairs as requests,
+/// those that have ended counted too.
+pub(crate) const CAPACITY: usize = 512;
 
 impl Inbox {
-    pub(crate) fn new(capacity: usize, expected: u64) -> Self {
-        let places = capacity.max(1);
+    /// One for up to `queue_pairs` context slots.
+    pub(crate) fn new(queue_pairs: u32, expected: u64) -> Self {
+        let places = CAPACITY.max(6 * queue_pairs as usize);
         Self {
             expected: AtomicU64::new(expected),
             requests: ArrayQueue::new(places),

@@ -55,12 +55,6 @@ const MAX_SLOTS: usize = 1 << 20;
 /// Words of the shadow area.
 const SHADOW_WORDS: usize = 8;
 
-/// The fewest requests from other cores that can wait for the next poll. With many queue pairs it
-/// is more: all can be attached, flushed and detached without a poll between, and half as many be
-/// made once more. A queue that is not polled takes a quarter as many queue pairs as requests,
-/// those that have ended counted too.
-const INBOX_CAPACITY: usize = 512;
-
 /// Polls that wait for the second half of a completion while a queue is to be flushed. A device
 /// writes both halves within a few microseconds. Without this limit, a device that stops between
 /// them would block the flush forever.
@@ -156,7 +150,7 @@ impl CompletionQueue {
             ring,
             head: head.ok_or(QueueError::ShadowTooSmall { words })?,
             inbox: Arc::new(Inbox::new(
-                INBOX_CAPACITY.max(6 * queue_pairs as usize),
+                queue_pairs,
                 plain_send(CompletionHeader::VALID_MASK),
             )),
             valid: CompletionHeader::VALID_MASK,

@@ -101,6 +101,18 @@ impl Ends {
         self.near.send(message, &|_, _| found);
     }
 
+    /// The second service, and the devices, after the first device has said these for a process
+    /// that was killed.
+    fn said(self, farewells: &[Farewell]) -> Heard {
+        drop(self.near);
+        assert_eq!(farewell::say(&self.devices[0], farewells).unwrap(), 0);
+        Heard {
+            far: self.far,
+            devices: self.devices,
+            _model: self._model,
+        }
+    }
+
     /// Waits until the device has sent what the first service has posted.
     fn sent(&mut self) {
         let limit = Instant::now() + WAIT;
@@ -125,6 +137,13 @@ impl Ends {
             .poll(|arrived| numbers.push(number(arrived.payload)));
         numbers
     }
+}
+
+/// See [`Ends::said`].
+struct Heard {
+    far: Service,
+    devices: [Device; 2],
+    _model: ringside_model::Threaded,
 }
 
 /// A program that ends 200 connections at once says 200 messages at once.
@@ -168,19 +187,11 @@ fn farewells_beyond_the_sends_of_queue_pair_1_leave_as_others_have_left() {
             mac: ends.mac,
         })
         .collect();
-    let Ends {
-        near,
-        mut far,
-        devices,
-        _model,
-        ..
-    } = ends;
-    drop(near);
-    assert_eq!(farewell::say(&devices[0], &farewells).unwrap(), 0);
+    let mut heard = ends.said(&farewells);
     let (mut arrived, limit) = (0, Instant::now() + WAIT);
     while arrived < ALL {
         assert!(Instant::now() < limit, "{arrived} of {ALL}");
-        far.poll(|_| arrived += 1);
+        heard.far.poll(|_| arrived += 1);
     }
 }
 
@@ -212,22 +223,14 @@ fn farewells_of_a_vlan_leave_on_it_from_the_address_that_the_process_had_there()
             }
         })
         .collect();
-    let Ends {
-        near,
-        mut far,
-        devices,
-        _model,
-        ..
-    } = ends;
-    drop(near);
-    assert_eq!(farewell::say(&devices[0], &farewells).unwrap(), 0);
-    let gids = devices[0].gids().unwrap();
+    let mut heard = ends.said(&farewells);
+    let gids = heard.devices[0].gids().unwrap();
     let is_there = |gid: &RdmaGid| (gid.address.address, gid.address.vlan) == (own, Some(5));
     assert!(gids.iter().any(is_there), "{gids:?}");
     let (mut arrived, limit) = (0, Instant::now() + WAIT);
     while arrived < ALL / 2 {
         assert!(Instant::now() < limit, "{arrived} of {ALL}");
-        far.poll(|one| {
+        heard.far.poll(|one| {
             assert_eq!(one.vlan, Some(5));
             arrived += 1;
         });

@@ -1,6 +1,6 @@
 use super::*;
 use crate::completion::{Operation, Status};
-use crate::inbox::HandleError;
+use crate::inbox::{CAPACITY, HandleError};
 use crate::table::{AttachError, Sides};
 use ringside_bus::{Memory, PageSize};
 use ringside_qp::{
@@ -728,16 +728,11 @@ fn a_full_inbox_is_an_error_and_loses_no_request() {
     let mut bench = bench(16);
     let context = bench.state.context;
     let handle = bench.queue.handle();
-    for _ in 0..INBOX_CAPACITY {
+    for _ in 0..CAPACITY {
         handle.flush(context, QueueSide::Send).unwrap();
     }
     let error = handle.detach(context).unwrap_err();
-    assert_eq!(
-        error,
-        HandleError::InboxFull {
-            waiting: INBOX_CAPACITY
-        }
-    );
+    assert_eq!(error, HandleError::InboxFull { waiting: CAPACITY });
     bench.poll();
     handle.detach(context).unwrap();
 }
@@ -760,7 +755,7 @@ fn the_end_of_a_queue_pair_is_accepted_when_no_other_can_be_attached() {
     };
     let waiting = attached.len();
     assert_eq!(full, HandleError::InboxFull { waiting });
-    assert_eq!(waiting, INBOX_CAPACITY / 4);
+    assert_eq!(waiting, CAPACITY / 4);
     for context in &attached {
         handle.flush(*context, QueueSide::Send).unwrap();
         handle.flush(*context, QueueSide::Receive).unwrap();
@@ -781,7 +776,7 @@ fn an_owner_may_take_the_requests_of_other_cores_without_a_poll() {
     let context = bench.state.context;
     let handle = bench.queue.handle();
     bench.post(7, SendFlags::SIGNALLED);
-    for _ in 0..INBOX_CAPACITY {
+    for _ in 0..CAPACITY {
         handle.flush(context, QueueSide::Send).unwrap();
     }
     bench.queue.take_requests();

@@ -116,7 +116,8 @@ pub struct Bridge<O> {
     tap: Arc<Tap>,
     receive: ReceiveQueue,
     interrupt: Option<ReceiveInterrupt>,
-    /// its vector masks itself at the first packet: further ones would come late
+    /// the receive queue is armed: its vector masks itself at the first packet, so that further
+    /// ones come late
     is_armed: bool,
     transmit: TransmitQueue,
     vlan: Option<u16>,

@@ -3,6 +3,7 @@
 use ringside_model::Fault;
 use ringside_model::function::ResetKind;
 use ringside_pmd::rdma::{Completion, Flags, PostError, SharedReceiveConfig, Status};
+use ringside_spec::rdma::commands::Opcode;
 use ringside_testkit::Pair;
 use std::collections::BTreeSet;
 
@@ -69,6 +70,46 @@ fn flush_all(destroyed_first: bool) {
     assert_eq!(shared.post(99, &[place]), Err(PostError::DeviceFailed));
     pair.a.device.recover().expect("back in service");
     drop((members, peers, shared, region, source));
+    crate::causes::renew(&mut pair);
+    crate::traffic::exchange(&mut pair, 0x33);
+    pair.finish();
+}
+
+/// The device may still write to them: they come back once it is reset, each once.
+#[test]
+fn receives_of_a_queue_pair_whose_destruction_is_not_confirmed_complete_after_the_reset() {
+    let mut pair = Pair::new();
+    let config = SharedReceiveConfig {
+        receives: 16,
+        fragments: 1,
+        window: 8,
+    };
+    let mut shared = pair.a.domain.shared_receive_queue(&config).expect("shared");
+    let region = pair.a.region(64);
+    let place = region.slice(0..64).expect("inside");
+    let (mut member, peer) = pair.connect(|config| config);
+    shared.attach(&mut member).expect("a member");
+    for id in 0..16 {
+        shared.post(id, &[place]).expect("room");
+    }
+    let opcode = Opcode::DestroyQueuePair.code();
+    let silent = Fault::ControlCommandSilent { opcode };
+    pair.world.with(|world| world.inject(0, silent));
+    shared.destroy(member).expect_err("no answer");
+    assert_eq!(shared.left(), 16);
+    pair.world.with(|world| world.clear_faults(0));
+    pair.a.device.poll_events(&mut Vec::new()).ok();
+    pair.a.device.recover().expect("back in service");
+    let (mut ids, mut batch) = (Vec::new(), [Completion::EMPTY; 7]);
+    for _ in 0..8 {
+        let done = shared.poll(&mut pair.a.completions, &mut batch);
+        assert!(done.iter().all(|one| one.status() == Status::Flushed));
+        ids.extend(done.iter().map(|one| one.id));
+    }
+    ids.sort_unstable();
+    assert_eq!(ids, (0..16).collect::<Vec<u64>>());
+    assert_eq!(shared.left(), 0);
+    drop((peer, shared, region));
     crate::causes::renew(&mut pair);
     crate::traffic::exchange(&mut pair, 0x33);
     pair.finish();

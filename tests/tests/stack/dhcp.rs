@@ -405,15 +405,19 @@ fn a_lease_leaves_the_router_of_a_vlan_to_that_vlan() {
     bed.finish([near, server.into_device()]);
 }
 
-/// The stack answers for eight addresses of a VLAN.
-#[test]
-fn a_lease_without_room_is_used_once_an_address_is_removed() {
-    let bed = Bed::new();
+/// One that asks for a lease, and has as many addresses without a VLAN as it answers for: eight.
+fn stack_without_room(bed: &Bed) -> (Device, Stack) {
     let own: Vec<String> = (1..=8).map(|last| format!("192.0.2.{last}/24")).collect();
     let own: Vec<&str> = own.iter().map(String::as_str).collect();
     let mut config = config(&own);
     config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
+    bed.stack(0, &config)
+}
+
+#[test]
+fn a_lease_without_room_is_used_once_an_address_is_removed() {
+    let bed = Bed::new();
+    let (near, mut stack) = stack_without_room(&bed);
     let mut server = Raw::new(&bed, 1, &settings());
     let heard = lease(&bed, &mut stack, &mut server);
     assert_eq!(heard, [DhcpMessageType::Discover, DhcpMessageType::Request]);
@@ -432,11 +436,7 @@ fn a_lease_without_room_is_used_once_an_address_is_removed() {
 #[test]
 fn a_lease_without_room_that_has_ended_is_not_used_any_more() {
     let bed = Bed::new();
-    let own: Vec<String> = (1..=8).map(|last| format!("192.0.2.{last}/24")).collect();
-    let own: Vec<&str> = own.iter().map(String::as_str).collect();
-    let mut config = config(&own);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
+    let (near, mut stack) = stack_without_room(&bed);
     let mut server = Raw::new(&bed, 1, &settings());
     let grant = Grant {
         seconds: 120,
