@@ -308,6 +308,24 @@ static void nobody(int fd)
 	check(rclose(other) == 0, "rclose");
 }
 
+/* A connected socket can be written to unless 64 datagrams wait for a peer that does not answer. */
+static void unanswered(const struct sockaddr_in *server)
+{
+	struct sockaddr_in silent = *server;
+	struct pollfd waits = { .fd = made(), .events = POLLOUT };
+	int sent = 0;
+
+	silent.sin_addr.s_addr = htonl(ntohl(silent.sin_addr.s_addr) + 76);
+	check(rconnect(waits.fd, (struct sockaddr *)&silent, sizeof silent) == 0, "rconnect");
+	check(rpoll(&waits, 1, 0) == 1 && waits.revents == POLLOUT, "room");
+	while (sent < 1000 && rsend(waits.fd, out, 1, MSG_DONTWAIT) == 1)
+		sent++;
+	check(sent == 64 && errno == EAGAIN, "64 wait");
+	check(rpoll(&waits, 1, 0) == 0, "no room");
+	check(rpoll(&waits, 1, 10000) == 1 && waits.revents == POLLOUT, "room once they are dropped");
+	check(rclose(waits.fd) == 0, "rclose");
+}
+
 /* The server's socket is closed and made again: the client's next datagrams find it. */
 static void again(int fd, const struct sockaddr_in *server)
 {
@@ -499,6 +517,7 @@ static void run(const char *text)
 	out[0] = 'e';
 	families(fd);
 	nobody(fd);
+	unanswered(&server);
 	again(fd, &server);
 	wakeups(fd);
 	many(fd, &server);

@@ -582,6 +582,11 @@ fn signals_end_calls_of_sockets_as_the_program_wants_it() {
 }
 
 #[test]
+fn calls_of_one_direction_of_a_socket_take_turns_that_end_as_other_waits_do() {
+    says_ok("turns", &["10.0.0.1"]);
+}
+
+#[test]
 fn ibv_devinfo_lists_the_device_with_its_addresses() {
     let Some(output) = run("ibv_devinfo", &["-v"]) else {
         is_missing("ibverbs-utils");

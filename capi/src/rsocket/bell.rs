@@ -7,10 +7,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 /// channels, and one of them, or the library's thread, takes an event: it rings for the others.
 #[derive(Default)]
 pub(super) struct Bell {
-    /// made once two calls sleep, or one beside the library's own thread; readable while it rings
+    /// made once two calls sleep, or one beside the library's own thread or a call whose turn it
+    /// waits for; readable while it rings
     event: Option<OwnedFd>,
     /// true while the library's thread takes events of the socket too
     pub(super) is_shared: bool,
+    /// true once a call has waited for the turn of another one, which may not sleep itself
+    pub(super) has_turns: bool,
     sleepers: u32,
     /// sleepers that have the event: those that began before it was made hear nothing
     hearers: u32,
@@ -33,7 +36,8 @@ impl Bell {
     /// A call goes to sleep. [`Self::leave`] follows.
     pub(super) fn enter(&mut self) -> Sleep {
         self.sleepers += 1;
-        if (self.sleepers > 1 || self.is_shared) && self.event.is_none() {
+        let is_needed = self.sleepers > 1 || self.is_shared || self.has_turns;
+        if is_needed && self.event.is_none() {
             // SAFETY: plain system call.
             let made = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
             // SAFETY: the new descriptor has no other owner. Without one the others look soon.
@@ -126,6 +130,18 @@ mod tests {
     fn it_rings_for_one_call_beside_the_librarys_thread() {
         let mut bell = Bell {
             is_shared: true,
+            ..Bell::default()
+        };
+        let alone = bell.enter();
+        bell.ring();
+        assert!(rings(&alone));
+        bell.leave(&alone, false);
+    }
+
+    #[test]
+    fn it_rings_for_one_call_that_waits_for_its_turn() {
+        let mut bell = Bell {
+            has_turns: true,
             ..Bell::default()
         };
         let alone = bell.enter();

@@ -64,7 +64,7 @@ impl Socket {
     /// Errors: `EINPROGRESS` if that is not decided yet, `EINTR` after a signal; the connection is
     /// made meanwhile. Else why it is not connected.
     fn has_connected(self: &Arc<Self>, waits: bool) -> Result<(), c_int> {
-        let error = match self.connected(waits).map(|core| core.phase) {
+        let error = match self.connected(self.core(), waits).map(|core| core.phase) {
             Ok(Phase::Failed(error)) => return Err(error),
             Ok(_) => return Ok(()),
             Err(libc::EAGAIN) => libc::EINPROGRESS,

@@ -200,6 +200,17 @@ pub unsafe extern "C-unwind" fn ringside_rpoll(
     number(wait(entries, &patience))
 }
 
+/// Errors: `EINVAL` for a negative time.
+fn time_of(limit: &libc::timeval) -> Result<Duration, c_int> {
+    match (u64::try_from(limit.tv_sec), u64::try_from(limit.tv_usec)) {
+        (Ok(seconds), Ok(micros)) => {
+            let seconds = Duration::from_secs(seconds);
+            Ok(seconds.saturating_add(Duration::from_micros(micros)))
+        }
+        _ => Err(libc::EINVAL),
+    }
+}
+
 /// Waits for sockets and other descriptors.
 ///
 /// # Safety
@@ -214,11 +225,7 @@ pub unsafe extern "C-unwind" fn ringside_rselect(
 ) -> c_int {
     let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
-    let limit = unsafe { limit.as_ref() }.map(|limit| {
-        let seconds = u64::try_from(limit.tv_sec).unwrap_or(0);
-        let micros = u64::try_from(limit.tv_usec).unwrap_or(0);
-        Duration::from_secs(seconds) + Duration::from_micros(micros)
-    });
+    let limit = unsafe { limit.as_ref() }.map(time_of).transpose();
     let set = |bits, events, more| Set {
         bits,
         events,
@@ -231,7 +238,7 @@ pub unsafe extern "C-unwind" fn ringside_rselect(
         set(errors, libc::POLLPRI, libc::POLLERR),
     ];
     // SAFETY: the caller's promise.
-    number(unsafe { select(length, &sets, &Patience::within(limit)) })
+    number(limit.and_then(|limit| unsafe { select(length, &sets, &Patience::within(limit)) }))
 }
 
 /// Makes an interest list of sockets and other descriptors.

@@ -1,14 +1,15 @@
 //! Buffers of the program that the peer writes to directly, and writing to the peer's.
 
+use super::call::Call;
 use super::flow::MAX_TRANSFER_BYTES;
 use super::gather::Piece;
 use super::link::{Link, Mapped};
 use super::socket::Socket;
+use super::turns::Way;
 use super::wire::{Mapping, Target};
 use crate::abi::access;
 use crate::channel::last_error;
 use crate::context_object::ContextObject;
-use crate::device::lock;
 use crate::memory::ibv_reg_mr;
 use std::ffi::{c_int, c_void};
 
@@ -31,7 +32,7 @@ impl Socket {
         }
         let is_remote = rights & libc::PROT_WRITE != 0;
         // The number of entries that the peer has is known with the connection.
-        let mut core = self.connected(true)?;
+        let mut core = self.connected(self.core(), true)?;
         let link = core.link.as_mut().ok_or(libc::ENOTCONN)?;
         let index = match is_remote {
             true => Some(free_index(link).ok_or(libc::ENOMEM)?),
@@ -103,9 +104,11 @@ impl Socket {
         offset: i64,
         flags: c_int,
     ) -> Result<usize, c_int> {
-        let waits = flags & libc::MSG_DONTWAIT == 0 && !self.core().options.is_nonblocking;
-        let _alone = lock(&self.sending);
-        let mut core = self.connected(waits)?;
+        let Call {
+            turn,
+            mut core,
+            waits,
+        } = self.begin(Way::Out, flags)?;
         let mut done = 0;
         while done < length {
             core = match self.writable(core, waits, |link| link.can_post()) {
@@ -128,6 +131,7 @@ impl Socket {
             let result = unsafe { link.write_direct(start.add(done), target) };
             done += result.inspect_err(|error| core.fail(*error))? as usize;
         }
+        turn.end(core);
         Ok(done)
     }
 }

@@ -77,6 +77,16 @@ unsafe fn send(
     }))
 }
 
+/// The vectors of `rreadv` and `rwritev`. Errors: `EINVAL` for a negative count.
+///
+/// # Safety
+/// `vectors` has `count` entries.
+unsafe fn counted(vectors: *const libc::iovec, count: c_int) -> Result<Vec<Piece>, c_int> {
+    let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
+    // SAFETY: the caller's promise.
+    Ok(unsafe { pieces(vectors, count) })
+}
+
 /// # Safety
 /// `vectors` has `count` entries.
 unsafe fn pieces(vectors: *const libc::iovec, count: usize) -> Vec<Piece> {
@@ -179,7 +189,12 @@ pub unsafe extern "C-unwind" fn ringside_rreadv(
 ) -> isize {
     let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
-    unsafe { receive(socket, &pieces(vectors, length.max(0) as usize), 0, NOWHERE) }
+    unsafe {
+        match counted(vectors, length) {
+            Ok(pieces) => receive(socket, &pieces, 0, NOWHERE),
+            Err(error) => errno::minus_one(error) as isize,
+        }
+    }
 }
 
 /// # Safety
@@ -262,11 +277,9 @@ pub unsafe extern "C-unwind" fn ringside_rwritev(
     let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
-        send(
-            socket,
-            &pieces(vectors, length.max(0) as usize),
-            0,
-            std::ptr::null(),
-        )
+        match counted(vectors, length) {
+            Ok(pieces) => send(socket, &pieces, 0, std::ptr::null()),
+            Err(error) => errno::minus_one(error) as isize,
+        }
     }
 }

@@ -6,6 +6,7 @@
 
 mod arrivals;
 mod bell;
+mod call;
 mod connecting;
 mod datagram;
 mod directions;
@@ -25,4 +26,5 @@ mod service;
 mod socket;
 mod table;
 mod transfer;
+mod turns;
 mod wire;

@@ -4,6 +4,7 @@ use super::arrivals::Arrivals;
 use super::bell::{Bell, Sleep};
 use super::directions::Directions;
 use super::link::{Link, News, Sizes};
+use super::turns::Turns;
 use super::wire::{Greeting, Message};
 use crate::channel::last_error;
 use crate::cm::abi::{event, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
@@ -76,7 +77,8 @@ pub(super) struct Core {
     pub(super) writes_ended: bool,
     /// news from before the connection stood
     early: Option<News>,
-    bell: Bell,
+    pub(super) turns: Turns,
+    pub(super) bell: Bell,
     heard: Instant,
     /// of a listener
     pub(super) arrivals: Arrivals<Socket>,
@@ -89,9 +91,6 @@ pub(super) struct Socket {
     pub(super) descriptor: c_int,
     pub(super) family: c_int,
     core: Mutex<Core>,
-    /// one call sends at a time, and one receives
-    pub(super) sending: Mutex<()>,
-    pub(super) receiving: Mutex<()>,
 }
 
 // SAFETY: the pointers are to objects of the connection manager that belong to this socket alone;
@@ -148,12 +147,11 @@ impl Socket {
                 options,
                 writes_ended: false,
                 early: None,
+                turns: Turns::default(),
                 bell: Bell::default(),
                 heard: Instant::now(),
                 arrivals: Arrivals::new(),
             }),
-            sending: Mutex::default(),
-            receiving: Mutex::default(),
         }
     }
 
@@ -323,9 +321,13 @@ impl Socket {
 
     /// Waits until the connection stands. Errors: `EAGAIN` while it does not and the call must not
     /// wait, else why it never will.
-    pub(super) fn connected(&self, waits: bool) -> Result<MutexGuard<'_, Core>, c_int> {
+    pub(super) fn connected<'a>(
+        &'a self,
+        core: MutexGuard<'a, Core>,
+        waits: bool,
+    ) -> Result<MutexGuard<'a, Core>, c_int> {
         let is_open = |core: &mut Core| !matches!(core.phase, Phase::Connecting | Phase::Accepting);
-        let core = self.wait(self.core(), waits, None, is_open)?;
+        let core = self.wait(core, waits, None, is_open)?;
         match core.phase {
             Phase::Made | Phase::Listening => Err(libc::ENOTCONN),
             _ => Ok(core),

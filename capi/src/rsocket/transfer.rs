@@ -1,18 +1,15 @@
 //! Sending and receiving.
 
+use super::call::Call;
 use super::flow::{LOW_WATER, MAX_TRANSFER_BYTES};
 use super::gather::{Gather, Piece, total};
 use super::link::Link;
 use super::socket::{Core, Phase, Socket};
-use crate::device::lock;
+use super::turns::Way;
 use std::ffi::c_int;
 use std::sync::MutexGuard;
 
 impl Socket {
-    fn waits(&self, flags: c_int) -> bool {
-        flags & libc::MSG_DONTWAIT == 0 && !self.core().options.is_nonblocking
-    }
-
     /// Sends all pieces in order, or as much as goes without waiting. Returns how many bytes.
     ///
     /// # Safety
@@ -21,9 +18,11 @@ impl Socket {
         if flags & libc::MSG_OOB != 0 {
             return Err(libc::EOPNOTSUPP);
         }
-        let waits = self.waits(flags);
-        let _alone = lock(&self.sending);
-        let mut core = self.connected(waits)?;
+        let Call {
+            turn,
+            mut core,
+            waits,
+        } = self.begin(Way::Out, flags)?;
         let (mut sent, wanted) = (0, total(pieces));
         let mut from = Gather::new(pieces);
         // Small transfers first: the peer begins to read while the next is copied.
@@ -41,6 +40,7 @@ impl Socket {
             let result = unsafe { link.send(&mut from, next as u32) };
             sent += result.inspect_err(|error| core.fail(*error))? as usize;
         }
+        turn.end(core);
         Ok(sent)
     }
 
@@ -86,10 +86,12 @@ impl Socket {
             return Err(libc::EOPNOTSUPP);
         }
         let is_peek = flags & libc::MSG_PEEK != 0;
-        let waits = self.waits(flags);
         let whole = flags & libc::MSG_WAITALL != 0 && !is_peek;
-        let _alone = lock(&self.receiving);
-        let mut core = self.connected(waits)?;
+        let Call {
+            turn,
+            mut core,
+            waits,
+        } = self.begin(Way::In, flags)?;
         let mut got = 0;
         let wanted = total(pieces);
         while got < wanted {
@@ -112,6 +114,7 @@ impl Socket {
                 break;
             }
         }
+        turn.end(core);
         Ok(got)
     }
 }

@@ -511,6 +511,12 @@ impl Core {
         self.failed = self.failed.or(failed);
     }
 
+    /// True if a send does not wait; to any peer, unless the socket is connected.
+    fn can_send(&self, open: &Open) -> bool {
+        let has_room = |peer| self.writes_ended || open.peers.takes(peer, Instant::now());
+        open.pair.can_send() && self.connected.is_none_or(has_room)
+    }
+
     fn ready(&self, asked: c_short) -> c_short {
         if self.is_closed {
             return libc::POLLNVAL;
@@ -519,7 +525,7 @@ impl Core {
         if !self.arrived.is_empty() || self.reads_ended {
             found |= libc::POLLIN;
         }
-        if self.open.as_ref().is_none_or(|open| open.pair.can_send()) {
+        if self.open.as_ref().is_none_or(|open| self.can_send(open)) {
             found |= libc::POLLOUT;
         }
         let failed = match self.failed {

@@ -75,6 +75,11 @@ impl<Q> Peer<Q> {
         asked.is_none_or(|asked| now >= asked.at + PAUSE)
     }
 
+    /// True if no call waits for it: it has refused a short time ago.
+    fn is_disliked(&self, now: Instant) -> bool {
+        self.refused.is_some_and(|at| now < at + DISLIKE)
+    }
+
     /// Counts it as asked; returns the question before that.
     fn ask(&mut self, now: Instant) -> Option<Q> {
         let new = Asked {
@@ -167,8 +172,11 @@ impl<Q: Copy + PartialEq> Peers<Q> {
     ) -> Room {
         let peer = self.peer(address, now);
         if peer.waiting.len() >= MAX_WAITING {
-            let is_disliked = peer.refused.is_some_and(|at| now < at + DISLIKE);
-            return if is_disliked { Room::Taken } else { Room::Full };
+            return if peer.is_disliked(now) {
+                Room::Taken
+            } else {
+                Room::Full
+            };
         }
         if peer.waiting.is_empty() {
             peer.since = now;
@@ -176,6 +184,13 @@ impl<Q: Copy + PartialEq> Peers<Q> {
         peer.waiting.push_back(datagram());
         self.waiting += 1;
         Room::Taken
+    }
+
+    /// True if a datagram to an address is sent, kept or dropped: its call need not wait.
+    pub(super) fn takes(&self, address: SocketAddr, now: Instant) -> bool {
+        self.all
+            .get(&address)
+            .is_none_or(|peer| peer.waiting.len() < MAX_WAITING || peer.is_disliked(now))
     }
 
     /// Datagrams that wait.

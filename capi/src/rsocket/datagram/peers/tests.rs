@@ -88,9 +88,11 @@ fn senders_do_not_wait_for_a_peer_that_has_refused() {
     for _ in 0..MAX_WAITING {
         assert_eq!(peers.keep(address(1), now, Vec::new), Room::Taken);
     }
+    assert!(!peers.takes(address(1), now) && peers.takes(address(2), now));
     assert_eq!(peers.keep(address(1), now, Vec::new), Room::Full);
     assert_eq!(peers.keep(address(2), now, Vec::new), Room::Taken);
     peers.settle(address(1), None, now);
+    assert!(peers.takes(address(1), now));
     assert_eq!(peers.waiting(), 1);
     for _ in 0..2 * MAX_WAITING {
         assert_eq!(peers.keep(address(1), now + SOON, Vec::new), Room::Taken);
