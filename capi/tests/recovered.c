@@ -12,7 +12,8 @@
 #include <rdma/rsocket.h>
 #include <unistd.h>
 
-enum { PORT = 4711, BOUND_PORT = 4712, SOCKET_PORT = 4713, BOUND_SOCKET_PORT = 4714, WAIT_MS = EVENT_MS };
+enum { PORT = 4711, BOUND_PORT = 4712, SOCKET_PORT = 4713, BOUND_SOCKET_PORT = 4714, UNANSWERED_PORT = 4716,
+    WAIT_MS = EVENT_MS };
 
 static struct rdma_event_channel *channel;
 
@@ -173,6 +174,43 @@ static void close_bound(struct bound_socket *socket)
     CHECK(!rclose(socket->fd));
 }
 
+/* A synchronous id that waits for the answer to its request when the device fails. */
+struct waiting_call {
+    struct rdma_event_channel *aside;
+    struct rdma_cm_id *listener, *id;
+    pthread_t thread;
+};
+
+static void *connect_without_answer(void *id)
+{
+    CHECK(rdma_connect(id, &parameters) == -1 && errno == ENODEV);
+    return NULL;
+}
+
+static void call(struct waiting_call *made)
+{
+    struct sockaddr_in to = at("10.0.0.1", UNANSWERED_PORT);
+    CHECK((made->aside = rdma_create_event_channel()));
+    made->listener = listening_at(made->aside, RDMA_PS_TCP, &to, 4);
+    CHECK(!rdma_create_id(NULL, &made->id, NULL, RDMA_PS_TCP));
+    CHECK(!rdma_resolve_addr(made->id, NULL, (struct sockaddr *)&to, WAIT_MS));
+    CHECK(!rdma_resolve_route(made->id, WAIT_MS));
+    with_queue_pair(made->id);
+    CHECK(!pthread_create(&made->thread, NULL, connect_without_answer, made->id));
+    CHECK(is_readable(made->aside->fd, WAIT_MS));
+}
+
+static void end(struct waiting_call *made)
+{
+    struct timespec limit;
+    CHECK(!clock_gettime(CLOCK_REALTIME, &limit));
+    limit.tv_sec += WAIT_MS / 1000;
+    CHECK(!(errno = pthread_timedjoin_np(made->thread, NULL, &limit)));
+    destroyed(made->id);
+    CHECK(!rdma_destroy_id(made->listener));
+    rdma_destroy_event_channel(made->aside);
+}
+
 /* Descriptors but those of memory: the library's pool of it grows with the largest use. */
 static int descriptors(void)
 {
@@ -226,6 +264,9 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
     /* One that could connect, one that asks, and one that could accept. */
     struct rdma_cm_id *late = routed(PORT), *asking = connecting(PORT), *asked = requested(everywhere);
 
+    struct waiting_call waiting;
+    call(&waiting);
+
     CHECK(!system(command));
 
     /* The context, its completion channel and every id that uses the device are told. */
@@ -250,6 +291,7 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
 
     close_bound(&accepting);
     close_bound(&polling);
+    end(&waiting);
 
     /* What was there is of no more use, also once the device works again, and can be destroyed. */
     struct ibv_context *again = keeps_old ? open_first(&gid) : NULL;

@@ -97,6 +97,8 @@ fn one(change: impl FnOnce(&mut Facts, &mut Config)) -> (&'static str, Weight, S
 #[test]
 fn a_machine_on_which_nothing_is_left_to_do_gets_no_advice() {
     assert_eq!(after(|_, _| {}), []);
+    // A core without a worker may save power.
+    assert_eq!(after(|f, _| f.governors[0].1 = "powersave".into()), []);
 }
 
 #[test]
