@@ -5,8 +5,9 @@ use ringside_pmd::lan::PortSettings;
 use ringside_pmd::recovery::Supervision;
 use ringside_spec::lan::registers::statistics::{PORT_RECEIVE_BYTES, VSI_RECEIVE_BYTES};
 use ringside_testkit::{Bed, bring_up_function, config};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 /// 100 Gbit/s.
@@ -29,12 +30,71 @@ impl Around for Busy {
         let of_port = (0..8).map(|port| PORT_RECEIVE_BYTES.registers.at(port));
         let of_vsi = (0..768).map(|vsi| VSI_RECEIVE_BYTES.registers.at(vsi));
         if of_port.chain(of_vsi).any(|at| at == offset) {
-            self.reads.fetch_add(1, Ordering::Relaxed);
+            self.reads.fetch_add(1, Relaxed);
             let bytes = self.inner.clock().now().0 as u128 * BYTES_A_SECOND / 1_000_000_000;
             return Ok((bytes % (1 << 40)) as u64);
         }
         self.inner.read64(bar, offset)
     }
+}
+
+/// A function that waits in its first reading of a VSI's counter until another thread has dropped
+/// the port.
+struct Slow {
+    inner: Arc<dyn Function>,
+    begun: Barrier,
+    dropped: Barrier,
+    has_waited: AtomicBool,
+}
+
+impl Around for Slow {
+    fn inner(&self) -> &Arc<dyn Function> {
+        &self.inner
+    }
+
+    fn read64(&self, bar: u8, offset: u64) -> Result<u64, FunctionError> {
+        let mut of_vsi = (0..768).map(|vsi| VSI_RECEIVE_BYTES.registers.at(vsi));
+        let is_first = of_vsi.any(|at| at == offset) && !self.has_waited.swap(true, Relaxed);
+        if is_first {
+            self.begun.wait();
+            self.dropped.wait();
+            // The other thread asks for a new port meanwhile.
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        self.inner.read64(bar, offset)
+    }
+}
+
+#[test]
+fn a_port_is_opened_again_while_counters_of_the_last_one_are_read() {
+    let world = Bed::open();
+    let slow = Arc::new(Slow {
+        inner: world.function(0),
+        begun: Barrier::new(2),
+        dropped: Barrier::new(2),
+        has_waited: AtomicBool::new(true),
+    });
+    let device = bring_up_function(Arc::clone(&slow) as Arc<dyn Function>, 0, &config());
+    let open = device.open_port(&PortSettings::default()).expect("a port");
+    slow.has_waited.store(false, Relaxed);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut supervision = Supervision::default();
+            let clock = world.clock();
+            for _ in 0..2 {
+                let failed = device.observe(&mut supervision, &mut Vec::new());
+                assert_eq!(failed.expect("events"), None);
+                clock.pause(Duration::from_secs(11));
+            }
+        });
+        slow.begun.wait();
+        drop(open);
+        slow.dropped.wait();
+        let again = device.open_port(&PortSettings::default());
+        drop(again.expect("the last port is closed"));
+    });
+    let report = device.shutdown();
+    assert!(report.failures.is_empty(), "{:#?}", report.failures);
 }
 
 #[test]
@@ -49,13 +109,13 @@ fn counters_of_a_device_that_is_observed_miss_no_turn() {
     let clock = world.clock();
     let begin = clock.now();
     let mut supervision = Supervision::default();
-    busy.reads.store(0, Ordering::Relaxed);
+    busy.reads.store(0, Relaxed);
     while clock.now().since(begin) < Duration::from_secs(SECONDS) {
         let failed = device.observe(&mut supervision, &mut Vec::new());
         assert_eq!(failed.expect("events"), None);
         clock.pause(Duration::from_millis(500));
     }
-    let reads = busy.reads.load(Ordering::Relaxed);
+    let reads = busy.reads.load(Relaxed);
     // Each time: the port's of two lists, and the VSI's.
     assert!(reads <= 3 * 20 + 3, "{reads} reads in {SECONDS} s");
     let least = u64::try_from(BYTES_A_SECOND).unwrap() * SECONDS;

@@ -31,6 +31,8 @@ pub(crate) struct PortRegistry {
     ports: Mutex<Ports>,
     /// the function's own address, while a port has put another in its place
     own_address: Mutex<Option<[u8; 6]>>,
+    /// held while the driver itself visits VSIs that are open, of which it has handles meanwhile
+    visits: Mutex<()>,
     /// vectors of receive queues that interrupt
     pub(super) vectors: ReceiveVectors,
 }
@@ -107,7 +109,20 @@ impl PortRegistry {
 
     /// Begins to open a port; refuses a second one, also while the first is being closed: its end
     /// would stop the queues of the second.
+    ///
+    /// Waits for the end of a visit to a port whose owner has dropped it: it closes with the visit.
     pub(super) fn open_port(&self) -> Result<Opening<'_>, PortError> {
+        self.try_open_port().or_else(|_| {
+            drop(self.visit());
+            self.try_open_port()
+        })
+    }
+
+    fn visit(&self) -> MutexGuard<'_, ()> {
+        self.visits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_open_port(&self) -> Result<Opening<'_>, PortError> {
         let ports = self.ports();
         let port = ports.open.as_ref().and_then(Weak::upgrade);
         let is_taken = match port {
@@ -255,6 +270,7 @@ impl PortRegistry {
 
     /// Reads the device's clock for the time stamps of packets, where they have any.
     pub(crate) fn refresh_clock(&self) {
+        let _visit = self.visit();
         for vsi in self.open() {
             vsi.refresh_clock();
         }
@@ -263,6 +279,7 @@ impl PortRegistry {
     /// Reads the counters of the port and its VSIs, before they wrap. False if some could not be
     /// read: the others are not tried then.
     pub(crate) fn sample_counters(&self) -> bool {
+        let _visit = self.visit();
         // One at a time: a port whose owner drops it meanwhile is to be closed at once.
         let all = self.known();
         let mut open = all.iter().filter_map(Weak::upgrade);
