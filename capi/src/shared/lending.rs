@@ -432,13 +432,18 @@ fn copy(
         if bytes == 0 {
             continue;
         }
-        let into = port.reaches.find(domain, piece, bytes);
-        let into = into.ok_or((FlushCode::LocalProtection, AeCode::BoundsViolation))?;
-        // SAFETY: the program registered this memory for writing, and promised with the receive
-        // that it leaves it alone until the completion.
-        let into = unsafe { std::slice::from_raw_parts_mut(into as *mut u8, bytes) };
-        if !places.region.read(from, into) {
-            return Err((FlushCode::LocalOperation, AeCode::QueuePairCatastrophic));
+        let copied = port.reaches.write(domain, piece, bytes, |into| {
+            // SAFETY: the program registered this memory for writing, and promised with the receive
+            // that it leaves it alone until the completion. It stays registered meanwhile.
+            let into = unsafe { std::slice::from_raw_parts_mut(into as *mut u8, bytes) };
+            places.region.read(from, into)
+        });
+        match copied {
+            Some(true) => {}
+            Some(false) => {
+                return Err((FlushCode::LocalOperation, AeCode::QueuePairCatastrophic));
+            }
+            None => return Err((FlushCode::LocalProtection, AeCode::BoundsViolation)),
         }
         (from, rest) = (from + bytes, rest - bytes);
     }
