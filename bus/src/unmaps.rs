@@ -15,7 +15,7 @@ use crate::process::{Birth, tell_in_child_of};
 pub use error::UnmapsError;
 use journal::Journal;
 pub use journal::News;
-use kernel::Descriptor;
+use kernel::{Descriptor, without_signals};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::io::Errno;
 use std::ops::Range;
@@ -31,6 +31,9 @@ struct Monitor {
     thread: Option<JoinHandle<()>>,
     birth: Birth,
 }
+
+/// The name of the thread.
+const THREAD: &str = "ringside-unmaps";
 
 static MONITOR: Mutex<Weak<Monitor>> = Mutex::new(Weak::new());
 
@@ -59,15 +62,16 @@ impl Monitor {
             Arc::clone(&journal),
             Arc::clone(&stop),
         );
-        let thread = std::thread::Builder::new()
-            .name("ringside-unmaps".to_owned())
-            .spawn(move || {
-                run(&parts.0, &parts.1, &parts.2);
-                // A thread that ends unmaps its stack and frees memory. In a watched range that
-                // would wait permanently, because no thread reads the report any more.
-                parts.0.close();
-            })
-            .map_err(|error| UnmapsError::System {
+        let watch = move || {
+            run(&parts.0, &parts.1, &parts.2);
+            // A thread that ends unmaps its stack and frees memory. In a watched range that would
+            // wait permanently, because no thread reads the report any more.
+            parts.0.close();
+        };
+        let builder = std::thread::Builder::new().name(THREAD.to_owned());
+        // A handler of the program may unmap watched memory, too.
+        let thread =
+            without_signals(|| builder.spawn(watch)).map_err(|error| UnmapsError::System {
                 operation: "a thread that takes reports of unmapped memory",
                 error: error.to_string(),
             })?;

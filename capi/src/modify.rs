@@ -29,15 +29,19 @@ pub unsafe extern "C" fn ibv_modify_qp(
     let (object, wanted) = unsafe { (QueuePairObject::of(pair), &*attributes) };
     // SAFETY: a context outlives its objects.
     let context = unsafe { ContextObject::of(object.plain().context) };
-    let from = object.inner().shown_state();
+    let mut inner = object.inner();
+    let from = inner.shown_state();
     let to = if given & mask::STATE != 0 {
         wanted.qp_state
     } else {
         from
     };
     let result = check(object.plain().qp_type, from, to, given).and_then(|()| match (from, to) {
-        (state::RTS, state::SQD) => object.stop_sending(context, wanted, given),
-        _ => object.inner().change(context, wanted, given, from, to),
+        (state::RTS, state::SQD) => {
+            drop(inner);
+            object.stop_sending(context, wanted, given)
+        }
+        _ => inner.change(context, wanted, given, from, to),
     });
     let now = object.inner().state;
     if result.is_ok() && given & mask::STATE != 0 {

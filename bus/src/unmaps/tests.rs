@@ -2,6 +2,7 @@
 use super::*;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
 
@@ -82,6 +83,37 @@ fn moved_and_dropped_pages_are_reported_and_faults_are_not_held_up() {
         assert!(touching(&mut unmaps, range.clone()).contains(&range));
     }
     unmap(moved, 64 * PAGE);
+}
+
+/// The blocked signals of a thread, by the folder of it below /proc.
+fn blocked(task: &std::path::Path) -> u64 {
+    let status = std::fs::read_to_string(task.join("status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    u64::from_str_radix(mask.unwrap().trim(), 16).unwrap()
+}
+
+#[test]
+fn no_handler_runs_on_the_thread_that_reads_the_reports() {
+    const USER: u64 = 1 << (libc::SIGUSR1 - 1);
+    let unmaps = Unmaps::new().unwrap();
+    let name = |task: &std::path::Path| std::fs::read_to_string(task.join("comm"));
+    let is_reader = |task: &std::path::PathBuf| name(task).is_ok_and(|name| name.trim() == THREAD);
+    let readers = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let tasks = tasks.map(|task| task.unwrap().path());
+        tasks.filter(is_reader).collect::<Vec<_>>()
+    };
+    // A new thread gives itself its name.
+    let limit = Instant::now() + Duration::from_secs(20);
+    while readers().is_empty() {
+        assert!(Instant::now() < limit, "no thread of that name");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for reader in readers() {
+        assert_eq!(blocked(&reader) & USER, USER, "{reader:?}");
+    }
+    assert_eq!(blocked("/proc/thread-self".as_ref()) & USER, 0);
+    drop(unmaps);
 }
 
 #[test]
