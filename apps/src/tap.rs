@@ -424,11 +424,9 @@ impl PacketObserver for Tee {
         }
     }
 
-    fn sent(&mut self, count: usize) {
+    fn sent(&mut self, count: usize, dropped: u64) {
         if let Some(mirror) = &self.mirror {
-            // Frames of the host are in buffers of the queue's pool: it drops none that is long
-            // enough.
-            mirror.give(std::mem::take(&mut self.copies), count, 0);
+            mirror.give(std::mem::take(&mut self.copies), count, dropped);
         }
     }
 }

@@ -92,8 +92,9 @@ pub trait PacketObserver {
     /// Packets are offered to the transmit queue.
     fn offered(&mut self, packets: &[Packet]);
 
-    /// The transmit queue took the first `count` of the packets that were offered last.
-    fn sent(&mut self, count: usize);
+    /// The transmit queue took the first `count` of the packets that were offered last, and dropped
+    /// those with a bit in `dropped`: bit 0 for the first.
+    fn sent(&mut self, count: usize, dropped: u64);
 }
 
 /// Sees nothing.
@@ -102,7 +103,7 @@ impl PacketObserver for () {
 
     fn offered(&mut self, _: &[Packet]) {}
 
-    fn sent(&mut self, _: usize) {}
+    fn sent(&mut self, _: usize, _: u64) {}
 }
 
 /// The host's interface was removed.
@@ -360,11 +361,12 @@ impl<O: PacketObserver> Bridge<O> {
         let before = *self.transmit.counters();
         let offered = self.burst.len();
         self.observer.offered(self.burst.packets());
-        self.transmit.send(&mut self.burst);
+        let taken = self.transmit.send(&mut self.burst);
+        self.observer
+            .sent(taken, self.transmit.dropped_among(taken));
         self.burst.clear();
         let after = self.transmit.counters();
         let sent = after.packets - before.packets;
-        self.observer.sent(sent as usize);
         let way = &mut self.counters.to_wire;
         way.packets += sent;
         way.bytes += after.bytes - before.bytes;

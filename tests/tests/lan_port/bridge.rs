@@ -2,12 +2,13 @@
 
 use crate::rig::{Rig, settings};
 use ringside_bus::tap::Tap;
+use ringside_lan::Packet;
 use ringside_pmd::lan::PortSettings;
 use ringside_spec::lan::registers::interrupts::{VECTOR_CONTROL, VectorControl};
-use ringside_stack::host::{Bridge, BridgeSettings};
+use ringside_stack::host::{Bridge, BridgeSettings, PacketObserver};
 use ringside_testkit::{in_namespaces, ip};
 use std::net::UdpSocket;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// More than the transmit queue has descriptors.
@@ -86,19 +87,80 @@ fn frames_of_the_host_that_end_a_sleep_end_the_arming() {
     rig.finish();
 }
 
+/// Lengths of the packets that a transmit queue sent.
+#[derive(Clone, Default)]
+struct Seen {
+    offered: Vec<usize>,
+    sent: Arc<Mutex<Vec<usize>>>,
+}
+
+impl PacketObserver for Seen {
+    fn received(&mut self, _: &[Packet]) {}
+
+    fn offered(&mut self, packets: &[Packet]) {
+        self.offered = packets.iter().map(Packet::length).collect();
+    }
+
+    fn sent(&mut self, count: usize, dropped: u64) {
+        let places = self.offered.iter().take(count).enumerate();
+        let sent = places.filter(|(place, _)| dropped >> place & 1 == 0);
+        self.sent
+            .lock()
+            .unwrap()
+            .extend(sent.map(|(_, length)| length));
+    }
+}
+
+/// An observer of a bridge, such as a capture, sees what leaves, and nothing instead of what the
+/// queue drops.
+#[test]
+fn frames_that_the_transmit_queue_drops_are_not_seen_as_sent() {
+    if !in_namespaces("bridge::frames_that_the_transmit_queue_drops_are_not_seen_as_sent") {
+        return;
+    }
+    let mut rig = Rig::with(&settings(), &settings());
+    let seen = Seen::default();
+    // The card sends no frame that is longer than 9728 bytes.
+    let mut bridge = observed_bridge_of(&mut rig, 12_000, seen.clone());
+    let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+    for length in [100, 11_000, 200] {
+        socket.send_to(&vec![7; length], "10.9.0.2:9").unwrap();
+    }
+    let headers = 14 + 20 + 8;
+    let expected = [100, 200].map(|length| length + headers);
+    let began = Instant::now();
+    let of_test = || {
+        let all = seen.sent.lock().unwrap();
+        let of_test = all
+            .iter()
+            .filter(|length| **length == expected[0] || **length >= expected[1]);
+        of_test.copied().collect::<Vec<_>>()
+    };
+    while of_test().len() < 2 {
+        bridge.round().unwrap();
+        rig.pass();
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", seen.sent);
+    }
+    assert_eq!(of_test(), expected);
+    assert_eq!(bridge.counters().to_wire.dropped, 1);
+    drop(bridge);
+    rig.finish();
+}
+
 /// A bridge of the first device to an interface with an address and a neighbour.
 fn bridge_of(rig: &mut Rig) -> Bridge<()> {
+    observed_bridge_of(rig, MTU, ())
+}
+
+fn observed_bridge_of<O: PacketObserver>(rig: &mut Rig, mtu: u16, observer: O) -> Bridge<O> {
     let queues = (
         rig.a.open.receive.pop().unwrap(),
         rig.a.open.transmit.pop().unwrap(),
     );
     let tap = Arc::new(Tap::open("ring0").unwrap());
-    tap.configure(rig.a.mac(), MTU).unwrap();
-    let bridge_settings = BridgeSettings {
-        mtu: MTU,
-        vlan: None,
-    };
-    let mut bridge = Bridge::new(tap, queues, bridge_settings, ());
+    tap.configure(rig.a.mac(), mtu).unwrap();
+    let bridge_settings = BridgeSettings { mtu, vlan: None };
+    let mut bridge = Bridge::new(tap, queues, bridge_settings, observer);
     bridge.set_carrier(true);
     ip("addr add 10.9.0.1/24 dev ring0");
     ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:09 dev ring0");
