@@ -12,6 +12,7 @@ use ringside_bus::function::DmaAccess;
 use ringside_pmd::rdma::{
     Access, Base, DeregisterError, MemoryRegion, ProtectionDomain, RdmaError,
 };
+use ringside_spec::rdma::limits::MAX_REGION_BYTES;
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -197,6 +198,10 @@ impl Wanted {
             false => DmaAccess::Read,
         };
         let length = self.length;
+        // Before each page is looked at.
+        if length as u64 > MAX_REGION_BYTES {
+            return Err(libc::EINVAL);
+        }
         probe::check(
             self.address as usize,
             length,

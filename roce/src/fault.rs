@@ -71,8 +71,9 @@ pub enum RequesterFaultReason {
         /// bytes that came
         found: u32,
     },
-    /// A read response that ends early or does not end.
-    #[error("a read response with the wrong opcode for its place")]
+    /// A read response that ends early or does not end, or that refuses: a refusal is a packet of
+    /// its own.
+    #[error("a read response with the wrong opcode for its place, or with a negative syndrome")]
     ResponseOpcode,
 }
 

@@ -141,14 +141,19 @@ impl Requester {
                 Syndrome::Negative(code) => self.on_negative(now, position, code),
                 Syndrome::Reserved(_) => ResponseOutcome::Ignored(IgnoredResponse::Unexpected),
             },
-            (Opcode::READ_RESPONSE_FIRST, Extension::Acknowledge(_))
-            | (Opcode::READ_RESPONSE_MIDDLE, Extension::None) => {
-                self.on_read_response(now, position, payload_bytes, false)
+            (Opcode::READ_RESPONSE_MIDDLE, Extension::None) => {
+                self.on_read_response(now, position, payload_bytes, Some(false))
             }
             (
-                Opcode::READ_RESPONSE_LAST | Opcode::READ_RESPONSE_ONLY,
-                Extension::Acknowledge(_),
-            ) => self.on_read_response(now, position, payload_bytes, true),
+                Opcode::READ_RESPONSE_FIRST
+                | Opcode::READ_RESPONSE_LAST
+                | Opcode::READ_RESPONSE_ONLY,
+                Extension::Acknowledge(answer),
+            ) => {
+                let is_positive = matches!(answer.syndrome, Syndrome::Acknowledge { .. });
+                let ends = headers.opcode != Opcode::READ_RESPONSE_FIRST;
+                self.on_read_response(now, position, payload_bytes, is_positive.then_some(ends))
+            }
             _ => ResponseOutcome::Ignored(IgnoredResponse::Unexpected),
         }
     }
@@ -226,12 +231,15 @@ impl Requester {
         ResponseOutcome::Repeating
     }
 
+    /// A packet of a read's data. `ends`: it says that it is the last one; `None`: its syndrome is
+    /// no acknowledgement, which no read response has (InfiniBand Architecture Specification volume
+    /// 1, 9.7.5.1).
     fn on_read_response(
         &mut self,
         now: Instant,
         position: u64,
         payload_bytes: u32,
-        ends: bool,
+        ends: Option<bool>,
     ) -> ResponseOutcome {
         if position > self.unanswered && !self.is_read_at(position) {
             return ResponseOutcome::Ignored(IgnoredResponse::Unexpected);
@@ -248,7 +256,7 @@ impl Requester {
         let offset_bytes = (position - slot.first) as u32 * self.settings.mtu.bytes();
         let expected = (slot.request.length_bytes - offset_bytes).min(self.settings.mtu.bytes());
         let is_last = position + 1 == slot.end();
-        if ends != is_last {
+        if ends != Some(is_last) {
             return ResponseOutcome::Fault(self.fault(RequesterFaultReason::ResponseOpcode));
         }
         if payload_bytes != expected {

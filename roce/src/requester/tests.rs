@@ -794,6 +794,31 @@ fn read_responses_that_contradict_the_request_stop_it() {
 }
 
 #[test]
+fn a_read_response_with_a_negative_syndrome_is_no_success() {
+    let syndromes = [
+        Syndrome::Negative(NegativeCode::REMOTE_ACCESS),
+        Syndrome::ReceiverNotReady { timer: 1 },
+        Syndrome::Reserved(0x40),
+    ];
+    for syndrome in syndromes {
+        let mut rig = TimedRequester::new(&config());
+        rig.post(1, READ, 8);
+        rig.sent();
+        let answer = Acknowledgement {
+            syndrome,
+            message_sequence_number: 0,
+        };
+        let extension = Extension::Acknowledge(answer);
+        let outcome = rig.respond(0, Opcode::READ_RESPONSE_ONLY, extension, 8);
+        let fault = RequesterFault {
+            token: 1,
+            reason: RequesterFaultReason::ResponseOpcode,
+        };
+        assert_eq!(outcome, ResponseOutcome::Fault(fault), "{syndrome:?}");
+    }
+}
+
+#[test]
 fn an_empty_read_completes_without_placement() {
     let mut rig = TimedRequester::new(&config());
     rig.post(1, READ, 0);
