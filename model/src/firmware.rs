@@ -311,7 +311,11 @@ impl Firmware {
     }
 
     pub(crate) fn receive_filter(&self) -> ReceiveFilter {
-        self.rules.receive_filter(&self.vsis)
+        let mut filter = self.rules.receive_filter(&self.vsis);
+        if let Some(vlans) = forwarding::rdma_vlans(&self.vsis, &self.rules) {
+            filter.prune_rdma(vlans);
+        }
+        filter
     }
 
     /// The tables that decide the destination of frames of the LAN engine.

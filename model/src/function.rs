@@ -471,9 +471,9 @@ impl FunctionModel {
         let Some(memory) = spaces.get(self.index) else {
             return;
         };
-        let destination = frame.packet.path.destination;
+        let path = &frame.packet.path;
         self.statistics.received.count_packets(frame);
-        let Verdict::Accepted { rdma } = self.filter.judge(destination) else {
+        let Verdict::Accepted { rdma } = self.filter.judge(path.destination, path.vlan) else {
             self.statistics.not_for_us += u64::from(frame.packets);
             return;
         };

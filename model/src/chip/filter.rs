@@ -25,6 +25,9 @@ pub(crate) struct FilteredAddress {
     pub(crate) loopback: bool,
 }
 
+/// The VLAN's bits of a tag.
+const VLAN_ID: u16 = 0xFFF;
+
 /// So few addresses are compared one after the other.
 const FEW: usize = 8;
 
@@ -37,6 +40,8 @@ pub(crate) struct ReceiveFilter {
     multicast: Option<bool>,
     broadcast: Option<bool>,
     otherwise: Option<bool>,
+    /// VLANs whose packets the RDMA engine gets, 0 for packets without a tag; `None`: all
+    rdma_vlans: Option<Vec<u16>>,
 }
 
 impl ReceiveFilter {
@@ -67,6 +72,20 @@ impl ReceiveFilter {
     /// Accepts frames that match no other rule.
     pub(crate) fn add_default(&mut self, rdma: bool) {
         self.otherwise = Some(self.otherwise.unwrap_or(false) | rdma);
+    }
+
+    /// The RDMA engine gets packets of these VLANs only; 0 for those without a tag.
+    pub(crate) fn prune_rdma(&mut self, vlans: Vec<u16>) {
+        self.rdma_vlans = Some(vlans);
+    }
+
+    /// True if no rule keeps packets with this tag from the RDMA engine.
+    #[inline]
+    fn lets_tag_in(&self, tag: Option<u16>) -> bool {
+        let vlan = tag.map_or(0, |tag| tag & VLAN_ID);
+        self.rdma_vlans
+            .as_ref()
+            .is_none_or(|vlans| vlans.contains(&vlan))
     }
 
     /// True if RDMA packets could get in at all.
@@ -101,9 +120,19 @@ impl ReceiveFilter {
         !is_group(address) && self.rule(address).is_some_and(|known| known.loopback)
     }
 
-    /// The decision about a frame to `destination`.
+    /// The decision about a frame to `destination` with this tag.
     #[inline]
-    pub(crate) fn judge(&self, destination: MacAddress) -> Verdict {
+    pub(crate) fn judge(&self, destination: MacAddress, tag: Option<u16>) -> Verdict {
+        match self.by_address(destination) {
+            Verdict::Accepted { rdma: true } => Verdict::Accepted {
+                rdma: self.lets_tag_in(tag),
+            },
+            verdict => verdict,
+        }
+    }
+
+    #[inline]
+    fn by_address(&self, destination: MacAddress) -> Verdict {
         let named = self.rule(destination).map(|known| known.rdma);
         let promiscuous = match Cast::of(destination) {
             Cast::Unicast => self.unicast,

@@ -53,6 +53,36 @@ pub(super) fn tables(vsis: &Vsis, rules: &Rules, spreading: &Rss) -> Tables {
     tables
 }
 
+/// VLANs of packets that get to the RDMA engine, if each VSI that lets RDMA in keeps packets of
+/// other VLANs out. The switch decides before the packet reaches an engine.
+pub(super) fn rdma_vlans(vsis: &Vsis, rules: &Rules) -> Option<Vec<u16>> {
+    let of_rdma = vsis
+        .with_properties()
+        .filter(|(number, _)| vsis.lets_rdma_in(*number));
+    let of_rdma: Vec<_> = of_rdma.collect();
+    let prunes =
+        |properties: &VsiProperties| SwitchFlags2(properties.switch_flags_2).receive_vlan_prune();
+    if of_rdma.is_empty() || !of_rdma.iter().all(|(_, properties)| prunes(properties)) {
+        return None;
+    }
+    let mut known = KnownLists::default();
+    let lets_in = |rule: &&Rule| {
+        let action = SingleAction(rule.action);
+        let is_of_vlan = action.kind() == action::PRUNE && rule.recipe == recipe::VLAN;
+        is_of_vlan && action.ingress() && {
+            let members = rules.targets(action, vsis, &mut known);
+            of_rdma.iter().any(|(number, _)| members.contains(number))
+        }
+    };
+    Some(
+        rules
+            .all()
+            .filter(lets_in)
+            .map(|rule| tag(rule) & VLAN_ID)
+            .collect(),
+    )
+}
+
 fn tag(rule: &Rule) -> u16 {
     let [.., high, low] = rule.header;
     u16::from_be_bytes([high, low])

@@ -2,7 +2,7 @@
 
 use super::{Context, FunctionModel, lend};
 use crate::chip::Verdict;
-use crate::packet::{MacAddress, Path};
+use crate::packet::Path;
 use crate::rdma::{Way, deliver};
 use ringside_bus::{DmaSpace, Instant};
 
@@ -50,9 +50,9 @@ impl FunctionModel {
         (!self.loops_back(path.destination)).then_some(path)
     }
 
-    /// True if RDMA packets to `destination` get in.
-    pub(crate) fn takes_directly(&self, destination: MacAddress) -> bool {
-        let verdict = self.filter.judge(destination);
+    /// True if RDMA packets with these lower layers get in.
+    pub(crate) fn takes_directly(&self, path: &Path) -> bool {
+        let verdict = self.filter.judge(path.destination, path.vlan);
         self.link_up && matches!(verdict, Verdict::Accepted { rdma: true })
     }
 

@@ -74,7 +74,7 @@ impl Switch {
         if port == from || self.table.find(path.source) != Some(from) {
             return None;
         }
-        if !functions.get(port)?.takes_directly(path.destination) {
+        if !functions.get(port)?.takes_directly(&path) {
             return None;
         }
         let changes = self.changes(from, port, functions);

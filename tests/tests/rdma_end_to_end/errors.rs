@@ -1,9 +1,10 @@
 //! Errors of users and of peers: a clear message, nothing lost, and the process continues.
 
+use ringside_pmd::lan::PortSettings;
 use ringside_pmd::rdma::{
     Access, Completion, Event, Flags, PostError, QueuePairConfig, RdmaError, RemoteAddress, Status,
 };
-use ringside_testkit::{Pair, config};
+use ringside_testkit::{End, Pair, config};
 
 /// Runs the world, with events polled on both ends, until `a` has `count` completions.
 fn wait_with_events(pair: &mut Pair, count: usize) -> (Vec<Completion>, Vec<Event>, Vec<Event>) {
@@ -122,6 +123,52 @@ fn a_peer_that_does_not_respond_ends_as_retry_exceeded() {
     let (done, ..) = wait_with_events(&mut pair, 1);
     assert_eq!((done[0].id, done[0].status()), (1, Status::RetryExceeded));
     drop((qp, from, to));
+    pair.finish();
+}
+
+/// One write over a connection on a VLAN; its status.
+fn write_on_vlan(pair: &mut Pair, tag: Option<u16>) -> Status {
+    let (from, to) = (pair.a.region(64), pair.b.region(64));
+    let config = |end: &End| {
+        let config = end.config().retries(1);
+        match tag {
+            Some(tag) => config.vlan_tag(tag),
+            None => config,
+        }
+    };
+    let a = pair.a.queue_pair(config(&pair.a));
+    let b = pair.b.queue_pair(config(&pair.b));
+    let (to_a, to_b) = (a.endpoint(), b.endpoint());
+    let (mut a, b) = (a.connect(&to_b).unwrap(), b.connect(&to_a).unwrap());
+    let piece = from.slice(0..64).unwrap();
+    a.write(1, &[piece], to.remote().at(0), Flags::SIGNALLED)
+        .unwrap();
+    a.ring();
+    let status = wait_with_events(pair, 1).0[0].status();
+    drop((a, b, from, to));
+    status
+}
+
+/// The switch prunes by VLAN before a packet reaches the LAN or the RDMA engine. Source:
+/// `reference/e810-lan.md` on rules of the prune type.
+#[test]
+fn a_port_that_filters_by_vlan_keeps_rdma_of_other_vlans_out() {
+    let mut pair = Pair::new();
+    let open = pair.b.device.open_port(&PortSettings::default()).unwrap();
+    assert_eq!(write_on_vlan(&mut pair, Some(0x6005)), Status::Success);
+    open.port.add_vlan(7).unwrap();
+    assert_eq!(
+        write_on_vlan(&mut pair, Some(0x6005)),
+        Status::RetryExceeded
+    );
+    assert_eq!(write_on_vlan(&mut pair, None), Status::Success);
+    open.port.add_vlan(5).unwrap();
+    assert_eq!(write_on_vlan(&mut pair, Some(0x6005)), Status::Success);
+    assert!(open.port.remove_vlan(5).unwrap());
+    assert_eq!(write_on_vlan(&mut pair, Some(5)), Status::RetryExceeded);
+    assert!(open.port.remove_vlan(7).unwrap());
+    assert_eq!(write_on_vlan(&mut pair, Some(5)), Status::Success);
+    drop(open);
     pair.finish();
 }
 

@@ -122,8 +122,9 @@ impl Vsi {
         Ok(true)
     }
 
-    /// Lets packets of a VLAN in. The first one shuts out all VLANs that were not added; packets
-    /// without a tag (VLAN 0) stay in, and VLAN 0 is refused.
+    /// Lets packets of a VLAN in. The first one shuts out all VLANs that were not added, on the
+    /// port's own VSI also for RDMA and the device's IP stack: the switch drops such packets before
+    /// an engine sees them. Packets without a tag (VLAN 0) stay in, and VLAN 0 is refused.
     ///
     /// Control path. Errors: [`PortError::Invalid`]; a refusal of the firmware, and the VLANs are
     /// those from before.
