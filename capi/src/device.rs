@@ -26,6 +26,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+/// A way to look up: an own address, and a peer's.
+pub(crate) type Way = (IpAddr, IpAddr);
+/// The MAC address on a way; `None` while the neighbour is being asked. Errors: an errno value.
+pub(crate) type Found = Result<Option<MacAddress>, c_int>;
+
 /// Takes a lock, also after a panic of its holder: every change under these locks is one
 /// assignment.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -347,14 +352,17 @@ impl Port {
         address: IpAddr,
         within: Within,
     ) -> Result<Option<MacAddress>, c_int> {
-        if let Some(group) = multicast_mac(address) {
-            return Ok(Some(group));
-        }
-        if self.gid_index(address, within).is_some() {
-            return Ok(Some(self.mac));
+        if let Some(known) = self.known(address, within) {
+            return Ok(Some(known));
         }
         let network = self.network().ok_or(libc::EHOSTUNREACH)?;
         network.find(address, within)
+    }
+
+    /// The MAC address of a group, or of an address of the device itself.
+    fn known(&self, address: IpAddr, within: Within) -> Option<MacAddress> {
+        let own = || self.gid_index(address, within).map(|_| self.mac);
+        multicast_mac(address).or_else(own)
     }
 
     /// As [`Self::find`], from an own address and on its VLAN: messages of the connection manager
@@ -369,6 +377,35 @@ impl Port {
     ) -> Result<Option<MacAddress>, c_int> {
         let own = self.own_towards(own, peer).ok_or(libc::EADDRNOTAVAIL)?;
         self.find(peer, Within::Vlan(own.vlan))
+    }
+
+    /// As [`Self::find_towards`] for many ways, each an own address and a peer's, with one question
+    /// to the stack's thread.
+    pub(crate) fn find_all_towards(&self, ways: &[Way]) -> HashMap<Way, Found> {
+        let mut found = HashMap::new();
+        let mut asked = Vec::new();
+        for way in ways {
+            let (own, peer) = *way;
+            let Some(own) = self.own_towards(own, peer) else {
+                found.insert(*way, Err(libc::EADDRNOTAVAIL));
+                continue;
+            };
+            let within = Within::Vlan(own.vlan);
+            match self.known(peer, within) {
+                Some(known) => drop(found.insert(*way, Ok(Some(known)))),
+                None => asked.push((*way, (peer, within))),
+            }
+        }
+        let Some(network) = self.network().filter(|_| !asked.is_empty()) else {
+            let unreachable = asked
+                .into_iter()
+                .map(|(way, _)| (way, Err(libc::EHOSTUNREACH)));
+            found.extend(unreachable);
+            return found;
+        };
+        let (ways, peers): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+        found.extend(ways.into_iter().zip(network.find_all(peers)));
+        found
     }
 
     /// As [`Self::find`] on one VLAN, for the connection manager.

@@ -32,6 +32,19 @@ fn number_of(error: &ResolveError) -> c_int {
     }
 }
 
+/// The MAC address of a way that was looked up.
+fn shown(found: Result<Option<Destination>, ResolveError>) -> Result<Option<MacAddress>, c_int> {
+    match found {
+        Ok(found) => Ok(found.map(|found| found.mac)),
+        // There is room for a question again once another one is answered.
+        Err(ResolveError::Busy { .. }) => Ok(None),
+        Err(error) => {
+            tracing::debug!(%error, "no way to a peer");
+            Err(number_of(&error))
+        }
+    }
+}
+
 /// Attaches the host's interface, if there is one, to the port of a stack.
 fn attach(
     host: Option<&Mutex<HostInterface>>,
@@ -128,15 +141,17 @@ impl Network {
         address: IpAddr,
         within: Within,
     ) -> Result<Option<MacAddress>, c_int> {
-        match self.resolver.lookup(address, within, &self.clock) {
-            Ok(found) => Ok(found.map(|found| found.mac)),
-            // There is room for a question again once another one is answered.
-            Err(ResolveError::Busy { .. }) => Ok(None),
-            Err(error) => {
-                tracing::debug!(%error, "no way to a peer");
-                Err(number_of(&error))
-            }
-        }
+        shown(self.resolver.lookup(address, within, &self.clock))
+    }
+
+    /// As [`Self::find`] for many peers, with one question to the stack's thread. The results are
+    /// in the order of the addresses.
+    pub(crate) fn find_all(
+        &self,
+        addresses: Vec<(IpAddr, Within)>,
+    ) -> Vec<Result<Option<MacAddress>, c_int>> {
+        let found = self.resolver.lookup_all(addresses, &self.clock);
+        found.into_iter().map(shown).collect()
     }
 
     /// Announces the addresses again: other stations may have missed that while the link was down.

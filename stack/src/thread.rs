@@ -203,6 +203,14 @@ fn leave_groups(stack: &mut Stack, clock: &dyn Clock) {
     }
 }
 
+/// The error of a question to which the stack's thread has not answered.
+fn without_answer(error: StackError) -> ResolveError {
+    match error {
+        StackError::Late { limit } => ResolveError::Late { limit },
+        _ => ResolveError::Ended,
+    }
+}
+
 impl Resolver {
     /// The stack's thread; `None` once it has ended, and in a child of a fork.
     fn thread(&self) -> Option<Arc<Handle<Served>>> {
@@ -314,10 +322,31 @@ impl Resolver {
     ) -> Result<Option<Destination>, ResolveError> {
         let on_its_thread = Arc::clone(clock);
         let found = self.with(move |stack| stack.lookup(address, within, on_its_thread.now()));
-        found.map_err(|error| match error {
-            StackError::Late { limit } => ResolveError::Late { limit },
-            _ => ResolveError::Ended,
-        })?
+        found.map_err(without_answer)?
+    }
+
+    /// As [`Self::lookup`], for many addresses in one request to the stack's thread. The results
+    /// are in the order of the addresses.
+    ///
+    /// Control path. Errors: [`ResolveError`], of an address; of all of them if the thread has
+    /// ended.
+    pub fn lookup_all(
+        &self,
+        addresses: Vec<(IpAddr, Within)>,
+        clock: &Arc<dyn Clock>,
+    ) -> Vec<Result<Option<Destination>, ResolveError>> {
+        let count = addresses.len();
+        let on_its_thread = Arc::clone(clock);
+        let found = self.with(move |stack| {
+            let now = on_its_thread.now();
+            let each = addresses.into_iter();
+            each.map(|(address, within)| stack.lookup(address, within, now))
+                .collect()
+        });
+        found.unwrap_or_else(|error| {
+            let error = without_answer(error);
+            (0..count).map(|_| Err(error.clone())).collect()
+        })
     }
 
     /// True if the stack resolves nothing more: its thread or its queues have ended. Does not wait

@@ -250,7 +250,8 @@ pub(super) enum Step {
 pub(super) struct Resolution {
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
-    /// time of the connection manager
+    /// its begin and its end, in time of the connection manager
+    pub(super) since: Duration,
     pub(super) until: Duration,
 }
 

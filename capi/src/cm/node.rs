@@ -191,6 +191,14 @@ impl Node {
     /// One round of the thread; returns how long it may sleep.
     fn round(&self) -> Duration {
         let mut state = self.state.lock();
+        let wanted = state.unresolved();
+        let mut found = HashMap::new();
+        if !wanted.is_empty() {
+            // Calls of the program go on meanwhile.
+            drop(state);
+            found = self.port().find_all_towards(&wanted);
+            state = self.state.lock();
+        }
         let now = self.began.elapsed();
         self.follow_device(&mut state, now);
         let mut rest = match &state.lost {
@@ -205,9 +213,8 @@ impl Node {
         if state.lost.is_none() && state.service.is_lost() {
             self.port().give_up();
         }
-        state.resolve(self, now);
-        if !state.resolving.is_empty() {
-            rest = rest.min(ASKING);
+        if let Some(pause) = state.resolve(self, now, &found) {
+            rest = rest.min(pause);
         }
         state.manager.tick(now);
         state.act(self);

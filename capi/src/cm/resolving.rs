@@ -9,8 +9,10 @@ use super::recovery::node_in_service;
 use super::route;
 use super::socket_address;
 use crate::cancel::Uncancelled;
+use crate::device::{Found, Way};
 use crate::errno;
 use ringside_config::towards;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -94,21 +96,61 @@ unsafe fn resolve(
         let resolution = Resolution {
             local: SocketAddr::new(ip, bound.port()),
             remote,
+            since: now,
             until: now + limit,
         };
-        state.resolving.insert(id as usize, resolution);
-        state.resolve(node, now);
+        // At once if the neighbour is known, or the peer is this device. The others are the
+        // thread's: a call does not wait for their lookups.
+        let found = node.port().find_towards(ip, remote.ip());
+        // SAFETY: the caller's promise.
+        if !unsafe { is_resolved(node, now, id, &resolution, found) } {
+            state.resolving.insert(id as usize, resolution);
+        }
         Ok(())
     })
 }
 
+/// Time for which a neighbour that has not answered is looked at often: most answer at once.
+const OFTEN: Duration = Duration::from_millis(50);
+/// Pauses between two looks meanwhile, and afterwards.
+const SHORT_PAUSE: Duration = Duration::from_millis(1);
+const LONG_PAUSE: Duration = Duration::from_millis(10);
+
+impl Resolution {
+    fn way(&self) -> Way {
+        (self.local.ip(), self.remote.ip())
+    }
+}
+
 impl State {
-    /// Ends the resolutions whose neighbours have answered, or whose time is over.
-    pub(super) fn resolve(&mut self, node: &Node, now: Duration) {
+    /// The ways that have to be looked up, each once.
+    pub(super) fn unresolved(&self) -> Vec<Way> {
+        let ways: BTreeSet<Way> = self.resolving.values().map(Resolution::way).collect();
+        ways.into_iter().collect()
+    }
+
+    /// Ends the resolutions whose neighbours have answered, or whose time is over. Those that have
+    /// begun since the lookup stay. Returns the pause until the next look, if any is left.
+    pub(super) fn resolve(
+        &mut self,
+        node: &Node,
+        now: Duration,
+        found: &HashMap<Way, Found>,
+    ) -> Option<Duration> {
         self.resolving.retain(|id, wanted| {
+            let Some(found) = found.get(&wanted.way()) else {
+                return true;
+            };
             // SAFETY: an id leaves the tables before it is destroyed.
-            !unsafe { is_resolved(node, now, *id as *mut rdma_cm_id, wanted) }
+            !unsafe { is_resolved(node, now, *id as *mut rdma_cm_id, wanted, *found) }
         });
+        let mut left = self.resolving.values();
+        let has_new = left.any(|wanted| now < wanted.since + OFTEN);
+        match (has_new, self.resolving.is_empty()) {
+            (true, _) => Some(SHORT_PAUSE),
+            (false, false) => Some(LONG_PAUSE),
+            (false, true) => None,
+        }
     }
 
     /// Ends all of them: the device is gone.
@@ -129,13 +171,11 @@ unsafe fn is_resolved(
     now: Duration,
     id: *mut rdma_cm_id,
     wanted: &Resolution,
+    found: Found,
 ) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
-        match node
-            .port()
-            .find_towards(wanted.local.ip(), wanted.remote.ip())
-        {
+        match found {
             Ok(Some(_)) => succeed(node, id, wanted),
             Ok(None) if now < wanted.until => return false,
             Ok(None) => fail(id, libc::ETIMEDOUT),
