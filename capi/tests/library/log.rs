@@ -51,3 +51,30 @@ fn json_lines(text: &str) -> Vec<Value> {
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
         .collect()
 }
+
+/// Runs a program on a model with a log, and where there is no device; each time it says `wanted`.
+fn says_with_and_without_a_device(name: &str, wanted: &str) {
+    let Some(program) = compiled(name) else {
+        return;
+    };
+    // The log's own complaint about its filter is said, too.
+    let log = ("RUST_LOG", OsStr::new("debug,ringside=no=level"));
+    let missing = ("RINGSIDE_DEVICE", OsStr::new("vfio-user:/no/such.sock"));
+    for format in ["plain", "json"] {
+        let format = ("RINGSIDE_LOG_FORMAT", OsStr::new(format));
+        let refused = run_with(&[format, log], &program, &[]).expect("the program");
+        assert_eq!(succeeded(&refused), wanted);
+        let missed = run_with(&[format, log, missing], &program, &["missing"]);
+        assert_eq!(succeeded(&missed.expect("the program")), wanted);
+    }
+}
+
+#[test]
+fn a_standard_error_that_takes_nothing_ends_no_program() {
+    says_with_and_without_a_device("unheard", "ok\n");
+}
+
+#[test]
+fn calls_are_refused_as_before_once_a_thread_has_destroyed_its_storage() {
+    says_with_and_without_a_device("after_storage", "ok\nok\n");
+}
