@@ -113,7 +113,7 @@ static const char *answer(const char *path, char place[PATH_MAX])
 	    !is_in(path, "/sys/class/infiniband_mad") && !is_in(path, "/dev/infiniband") &&
 	    !is_in(path, "/sys/class/net/ringside0") && !is_list_of_interfaces(path))
 		return path;
-	folder = getenv("RINGSIDE_FILES");
+	folder = files_folder();
 	if (folder == NULL || snprintf(place, PATH_MAX, "%s%s", folder, path) >= PATH_MAX)
 		return path;
 	if (is_list_of_interfaces(path))

@@ -13,7 +13,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -31,9 +33,28 @@ enum { WAITS = 4000 };
 enum { NOT_YET, RUNS, OVER };
 
 static const struct timespec pause_of_a_wait = {0, 5000000};
-static char *variables[MOST + 2];
+/* Variables that daemons remove when they start, and without which the helper finds neither device nor folder. */
+static const char *const needed[] = {"RINGSIDE_FILES", "RINGSIDE_DEVICE", "RINGSIDE_CONFIG", "RINGSIDE_LOG_FORMAT",
+				     "LD_PRELOAD", "LD_LIBRARY_PATH"};
+enum { FILES, NEEDED = sizeof(needed) / sizeof(needed[0]) };
+/* Copies of NAME=VALUE as they were when this object was loaded, or null. */
+static char *at_load[NEEDED];
+static char *variables[MOST + NEEDED + 2];
 
 extern char **environ;
+
+/* The value of a variable when this object was loaded; null if there was none. */
+static const char *value_at_load(int which)
+{
+	return at_load[which] == NULL ? NULL : at_load[which] + strlen(needed[which]) + 1;
+}
+
+const char *files_folder(void)
+{
+	const char *now = getenv(needed[FILES]);
+
+	return now != NULL ? now : value_at_load(FILES);
+}
 
 /* Forks without the handlers of the C library, which may take locks that another thread has. */
 static pid_t plain_fork(unsigned long signal_at_the_end)
@@ -77,13 +98,16 @@ static void wait_for(pid_t helper)
 static void run_helper(void)
 {
 	sigset_t all, before;
-	int count = 0;
+	int count = 0, which;
 	pid_t intermediate;
 
 	while (environ != NULL && environ[count] != NULL && count < MOST) {
 		variables[count] = environ[count];
 		count++;
 	}
+	for (which = 0; which < NEEDED; which++)
+		if (at_load[which] != NULL && getenv(needed[which]) == NULL)
+			variables[count++] = at_load[which];
 	variables[count++] = (char *)HELPER "=1";
 	variables[count] = NULL;
 	/* Handlers of the program do not run in the other processes. */
@@ -136,6 +160,19 @@ void (*ringside_function(const char *name))(void)
 	}
 	errno = before;
 	return (void (*)(void))found;
+}
+
+/* Before the program may change its variables. */
+__attribute__((constructor)) static void keep_variables(void)
+{
+	const char *value;
+	int which;
+
+	for (which = 0; which < NEEDED; which++) {
+		value = getenv(needed[which]);
+		if (value != NULL && asprintf(&at_load[which], "%s=%s", needed[which], value) < 0)
+			at_load[which] = NULL;
+	}
 }
 
 __attribute__((constructor)) static void be_helper(void)

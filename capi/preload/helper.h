@@ -2,5 +2,8 @@
  * uses verbs. errno is left alone. */
 void write_files_by_helper(void);
 
+/* The folder that RINGSIDE_FILES names, also after the program has cleared its environment; null without one. */
+const char *files_folder(void);
+
 /* A function of ringside's libibverbs, or null in a program that has not loaded it. */
 void (*ringside_function(const char *name))(void);

@@ -67,7 +67,7 @@ enum { GIDS = 64 };
  * not have a device opened. */
 static int read_file(const char *name, char *into, int size)
 {
-	const char *folder = getenv("RINGSIDE_FILES");
+	const char *folder = files_folder();
 	char path[PATH_MAX];
 	FILE *file;
 	int found;
@@ -218,7 +218,7 @@ EXPORT int getifaddrs(struct ifaddrs **list)
 	int result = NEXT(getifaddrs)(list);
 	int index;
 
-	if (result != 0 || getenv("RINGSIDE_FILES") == NULL)
+	if (result != 0 || files_folder() == NULL)
 		return result;
 	for (index = 0; index < GIDS; index++)
 		add(list, interface_of(index));
@@ -291,7 +291,7 @@ static int is_interface(const char *name, int *index)
 {
 	char text[32];
 	int before = errno;
-	int found = strncmp(name, INTERFACE, IFNAMSIZ) == 0 && getenv("RINGSIDE_FILES") != NULL &&
+	int found = strncmp(name, INTERFACE, IFNAMSIZ) == 0 && files_folder() != NULL &&
 		    read_about("ifindex", text, sizeof(text)) == 0;
 
 	errno = before;
@@ -420,7 +420,7 @@ EXPORT int ioctl(int descriptor, unsigned long request, ...)
 	case SIOCGIFCONF:
 		room = argument == NULL ? 0 : ((struct ifconf *)argument)->ifc_len;
 		error = known(descriptor, request, argument);
-		if (error == 0 && getenv("RINGSIDE_FILES") != NULL)
+		if (error == 0 && files_folder() != NULL)
 			add_to_list(argument, room);
 		return error;
 	default:

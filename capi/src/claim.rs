@@ -1,5 +1,6 @@
 //! Finding and claiming the device that `RINGSIDE_DEVICE` names.
 
+use crate::environment::variable;
 use ringside_bus::sysfs::Sysfs;
 use ringside_bus::vfio::ClaimError;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
@@ -113,7 +114,7 @@ pub(crate) fn named(name: &str) -> Result<(DeviceAddress, Config), Failure> {
     let invalid = |error: &dyn std::fmt::Display| Failure::of(libc::EINVAL, error);
     let address = name.parse().map_err(|error| invalid(&error))?;
     let sized = sized_for_programs(&address);
-    let config = match std::env::var_os("RINGSIDE_CONFIG") {
+    let config = match variable("RINGSIDE_CONFIG") {
         Some(path) => Config::load_over(path, &sized).map_err(|error| invalid(&error))?,
         None => sized,
     };

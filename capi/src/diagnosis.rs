@@ -1,6 +1,7 @@
 //! Diagnosis for programs and their users: the log, and the reason why there is no device.
 
 use crate::claim::Failure;
+use crate::environment::variable;
 use crate::standard_error::{StandardError, write_line};
 use crate::thread_end::WhileThreadsLast;
 use parking_lot::Mutex;
@@ -34,7 +35,7 @@ const VERSION: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(
 };
 
 fn format() -> Result<LogFormat, String> {
-    LogFormat::from_variable(std::env::var_os(LogFormat::VARIABLE).as_deref())
+    LogFormat::from_variable(variable(LogFormat::VARIABLE).as_deref())
 }
 
 /// The filter that a value of `RUST_LOG` is. A part of it that is none is named, and ignored.
@@ -58,7 +59,7 @@ fn filter(value: &str) -> EnvFilter {
 /// Errors: `EINVAL` if `RINGSIDE_LOG_FORMAT` is no form of the log.
 pub(crate) fn start_log() -> Result<(), Failure> {
     let format = format().map_err(|error| Failure::of(libc::EINVAL, error))?;
-    let Some(wanted) = std::env::var_os("RUST_LOG") else {
+    let Some(wanted) = variable("RUST_LOG") else {
         return Ok(());
     };
     if IS_STARTED.swap(true, Ordering::Relaxed) {
@@ -71,7 +72,7 @@ pub(crate) fn start_log() -> Result<(), Failure> {
         LogFormat::Json => log.json().finish().with(WhileThreadsLast).try_init(),
         LogFormat::Plain => {
             // A file or a pipe gets no colours, nor does a terminal whose user wants none.
-            let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            let is_wanted = variable("NO_COLOR").is_none_or(|value| value.is_empty());
             let is_coloured = is_wanted && std::io::stderr().is_terminal();
             let log = log.with_ansi(is_coloured).finish();
             log.with(WhileThreadsLast).try_init()

@@ -1,5 +1,6 @@
 //! Values behind a lock, or behind a program's promise that one thread uses them.
 
+use crate::environment;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
@@ -14,7 +15,7 @@ pub(crate) fn is_single_thread() -> bool {
 
 /// True if a variable of the environment is `1`.
 pub(crate) fn is_set(variable: &str) -> bool {
-    std::env::var_os(variable).is_some_and(|value| value == "1")
+    environment::variable(variable).is_some_and(|value| value == "1")
 }
 
 /// A value of an object of verbs. One thread at a time holds it.

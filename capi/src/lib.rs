@@ -35,6 +35,7 @@ mod context;
 mod context_object;
 mod device;
 mod diagnosis;
+mod environment;
 mod errno;
 mod events;
 mod extended;

@@ -6,6 +6,7 @@ use crate::claim::{Failure, look_for};
 use crate::context_object::ContextObject;
 use crate::device::{self, Port, lock, object};
 use crate::diagnosis::{explain, start_log};
+use crate::environment::variable;
 use crate::live::{self, Kind};
 use crate::machine::Machine;
 use crate::threads::on_own_thread;
@@ -27,7 +28,7 @@ const STEP: Duration = Duration::from_millis(20);
 
 /// The name of the device; none if no variable gives one.
 fn name() -> Option<String> {
-    let name = std::env::var_os("RINGSIDE_DEVICE")?;
+    let name = variable("RINGSIDE_DEVICE")?;
     Some(name.to_string_lossy().into_owned())
 }
 

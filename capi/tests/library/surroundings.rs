@@ -180,3 +180,27 @@ fn a_device_that_is_not_there_is_not_listed() {
         assert_eq!(succeeded(&output), "ok\n", "{device}");
     }
 }
+
+/// Runs a program under `ringside-files.so`, which says "ok". The folder of its files is new.
+fn says_ok_with_files(name: &str) {
+    let Some(program) = compiled(name) else {
+        return;
+    };
+    let files = library().join(format!("files-of-{name}"));
+    let _ = std::fs::remove_dir_all(&files);
+    std::fs::create_dir(&files).expect("a folder");
+    let preload = library().join("ringside-files.so");
+    let variables = [
+        ("LD_PRELOAD", preload.as_os_str()),
+        ("RINGSIDE_FILES", files.as_os_str()),
+        // Sockets, too, are answered for.
+        ("RINGSIDE_LOOPBACK", OsStr::new("10.0.0.1,10.0.0.1,8")),
+    ];
+    let output = run_with(&variables, &program, &["again"]).expect("the program");
+    assert_eq!(succeeded(&output), "ok\n");
+}
+
+#[test]
+fn a_program_that_clears_its_environment_keeps_its_device_and_files() {
+    says_ok_with_files("cleared");
+}
