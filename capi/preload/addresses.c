@@ -384,6 +384,9 @@ EXPORT int sendmmsg(int descriptor, struct mmsghdr *messages, unsigned int count
 	unsigned int i;
 	ssize_t done;
 
+	/* The kernel refuses it. */
+	if (messages == NULL)
+		return NEXT(sendmmsg)(descriptor, messages, count, flags);
 	for (i = 0; i < count; i++) {
 		one = &messages[i].msg_hdr;
 		if (one->msg_name != NULL &&
@@ -460,6 +463,8 @@ EXPORT int recvmmsg(int descriptor, struct mmsghdr *messages, unsigned int count
 	socklen_t rooms[MOST_MESSAGES];
 	int done;
 
+	if (messages == NULL)
+		return NEXT(recvmmsg)(descriptor, messages, count, flags, timeout);
 	if (count > MOST_MESSAGES)
 		count = MOST_MESSAGES;
 	for (unsigned int i = 0; i < count; i++)

@@ -20,7 +20,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -101,14 +104,12 @@ static int has_listed_interfaces(const char *folder, const char *place)
 	return 1;
 }
 
-/* The name of the file that answers for `path`: itself, or a name that is built in `place`. */
-static const char *answer(const char *path, char place[PATH_MAX])
+/* The name of the file that answers for an absolute path without detours: itself, or a name that is built in `place`. */
+static const char *answer_whole(const char *path, char place[PATH_MAX])
 {
 	const char *folder;
 	void (*refresh)(void);
 
-	if (path == NULL || path[0] != '/')
-		return path;
 	if (!is_in(path, "/sys/class/infiniband") && !is_in(path, "/sys/class/infiniband_verbs") &&
 	    !is_in(path, "/sys/class/infiniband_mad") && !is_in(path, "/dev/infiniband") &&
 	    !is_in(path, "/sys/class/net/ringside0") && !is_list_of_interfaces(path))
@@ -147,22 +148,125 @@ static int is_root(int folder)
 	return found;
 }
 
-/* The same of a path that is relative to a descriptor. Some libraries (hwloc) open "/" once, and name all files from
- * there. */
+/* The path of the folder that relative paths begin at. 0 if it has none. */
+static int path_of(int folder, char into[PATH_MAX])
+{
+	char link[32];
+	int before = errno;
+	long length;
+
+	if (folder == AT_FDCWD) {
+		length = syscall(SYS_getcwd, into, PATH_MAX);
+	} else if (is_root(folder)) {
+		length = snprintf(into, PATH_MAX, "/");
+	} else {
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", folder);
+		length = syscall(SYS_readlink, link, into, PATH_MAX - 1);
+		if (length > 0)
+			into[length] = 0;
+	}
+	errno = before;
+	return length > 0 && into[0] == '/';
+}
+
+/* True for a folder of the kernel or of ours, and for no link: ".." behind it leads back. */
+static int is_plain_folder(const char *path)
+{
+	char place[PATH_MAX];
+	struct stat found;
+	int before = errno;
+	int is_there = syscall(SYS_newfstatat, AT_FDCWD, answer_whole(path, place), &found, AT_SYMLINK_NOFOLLOW) == 0;
+
+	errno = before;
+	return is_there && S_ISDIR(found.st_mode);
+}
+
+/* True if the path has "//", "/./" or "/../", also at its end. */
+static int has_detours(const char *path)
+{
+	for (; *path != 0; path++) {
+		const char *next = path + 1;
+
+		if (*path != '/')
+			continue;
+		if (*next == '/')
+			return 1;
+		next += *next == '.';
+		next += *next == '.';
+		if (next > path + 1 && (*next == '/' || *next == 0))
+			return 1;
+	}
+	return 0;
+}
+
+/* True if the path may lead to one of ours. Others are not looked at further. */
+static int is_candidate(const char *path)
+{
+	size_t length = strlen(path);
+
+	while (length > 0 && path[length - 1] == '/')
+		length--;
+	return strstr(path, "infiniband") != NULL || strstr(path, "ringside0") != NULL ||
+	       (length >= 3 && memcmp(path + length - 3, "net", 3) == 0);
+}
+
+/* Writes the path from the root, without detours. 0 if it is too long, or goes back behind a link: where that leads is
+ * the kernel's to say. */
+static int straighten(int folder, const char *path, char whole[PATH_MAX])
+{
+	size_t length = 0, part;
+
+	if (path[0] != '/') {
+		if (!path_of(folder, whole))
+			return 0;
+		length = strcmp(whole, "/") == 0 ? 0 : strlen(whole);
+	}
+	for (; *path != 0; path += part) {
+		part = strcspn(path, "/");
+		if (part == 0) {
+			part = 1;
+		} else if (part == 2 && path[0] == '.' && path[1] == '.') {
+			whole[length] = 0;
+			if (length > 0 && !is_plain_folder(whole))
+				return 0;
+			while (length > 0 && whole[--length] != '/')
+				;
+		} else if (part != 1 || path[0] != '.') {
+			if (length + part + 2 >= PATH_MAX)
+				return 0;
+			whole[length++] = '/';
+			memcpy(whole + length, path, part);
+			length += part;
+		}
+	}
+	/* A slash at the end demands a folder. */
+	if (path[-1] == '/')
+		whole[length++] = '/';
+	whole[length] = 0;
+	return 1;
+}
+
+/* The name of the file that answers for `path`, which may be relative to a descriptor: itself, or a name that is built
+ * in `place`. Some libraries (hwloc) open "/" once, and name all files from there. */
 static const char *answer_at(int folder, const char *path, char place[PATH_MAX])
 {
 	char whole[PATH_MAX];
 	const char *found;
 
-	if (path == NULL || path[0] == '/')
-		return answer(path, place);
-	if (!is_in(path, "sys/class") && !is_in(path, "dev/infiniband"))
+	if (path == NULL || path[0] == 0)
 		return path;
-	if (folder == AT_FDCWD || !is_root(folder) ||
-	    snprintf(whole, sizeof(whole), "/%s", path) >= PATH_MAX)
+	if (path[0] == '/' && !has_detours(path))
+		return answer_whole(path, place);
+	if (!is_candidate(path) || files_folder() == NULL || !straighten(folder, path, whole))
 		return path;
-	found = answer(whole, place);
+	found = answer_whole(whole, place);
 	return found == whole ? path : found;
+}
+
+/* The same of a path that is relative to the current folder. */
+static const char *answer(const char *path, char place[PATH_MAX])
+{
+	return answer_at(AT_FDCWD, path, place);
 }
 
 #define OPEN(name)                                                                                 \
@@ -198,6 +302,8 @@ OPENAT(openat64)
 /* Source fortified with _FORTIFY_SOURCE calls these where it passes no mode. */
 extern int __open_2(const char *path, int flags);
 extern int __open64_2(const char *path, int flags);
+extern int __openat_2(int folder, const char *path, int flags);
+extern int __openat64_2(int folder, const char *path, int flags);
 #define OPEN_2(name, plain)                                                                        \
 	EXPORT int name(const char *path, int flags)                                               \
 	{                                                                                          \
@@ -205,6 +311,13 @@ extern int __open64_2(const char *path, int flags);
 	}
 OPEN_2(__open_2, open)
 OPEN_2(__open64_2, open64)
+#define OPENAT_2(name, plain)                                                                      \
+	EXPORT int name(int folder, const char *path, int flags)                                   \
+	{                                                                                          \
+		return plain(folder, path, flags);                                                 \
+	}
+OPENAT_2(__openat_2, openat)
+OPENAT_2(__openat64_2, openat64)
 
 /* A function whose first argument is the path. */
 #define FIRST(result, name, parameters, arguments)                                                 \
@@ -217,6 +330,13 @@ OPEN_2(__open64_2, open64)
 	}
 FIRST(FILE *, fopen, (const char *path, const char *mode), (path, mode))
 FIRST(FILE *, fopen64, (const char *path, const char *mode), (path, mode))
+FIRST(FILE *, freopen, (const char *path, const char *mode, FILE *stream), (path, mode, stream))
+FIRST(FILE *, freopen64, (const char *path, const char *mode, FILE *stream), (path, mode, stream))
+FIRST(int, statfs, (const char *path, struct statfs *into), (path, into))
+FIRST(int, statfs64, (const char *path, struct statfs64 *into), (path, into))
+FIRST(int, statvfs, (const char *path, struct statvfs *into), (path, into))
+FIRST(int, statvfs64, (const char *path, struct statvfs64 *into), (path, into))
+FIRST(long, pathconf, (const char *path, int name), (path, name))
 FIRST(int, stat, (const char *path, struct stat *into), (path, into))
 FIRST(int, stat64, (const char *path, struct stat64 *into), (path, into))
 FIRST(int, lstat, (const char *path, struct stat *into), (path, into))
@@ -247,6 +367,7 @@ FIRST(int, scandir64,
       (const char *path, struct dirent64 ***list, int (*filter)(const struct dirent64 *),
        int (*compare)(const struct dirent64 **, const struct dirent64 **)),
       (path, list, filter, compare))
+FIRST(int, inotify_add_watch, (int watches, const char *path, uint32_t events), (watches, path, events))
 
 /* A function whose second argument is a path, relative to the descriptor that the first one is. */
 #define AT(result, name, parameters, arguments)                                                    \
@@ -265,6 +386,17 @@ AT(int, faccessat, (int folder, const char *path, int mode, int flags),
    (folder, path, mode, flags))
 AT(ssize_t, readlinkat, (int folder, const char *path, char *into, size_t size),
    (folder, path, into, size))
+extern ssize_t __readlinkat_chk(int folder, const char *path, char *into, size_t size, size_t room);
+AT(ssize_t, __readlinkat_chk, (int folder, const char *path, char *into, size_t size, size_t room),
+   (folder, path, into, size, room))
+AT(int, scandirat,
+   (int folder, const char *path, struct dirent ***list, int (*filter)(const struct dirent *),
+    int (*compare)(const struct dirent **, const struct dirent **)),
+   (folder, path, list, filter, compare))
+AT(int, scandirat64,
+   (int folder, const char *path, struct dirent64 ***list, int (*filter)(const struct dirent64 *),
+    int (*compare)(const struct dirent64 **, const struct dirent64 **)),
+   (folder, path, list, filter, compare))
 AT(int, statx, (int folder, const char *path, int flags, unsigned int mask, struct statx *into),
    (folder, path, flags, mask, into))
 
@@ -306,7 +438,7 @@ static void *open_folder(const char *path)
 			list *into)                                                                \
 	{                                                                                          \
 		if (!(flags & GLOB_ALTDIRFUNC) &&                                                  \
-		    (is_in(pattern, "/sys/class") || is_in(pattern, "/dev"))) {                    \
+		    (is_in(pattern, "/sys") || is_in(pattern, "/dev"))) {                    \
 			flags |= GLOB_ALTDIRFUNC;                                                  \
 			into->gl_opendir = open_folder;                                            \
 			into->gl_readdir = read_for_##name;                                        \

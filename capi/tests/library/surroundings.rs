@@ -201,6 +201,11 @@ fn says_ok_with_files(name: &str) {
 }
 
 #[test]
+fn files_of_the_device_are_found_by_fortified_functions_and_by_paths_with_detours() {
+    says_ok_with_files("paths");
+}
+
+#[test]
 fn a_program_that_clears_its_environment_keeps_its_device_and_files() {
     says_ok_with_files("cleared");
 }
