@@ -6,7 +6,7 @@ use fork::Fork;
 use pair::{End, LIMIT, connected};
 use ringside::connect::{Closed, ConnectError, End as EndOf, Settings};
 use ringside::driver::lan::PortSettings;
-use ringside::driver::rdma::{Notify, PostError};
+use ringside::driver::rdma::{Notify, PostError, RdmaError};
 use ringside::prelude::*;
 use ringside::registry::{DeviceState, Registry, RegistrySettings};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -402,6 +402,56 @@ fn a_fork_during_a_recovery_leaves_no_call_of_the_child_waiting() {
         assert_eq!(outcome, Ok(()));
     });
     assert!(device.life() > 1 && device.failure().is_none());
+}
+
+/// Another thread holds the engine's lock while the process is copied: in the child it stays held.
+#[test]
+fn a_child_does_not_wait_for_the_lock_of_the_engine_that_feeds_a_queue_pair() {
+    let _one = ONE.lock();
+    let device = ringside::open("model:0", &Config::default()).unwrap();
+    let domain = device.protection_domain().unwrap();
+    let mut queue = device.completion_queue(64).unwrap();
+    let mut shared = domain
+        .shared_receive_queue(&SharedReceiveConfig::default())
+        .unwrap();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                let memory = device.allocate(4096).unwrap();
+                drop(domain.register(memory, Access::LOCAL_WRITE).unwrap());
+            }
+        });
+        let text = |error: RdmaError| error.to_string();
+        let mut round = || {
+            let mut fed = [None, None];
+            for place in &mut fed {
+                let made = domain.queue_pair(QueuePairConfig::reliable(&queue));
+                shared
+                    .attach(place.insert(made.map_err(text)?))
+                    .map_err(text)?;
+            }
+            let outcome = in_a_child(|| {
+                let [one, other] = fed.each_mut().map(Option::take);
+                if domain.failure().is_some() {
+                    return Err("a failure".to_owned());
+                }
+                refused("destroying", shared.destroy(one.unwrap()))?;
+                let reset = shared.reset(other.unwrap());
+                refused("a reset", reset.map(drop).map_err(|error| error.error))
+            });
+            for pair in fed.into_iter().flatten() {
+                shared.destroy(pair).map_err(text)?;
+            }
+            // Ends of the queue pairs wait in its inbox.
+            queue.poll(&mut [Completion::EMPTY; 16]);
+            outcome
+        };
+        let outcome = (0..50).try_for_each(|_| round());
+        is_done.store(true, Ordering::Relaxed);
+        busy.join().unwrap();
+        assert_eq!(outcome, Ok(()));
+    });
 }
 
 thread_local! {

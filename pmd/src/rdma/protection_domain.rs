@@ -114,11 +114,14 @@ impl ProtectionDomain {
     }
 
     /// The cause for which the device failed in the domain's period of service; `None` while it is
-    /// in service. Sends no command. An object that outlives a recovery still has the cause of its
-    /// end.
+    /// in service, and in a child of a fork. Sends no command. An object that outlives a recovery
+    /// still has the cause of its end.
     #[must_use]
     pub fn failure(&self) -> Option<FailureCause> {
-        self.0.engine.state().service.end.cause
+        match self.0.engine.is_elsewhere() {
+            true => None,
+            false => self.0.engine.state().service.end.cause,
+        }
     }
 
     /// Takes the device out of service as if it had failed: see

@@ -132,7 +132,7 @@ impl SharedReceiveQueue {
     pub fn destroy<S>(&mut self, queue_pair: QueuePair<S>) -> Result<usize, RdmaError> {
         let number = queue_pair.number();
         // Copied first: with the queue pair, the memory of its ring returns to the pool.
-        let Some(unused) = self.inner.unused(number) else {
+        let Some(unused) = self.unused(number) else {
             queue_pair.destroy()?;
             return Ok(0);
         };
@@ -144,6 +144,15 @@ impl SharedReceiveQueue {
             return destroyed.map(|()| 0);
         }
         Ok(self.inner.put_back(&unused))
+    }
+
+    /// Receives that a member has not used; `None` if it is none. A child of a fork has no member:
+    /// its copy of the engine may be locked for ever.
+    fn unused(&self, number: u32) -> Option<UnusedReceives> {
+        match self.domain.engine().is_elsewhere() {
+            true => None,
+            false => self.inner.unused(number),
+        }
     }
 
     /// True if the device has failed and may still write to receives that queue pairs had.
@@ -163,8 +172,9 @@ impl SharedReceiveQueue {
         queue_pair: QueuePair<S>,
     ) -> Result<QueuePair<S::After>, ResetError<S>> {
         let number = queue_pair.number();
-        let mut made = match self.inner.unused(number) {
+        let mut made = match self.unused(number) {
             Some(unused) => self.make_again(queue_pair, &unused)?,
+            None if self.domain.engine().is_elsewhere() => queue_pair.make_again()?,
             None => queue_pair.reset()?,
         };
         match self.attach(&mut made) {

@@ -113,12 +113,13 @@ impl Stopwatch {
 }
 
 impl Device {
-    /// The cause for which the device must be recovered; `None` while it is in service. Reads no
-    /// register.
+    /// The cause for which the device must be recovered; `None` while it is in service, and in a
+    /// child of a fork. Reads no register.
     #[must_use]
     pub fn failure(&self) -> Option<FailureCause> {
         let engine = self.context().engine.as_ref();
         engine
+            .filter(|engine| !engine.is_elsewhere())
             .and_then(|engine| engine.state().service.end.cause)
             .or(self.down)
     }
