@@ -1,6 +1,7 @@
 //! Address handles.
 
 use crate::abi::{ibv_ah, ibv_ah_attr, ibv_context, ibv_global_route, ibv_pd, ibv_wc, wc_flags};
+use crate::cancel::Uncancelled;
 use crate::context_object::ContextObject;
 use crate::device::Port;
 use crate::errno;
@@ -76,6 +77,7 @@ pub unsafe extern "C" fn ibv_create_ah(
     domain: *mut ibv_pd,
     attributes: *mut ibv_ah_attr,
 ) -> *mut ibv_ah {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let (object, attributes) = unsafe { (DomainObject::of(domain), &*attributes) };
     // SAFETY: a domain's context outlives it.
@@ -108,6 +110,7 @@ pub unsafe extern "C" fn ibv_create_ah(
 /// `handle` came from [`ibv_create_ah`]; sends that name it are complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_ah(handle: *mut ibv_ah) -> c_int {
+    let _call = Uncancelled::new();
     if let Err(error) = live::expect(handle, &[Kind::AddressHandle]) {
         return errno::failed(error);
     }
@@ -133,6 +136,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     mac: *mut [u8; 6],
     vlan: *mut u16,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         match destination(&ContextObject::of(context).port, &*attributes) {
@@ -205,6 +209,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     bytes: *const RouteBytes,
     attributes: *mut ibv_ah_attr,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         match way_back(&ContextObject::of(context).port, &*completion, &*bytes) {
@@ -228,6 +233,7 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     bytes: *const RouteBytes,
     _port_number: u8,
 ) -> *mut ibv_ah {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise; a domain's context outlives it.
     unsafe {
         let context = ContextObject::of((*domain).context);

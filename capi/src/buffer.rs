@@ -4,6 +4,7 @@
 //! A buffer is ordinary memory that begins at a page. There are no regions of descriptors.
 
 use crate::abi::{ibv_mr, ibv_mr_init_attr, ibv_pd, register};
+use crate::cancel::Uncancelled;
 use crate::errno;
 use crate::memory::ibv_reg_mr_iova2;
 use std::ffi::{c_int, c_void};
@@ -74,6 +75,7 @@ pub unsafe extern "C" fn ibv_reg_buf_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
+    let _call = Uncancelled::new();
     let mut wanted = ibv_mr_init_attr {
         length,
         access,
@@ -103,6 +105,7 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(
     wanted: *mut ibv_mr_init_attr,
 ) -> *mut ibv_mr {
     use register::{ADDRESS, BUFFER, DESCRIPTOR, DESCRIPTOR_OFFSET, IOVA};
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let wanted = unsafe { &*wanted };
     let has = |field| wanted.comp_mask & field != 0;

@@ -1,6 +1,11 @@
 //! Cancellation of threads (`pthread_cancel`). A thread is cancelled where a call of the library
 //! sleeps, and nowhere else in it: the sleep unwinds through frames that expect that and release
 //! their resources.
+//!
+//! Each call that may reach a function of the C library at which threads are cancelled holds an
+//! [`Uncancelled`]: those that control objects, also the ones that write to the log or read a file.
+//! Calls of the data path have no instruction for it: what they ask of the kernel they ask by
+//! [`write_byte`] and [`read_byte`], which are no such functions.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -111,6 +116,38 @@ pub(crate) fn sleep_in_read(descriptor: c_int) -> isize {
     let mut byte = 0_u8;
     // SAFETY: one byte is written to a live value.
     unsafe { opaque(read as ReadFunction)(descriptor, (&raw mut byte).cast(), 1) }
+}
+
+/// Writes a zero byte, and is no point of cancellation. False if it was not written.
+pub(crate) fn write_byte(descriptor: c_int) -> bool {
+    let byte = 0_u8;
+    // SAFETY: one byte is read from a live value.
+    unsafe { libc::syscall(libc::SYS_write, descriptor, &raw const byte, 1_usize) == 1 }
+}
+
+/// Reads and drops a byte, and is no point of cancellation. Waits for one, unless the descriptor is
+/// non-blocking.
+pub(crate) fn read_byte(descriptor: c_int) {
+    let mut byte = 0_u8;
+    // SAFETY: one byte is written to a live value.
+    unsafe { libc::syscall(libc::SYS_read, descriptor, &raw mut byte, 1_usize) };
+}
+
+/// True if there is something to read. No point of cancellation.
+pub(crate) fn is_readable(descriptor: c_int) -> bool {
+    let mut ready = libc::pollfd {
+        fd: descriptor,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let at_once = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let (entry, limit) = (&raw mut ready, &raw const at_once);
+    let no_signals = std::ptr::null::<libc::sigset_t>();
+    // SAFETY: one live entry, and a live time.
+    unsafe { libc::syscall(libc::SYS_ppoll, entry, 1_usize, limit, no_signals, 0_usize) > 0 }
 }
 
 /// Waits for a signal.

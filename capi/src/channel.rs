@@ -1,6 +1,6 @@
 //! Queues of events behind real descriptors: completion channels and asynchronous events.
 
-use crate::cancel::{sleep_in_pause, sleep_in_read};
+use crate::cancel::{is_readable, read_byte, sleep_in_pause, sleep_in_read, write_byte};
 use crate::device::lock;
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -88,9 +88,7 @@ impl<T> EventQueue<T> {
 
     /// Writes the byte of an event; false if the pipe is full, or nothing reads it.
     fn announce(&self) -> bool {
-        // SAFETY: one byte is read from a live value.
-        !self.is_abandoned()
-            && unsafe { libc::write(self.writer.as_raw_fd(), [0_u8].as_ptr().cast(), 1) == 1 }
+        !self.is_abandoned() && write_byte(self.writer.as_raw_fd())
     }
 
     /// Adds an event.
@@ -163,22 +161,10 @@ impl<T> EventQueue<T> {
 
     /// Reads the byte of a withdrawn event, unless a reader that waits for the lock has taken it.
     fn discard(&self) {
-        let mut byte = 0_u8;
         if self.drains {
-            // SAFETY: one byte is written to a live value.
-            unsafe { libc::read(self.writer.as_raw_fd(), (&raw mut byte).cast(), 1) };
-            return;
-        }
-        let mut ready = libc::pollfd {
-            fd: self.descriptor(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one live poll entry; one byte is written to a live value.
-        unsafe {
-            if libc::poll(&raw mut ready, 1, 0) > 0 {
-                libc::read(self.descriptor(), (&raw mut byte).cast(), 1);
-            }
+            read_byte(self.writer.as_raw_fd());
+        } else if is_readable(self.descriptor()) {
+            read_byte(self.descriptor());
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::abi::{
     cq_init, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_pd,
     ibv_srq, ibv_wc,
 };
+use crate::cancel::Uncancelled;
 use crate::completion_channel::ChannelObject;
 use crate::context_object::ContextObject;
 use crate::device::lock;
@@ -280,6 +281,7 @@ pub unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     vector: c_int,
 ) -> *mut ibv_cq {
+    let _call = Uncancelled::new();
     let wanted = ibv_cq_init_attr_ex {
         cqe: u32::try_from(completions).unwrap_or(0),
         cq_context: program,
@@ -428,6 +430,7 @@ unsafe fn end(queue: usize) -> c_int {
 /// `queue` came from [`ibv_create_cq`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
+    let _call = Uncancelled::new();
     if let Err(error) = live::expect(queue, &[Kind::CompletionQueue]) {
         return errno::failed(error);
     }
@@ -475,6 +478,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
 /// `queue` came from [`ibv_create_cq`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resize_cq(queue: *mut ibv_cq, completions: c_int) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let object = unsafe { CompletionObject::of(queue) };
     let wanted = u32::try_from(completions).unwrap_or(0);

@@ -1,6 +1,7 @@
 //! Completion channels.
 
 use crate::abi::{ibv_comp_channel, ibv_context};
+use crate::cancel::Uncancelled;
 use crate::channel::EventQueue;
 use crate::errno;
 use std::ffi::c_int;
@@ -35,6 +36,7 @@ impl ChannelObject {
 pub unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
+    let _call = Uncancelled::new();
     match EventQueue::new() {
         Ok(events) => {
             let made = Box::new(ChannelObject {
@@ -55,6 +57,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 /// `channel` came from [`ibv_create_comp_channel`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     if unsafe { ChannelObject::of(channel) }
         .users()

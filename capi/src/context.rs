@@ -31,6 +31,7 @@ pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     attributes: *mut ibv_device_attr,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let (context, attributes) = unsafe { (ContextObject::of(context), &mut *attributes) };
     match fill_device(&context.port, attributes) {
@@ -118,6 +119,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     attributes: *mut ibv_device_attr_ex,
     length: usize,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: numbers: all zero is a value.
     let mut all: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
     // SAFETY: an open context, as the caller promises.
@@ -206,6 +208,7 @@ pub(crate) unsafe extern "C" fn query_port(
     attributes: *mut ibv_port_attr,
     length: usize,
 ) -> c_int {
+    let _call = Uncancelled::new();
     if port_number != 1 {
         return errno::failed(libc::EINVAL);
     }
@@ -233,6 +236,7 @@ pub unsafe extern "C" fn ibv_query_port(
     port_number: u8,
     attributes: *mut c_void,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         query_port(
@@ -254,6 +258,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
     port_number: u32,
     speed: *mut u64,
 ) -> c_int {
+    let _call = Uncancelled::new();
     if port_number != 1 {
         return errno::failed(libc::EINVAL);
     }
@@ -282,6 +287,7 @@ pub unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let port = unsafe { &ContextObject::of(context).port };
     let index = usize::try_from(index).ok();
@@ -312,6 +318,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     length: usize,
 ) -> c_int {
+    let _call = Uncancelled::new();
     if flags != 0 {
         return errno::failed(libc::EOPNOTSUPP);
     }
@@ -350,6 +357,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     length: usize,
 ) -> isize {
+    let _call = Uncancelled::new();
     if flags != 0 {
         return -(errno::failed(libc::EOPNOTSUPP) as isize);
     }
@@ -379,6 +387,7 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     index: u32,
     kind: *mut c_int,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let port = unsafe { &ContextObject::of(context).port };
     let entry = port.gid_entry(index as usize);
@@ -456,6 +465,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
 /// `event` was filled by [`ibv_get_async_event`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let element = unsafe { (*event).element };
     // The object may have ended with its context.

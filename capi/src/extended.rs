@@ -6,6 +6,7 @@ use crate::abi::{
 };
 use crate::bind::union_of;
 use crate::builder::Builder;
+use crate::cancel::Uncancelled;
 use crate::errno;
 use crate::fragments::entries;
 use crate::post::post_all;
@@ -59,6 +60,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     _context: *mut ibv_context,
     init: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let wanted = unsafe { &*init };
     let named = match operations(wanted) {

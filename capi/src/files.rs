@@ -7,6 +7,7 @@
 //!
 //! Source of names and forms: Linux, `Documentation/ABI/stable/sysfs-class-infiniband`.
 
+use crate::cancel::Uncancelled;
 use crate::context::{port_attributes, revision};
 use crate::device::{Port, lock, present};
 use crate::gid::gid_of;
@@ -17,8 +18,8 @@ use ringside_config::LocalAddress;
 use ringside_pmd::rdma::{MAX_GIDS, PortState};
 use std::io::{Result, Write};
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
 
 /// The folder of the device's only port.
 const PORT: &str = "sys/class/infiniband/ringside0/ports/1";
@@ -298,6 +299,7 @@ fn write_counters(folder: &Path, port: &Port) -> Result<()> {
 /// Writes the counters again. `ringside-files.so` calls it when a program opens one.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringside_refresh_counters() {
+    let _call = Uncancelled::new();
     let (Some(folder), Some(port)) = (folder(), present()) else {
         return;
     };

@@ -3,6 +3,7 @@
 //! The model and the peer are processes of this machine. A program that polls without end takes the
 //! cores that they need, so its polls give the core away from time to time.
 
+use crate::cancel::Uncancelled;
 use std::cell::Cell;
 use std::sync::OnceLock;
 
@@ -62,9 +63,13 @@ pub(crate) fn gives_way(queue: usize, empty: u32) -> bool {
 /// than pollers, of which one may wait for this core.
 fn empty_polls() -> u32 {
     static POLLS: OnceLock<u32> = OnceLock::new();
-    *POLLS.get_or_init(|| match std::thread::available_parallelism() {
-        Ok(cores) if cores.get() < ENOUGH_CORES => 1,
-        _ => EMPTY_POLLS,
+    *POLLS.get_or_init(|| {
+        // The number of cores is read from files.
+        let _call = Uncancelled::new();
+        match std::thread::available_parallelism() {
+            Ok(cores) if cores.get() < ENOUGH_CORES => 1,
+            _ => EMPTY_POLLS,
+        }
     })
 }
 

@@ -1,6 +1,7 @@
 //! Multicast groups of queue pairs.
 
 use crate::abi::{ibv_gid, ibv_qp};
+use crate::cancel::Uncancelled;
 use crate::context_object::ContextObject;
 use crate::device::Port;
 use crate::errno;
@@ -71,6 +72,7 @@ fn vlans(port: &Port, group: IpAddr) -> Vec<Option<u16>> {
 /// `pair` came from [`ibv_create_qp`](crate::queue_pair::ibv_create_qp); `gid` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_attach_mcast(pair: *mut ibv_qp, gid: *const ibv_gid, _: u16) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise; a context outlives its objects.
     let (object, address, context) = unsafe {
         (
@@ -88,6 +90,7 @@ pub unsafe extern "C" fn ibv_attach_mcast(pair: *mut ibv_qp, gid: *const ibv_gid
 /// `pair` came from [`ibv_create_qp`](crate::queue_pair::ibv_create_qp); `gid` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_detach_mcast(pair: *mut ibv_qp, gid: *const ibv_gid, _: u16) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let (object, address) = unsafe { (QueuePairObject::of(pair), address_of(&*gid)) };
     detach(object, |(group, _)| *group == address).map_or_else(errno::failed, |()| 0)

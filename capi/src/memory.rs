@@ -1,6 +1,7 @@
 //! Protection domains and memory regions.
 
 use crate::abi::{access, ibv_context, ibv_mr, ibv_pd, ibv_td, reregister};
+use crate::cancel::Uncancelled;
 use crate::context_object::ContextObject;
 use crate::errno;
 use crate::guarded::is_set;
@@ -66,6 +67,7 @@ impl DomainObject {
 /// `context` is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let port = unsafe { &ContextObject::of(context).port };
     let domain = port.device().and_then(|device| {
@@ -104,6 +106,7 @@ pub(crate) unsafe fn end_domain(domain: usize) -> c_int {
 /// `domain` is one of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(domain: *mut ibv_pd) -> c_int {
+    let _call = Uncancelled::new();
     if let Err(error) = live::expect(domain, &[Kind::Domain, Kind::ParentDomain]) {
         return errno::failed(error);
     }
@@ -293,6 +296,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     flags: c_int,
 ) -> *mut ibv_mr {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe { ibv_reg_mr_iova2(domain, address, length, address as u64, flags as u32) }
 }
@@ -307,6 +311,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     named: u64,
     flags: c_int,
 ) -> *mut ibv_mr {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe { ibv_reg_mr_iova2(domain, address, length, named, flags as u32) }
 }
@@ -323,6 +328,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     named: u64,
     flags: u32,
 ) -> *mut ibv_mr {
+    let _call = Uncancelled::new();
     let wanted = Wanted {
         domain,
         address,
@@ -346,6 +352,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 /// `region` came from a registration.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(region: *mut ibv_mr) -> c_int {
+    let _call = Uncancelled::new();
     if let Err(error) = live::expect(region, &[Kind::Region]) {
         return errno::failed(error);
     }
@@ -410,6 +417,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     flags: c_int,
 ) -> c_int {
     use reregister::{ACCESS, DOMAIN, ERROR_COMMAND, ERROR_INPUT, TRANSLATION};
+    let _call = Uncancelled::new();
     let has = |change| changes & change != 0;
     if changes == 0 {
         errno::set(libc::EINVAL);

@@ -2,6 +2,7 @@
 
 use crate::abi::{event, ibv_ah_attr, ibv_qp, ibv_qp_attr, mask, state};
 use crate::address::destination;
+use crate::cancel::Uncancelled;
 use crate::completion::CompletionObject;
 use crate::context_object::{ContextObject, Reported};
 use crate::errno;
@@ -25,6 +26,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     attributes: *mut ibv_qp_attr,
     given: c_int,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let (object, wanted) = unsafe { (QueuePairObject::of(pair), &*attributes) };
     // SAFETY: a context outlives its objects.

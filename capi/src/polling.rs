@@ -1,6 +1,7 @@
 //! The extended form of polling: one completion is open at a time, and read by its fields.
 
 use crate::abi::{ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc, wc_ex};
+use crate::cancel::Uncancelled;
 use crate::completion::{CompletionObject, Polled, make};
 use crate::errno;
 use std::ffi::{c_int, c_uint};
@@ -18,6 +19,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     wanted: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let wanted = unsafe { &*wanted };
     if wanted.wc_flags & !wc_ex::STANDARD != 0 {

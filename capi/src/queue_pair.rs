@@ -6,6 +6,7 @@ use crate::abi::{
 };
 use crate::bounce::{Bounce, MAX_BOUNCE};
 use crate::builder::Builder;
+use crate::cancel::Uncancelled;
 use crate::completion::CompletionObject;
 use crate::context_object::{ContextObject, Reported};
 use crate::device::lock;
@@ -269,6 +270,7 @@ pub unsafe extern "C" fn ibv_create_qp(
     domain: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let (object, init) = unsafe { (DomainObject::of(domain), &mut *init) };
     // SAFETY: the caller's promise.
@@ -334,6 +336,7 @@ pub unsafe extern "C" fn ibv_create_qp(
 /// `pair` came from [`ibv_create_qp`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
+    let _call = Uncancelled::new();
     if let Err(error) = live::expect(pair, &[Kind::QueuePair]) {
         return errno::failed(error);
     }
@@ -414,6 +417,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     given: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let object = unsafe { QueuePairObject::of(pair) };
     let inner = object.inner();

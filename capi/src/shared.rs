@@ -2,6 +2,7 @@
 //! [`lending`], except for very long receives, which are given to the queue pairs.
 
 use crate::abi::{event, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
+use crate::cancel::Uncancelled;
 use crate::context_object::{ContextObject, Reported};
 use crate::errno;
 use crate::guarded::Guarded;
@@ -75,6 +76,7 @@ pub unsafe extern "C" fn ibv_create_srq(
     domain: *mut ibv_pd,
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let (object, init) = unsafe { (DomainObject::of(domain), &mut *init) };
     let (receives, fragments) = (init.attr.max_wr.max(1), init.attr.max_sge.max(1));
@@ -118,6 +120,7 @@ pub unsafe extern "C" fn ibv_create_srq(
 /// `shared` came from [`ibv_create_srq`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(shared: *mut ibv_srq) -> c_int {
+    let _call = Uncancelled::new();
     if let Err(error) = live::expect(shared, &[Kind::SharedReceives]) {
         return errno::failed(error);
     }
@@ -148,6 +151,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
     given: c_int,
 ) -> c_int {
     const LIMIT: c_int = 2;
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let (object, wanted) = unsafe { (SharedObject::of(shared), &*wanted) };
     if given != LIMIT || wanted.srq_limit > object.receives {
@@ -168,6 +172,7 @@ pub unsafe extern "C" fn ibv_query_srq(
     shared: *mut ibv_srq,
     attributes: *mut ibv_srq_attr,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
         let object = SharedObject::of(shared);

@@ -3,6 +3,7 @@
 use crate::abi::{
     ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr, parent_domain,
 };
+use crate::cancel::Uncancelled;
 use crate::errno;
 use crate::live::{self, Kind};
 use crate::memory::{DomainObject, Joined, ThreadObject, end_domain};
@@ -56,6 +57,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     wanted: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let wanted = unsafe { &*wanted };
     if wanted.comp_mask & !parent_domain::DOMAIN_CONTEXT != 0 {

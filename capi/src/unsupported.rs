@@ -1,5 +1,6 @@
 //! Calls that this library refuses, and a few that need no device.
 
+use crate::cancel::Uncancelled;
 use crate::errno;
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
@@ -107,6 +108,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     into: *mut c_char,
     size: usize,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let (directory, file) = unsafe { (CStr::from_ptr(directory), CStr::from_ptr(file)) };
     let path = [directory.to_bytes(), b"/", file.to_bytes()].concat();

@@ -6,6 +6,7 @@
 
 use crate::abi::{ibv_mw, ibv_mw_bind, ibv_pd, ibv_qp, ibv_send_wr, request, window};
 use crate::bind;
+use crate::cancel::Uncancelled;
 use crate::context_object::ContextObject;
 use crate::errno;
 use crate::live::{self, Kind};
@@ -29,6 +30,7 @@ struct WindowObject {
 /// # Safety
 /// `domain` is one of this library.
 pub(crate) unsafe extern "C" fn alloc_mw(domain: *mut ibv_pd, kind: c_int) -> *mut ibv_mw {
+    let _call = Uncancelled::new();
     let wanted = match kind {
         window::TYPE_1 => WindowKind::One,
         window::TYPE_2 => WindowKind::Two,
@@ -67,6 +69,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(domain: *mut ibv_pd, kind: c_int) -> *m
 /// # Safety
 /// `window` came from [`alloc_mw`].
 pub(crate) unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
+    let _call = Uncancelled::new();
     if let Err(error) = live::expect(window, &[Kind::Window]) {
         return errno::failed(error);
     }
@@ -114,6 +117,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
     window: *mut ibv_mw,
     wanted: *mut ibv_mw_bind,
 ) -> c_int {
+    let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let (wanted, key, is_foreign) = unsafe {
         (

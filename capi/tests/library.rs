@@ -189,6 +189,11 @@ fn threads_are_cancelled_where_calls_sleep() {
 }
 
 #[test]
+fn threads_are_cancelled_in_no_call_that_does_not_sleep() {
+    says_ok("pending", &[]);
+}
+
+#[test]
 fn a_child_of_a_fork_opens_the_device_for_itself() {
     for before in ["list", "context", "channel", "addresses", "socket"] {
         says_ok("daemon", &[before]);
