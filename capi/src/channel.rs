@@ -2,6 +2,7 @@
 
 use crate::cancel::{is_readable, read_byte, sleep_in_pause, sleep_in_read, write_byte};
 use crate::device::lock;
+use ringside_bus::process::Birth;
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,7 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The descriptor is the reading end of a pipe with one byte for each event: programs poll it, and
 /// set it non-blocking themselves. Like those of the kernel it is never writable: programs
 /// (infinistore) that wait for both would find it ready at all times.
+///
+/// A child of a fork has the same pipe and a list of its own. It leaves both alone: a byte that it
+/// reads is its parent's, and a thread of the parent may have held the lock when it was copied.
 pub(crate) struct EventQueue<T> {
+    birth: Birth,
     reader: OwnedFd,
     /// The writing end, opened anew for both directions if /proc is there: then bytes of withdrawn
     /// events are read here, with the lock held. It never waits, even if the program sets it to.
@@ -61,6 +66,7 @@ impl<T> EventQueue<T> {
             None => (writer, false),
         };
         Ok(Self {
+            birth: Birth::now(),
             reader,
             writer,
             drains,
@@ -86,13 +92,21 @@ impl<T> EventQueue<T> {
         self.is_abandoned.load(Ordering::Relaxed)
     }
 
+    /// True in a child of a fork. See [`EventQueue`].
+    pub(crate) fn is_inherited(&self) -> bool {
+        !self.birth.is_here()
+    }
+
     /// Writes the byte of an event; false if the pipe is full, or nothing reads it.
     fn announce(&self) -> bool {
         !self.is_abandoned() && write_byte(self.writer.as_raw_fd())
     }
 
-    /// Adds an event.
+    /// Adds an event. Does nothing in a child of a fork.
     pub(crate) fn push(&self, event: T) {
+        if self.is_inherited() {
+            return;
+        }
         let mut waiting = lock(&self.waiting);
         waiting.events.push_back(event);
         if !self.announce() {
@@ -104,8 +118,12 @@ impl<T> EventQueue<T> {
     /// is called before the event can no longer be withdrawn, so that the destruction of its object
     /// finds it either here or counted.
     ///
-    /// Errors: an errno value, `EAGAIN` and `EINTR` among them; `EBADF` once it is abandoned.
+    /// Errors: an errno value, `EAGAIN` and `EINTR` among them; `EBADF` once it is abandoned;
+    /// `EIO` in a child of a fork.
     pub(crate) fn take(&self, count: impl Fn(&T)) -> Result<T, c_int> {
+        if self.is_inherited() {
+            return Err(libc::EIO);
+        }
         loop {
             if self.is_abandoned() {
                 return Err(libc::EBADF);
@@ -130,13 +148,19 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Events that were not read yet.
+    /// Events that were not read yet; none in a child of a fork.
     pub(crate) fn unread(&self) -> usize {
+        if self.is_inherited() {
+            return 0;
+        }
         lock(&self.waiting).events.len()
     }
 
-    /// Takes events back that were not read, and returns them.
+    /// Takes events back that were not read, and returns them; none in a child of a fork.
     pub(crate) fn withdraw(&self, is_gone: impl Fn(&T) -> bool) -> Vec<T> {
+        if self.is_inherited() {
+            return Vec::new();
+        }
         let mut waiting = lock(&self.waiting);
         let all = std::mem::take(&mut waiting.events);
         let mut gone = Vec::new();
@@ -316,6 +340,37 @@ mod tests {
             }
             drop(ending);
         });
+    }
+
+    #[test]
+    fn a_child_of_a_fork_takes_no_event_of_its_parent() {
+        let queue = EventQueue::<u32>::new().unwrap();
+        queue.push(7);
+        let held = super::lock(&queue.waiting); // as if by another thread
+        // SAFETY: the child ends without running destructors or other handlers.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            queue.push(8);
+            let is_left = queue.withdraw(|_| true).is_empty() && queue.unread() == 0;
+            let is_refused = queue.take(|_| {}) == Err(libc::EIO);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!(is_left && is_refused))) };
+        }
+        drop(held);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let mut status = 0;
+        // SAFETY: waits for the child made above, without sleeping; `status` is valid.
+        while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+            if std::time::Instant::now() > deadline {
+                // SAFETY: the child that was made above, which waits for the lock.
+                unsafe { libc::kill(child, libc::SIGKILL) };
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_eq!(status, 0);
+        assert!(is_readable(&queue));
+        assert_eq!(queue.take(|_| {}), Ok(7));
+        assert!(!is_readable(&queue));
     }
 
     #[test]

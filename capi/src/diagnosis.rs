@@ -2,6 +2,7 @@
 
 use crate::claim::Failure;
 use crate::environment::variable;
+use crate::per_process::PerProcess;
 use crate::standard_error::{StandardError, write_line};
 use crate::thread_end::WhileThreadsLast;
 use parking_lot::Mutex;
@@ -16,7 +17,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// The failure that was explained last.
-static EXPLAINED: Mutex<String> = Mutex::new(String::new());
+static EXPLAINED: PerProcess<Mutex<String>> = PerProcess::new();
 
 /// The log was started.
 static IS_STARTED: AtomicBool = AtomicBool::new(false);
@@ -100,7 +101,7 @@ pub(crate) fn explain(name: &str, failure: &Failure) -> c_int {
     let text = CString::new(format!("{name}: {}", failure.text).replace('\0', "?"));
     // A thread that ends may have no storage any more.
     let _ = LAST.try_with(|last| last.replace(text.unwrap_or_default()));
-    let mut explained = EXPLAINED.lock();
+    let mut explained = EXPLAINED.get_or_init(Mutex::default).lock();
     if *explained != failure.text {
         say(name, &failure.text);
         explained.clone_from(&failure.text);

@@ -14,12 +14,13 @@ use crate::gid::gid_of;
 use crate::interface::INTERFACE;
 pub(crate) use crate::interface::folder;
 use crate::machine::InService;
+use crate::per_process::PerProcess;
 use ringside_config::LocalAddress;
 use ringside_pmd::rdma::{MAX_GIDS, PortState};
 use std::io::{Result, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 /// The folder of the device's only port.
 const PORT: &str = "sys/class/infiniband/ringside0/ports/1";
@@ -37,13 +38,17 @@ static IS_WRITTEN: AtomicBool = AtomicBool::new(false);
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Held by the thread that writes: each file has one temporary name in a process.
-static WRITER: Mutex<()> = Mutex::new(());
+static WRITER: PerProcess<Mutex<()>> = PerProcess::new();
+
+fn writer() -> MutexGuard<'static, ()> {
+    lock(WRITER.get_or_init(Mutex::default))
+}
 
 /// Writes the files, if a folder is named. Of a failure it only speaks, once: most programs read
 /// none.
 pub(crate) fn write(port: &Port) {
     let Some(folder) = folder() else { return };
-    let _writer = lock(&WRITER);
+    let _writer = writer();
     // First: a change from now on writes them again.
     IS_WRITTEN.store(true, Ordering::Relaxed);
     if let Err(error) = write_into(&folder, port)
@@ -63,7 +68,7 @@ pub(crate) fn write_port_again(port: &Port) {
     let Some(folder) = folder().filter(|_| IS_WRITTEN.load(Ordering::Relaxed)) else {
         return;
     };
-    let _writer = lock(&WRITER);
+    let _writer = writer();
     let written =
         write_port(&folder.join(PORT), port).and_then(|()| write_interfaces(&folder, port));
     if let Err(error) = written {
@@ -303,7 +308,7 @@ pub extern "C" fn ringside_refresh_counters() {
     let (Some(folder), Some(port)) = (folder(), present()) else {
         return;
     };
-    let _writer = lock(&WRITER);
+    let _writer = writer();
     if let Err(error) = write_counters(&folder.join(PORT), &port) {
         tracing::warn!(%error, "counters are as they were");
     }

@@ -1,13 +1,15 @@
 //! The objects that programs have made and not yet destroyed, by address.
 //!
 //! A context ends what is left of it when it is closed, as the kernel does when a program's
-//! descriptor goes. Calls that destroy an object twice, or after its context, are refused.
+//! descriptor goes. Calls that destroy an object twice, or after its context, are refused, and so
+//! are those of a child of a fork for objects of its parent: it knows its own alone.
 
 use crate::abi::ibv_context;
 use crate::device::lock;
+use crate::per_process::PerProcess;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 /// The kind of an object, in the order in which those of a context end: users before the objects
 /// that they use.
@@ -33,19 +35,24 @@ struct Live {
     end: End,
 }
 
-static LIVE: Mutex<BTreeMap<usize, Live>> = Mutex::new(BTreeMap::new());
+static LIVE: PerProcess<Mutex<BTreeMap<usize, Live>>> = PerProcess::new();
+
+/// The objects of this process, locked.
+fn all() -> MutexGuard<'static, BTreeMap<usize, Live>> {
+    lock(LIVE.get_or_init(Mutex::default))
+}
 
 /// An object is made, which `end` destroys if it is left when its context is closed. Returns its
 /// pointer.
 pub(crate) fn enter<T>(object: *mut T, kind: Kind, context: *mut ibv_context, end: End) -> *mut T {
     let context = context as usize;
-    lock(&LIVE).insert(object as usize, Live { kind, context, end });
+    all().insert(object as usize, Live { kind, context, end });
     object
 }
 
 /// `EINVAL` for an address where no object of these kinds lives. Nothing there is read.
 pub(crate) fn expect<T>(object: *mut T, kinds: &[Kind]) -> Result<(), c_int> {
-    match lock(&LIVE).get(&(object as usize)) {
+    match all().get(&(object as usize)) {
         Some(live) if kinds.contains(&live.kind) => Ok(()),
         _ => Err(libc::EINVAL),
     }
@@ -53,12 +60,12 @@ pub(crate) fn expect<T>(object: *mut T, kinds: &[Kind]) -> Result<(), c_int> {
 
 /// An object is about to be freed.
 pub(crate) fn leave<T>(object: *mut T) {
-    lock(&LIVE).remove(&(object as usize));
+    all().remove(&(object as usize));
 }
 
 /// The objects that a context has left, users before the objects that they use.
 fn left_of(context: *mut ibv_context) -> Vec<(Kind, usize, End)> {
-    let live = lock(&LIVE);
+    let live = all();
     let objects = live
         .iter()
         .filter(|(_, live)| live.context == context as usize);

@@ -194,6 +194,11 @@ fn threads_are_cancelled_in_no_call_that_does_not_sleep() {
 }
 
 #[test]
+fn a_child_of_a_fork_is_refused_its_parents_objects_and_leaves_their_events() {
+    says_ok("children", &[]);
+}
+
+#[test]
 fn a_child_of_a_fork_opens_the_device_for_itself() {
     for before in ["list", "context", "channel", "addresses", "socket"] {
         says_ok("daemon", &[before]);

@@ -104,7 +104,8 @@ pub unsafe extern "C-unwind" fn ringside_rdma_create_id(
 }
 
 /// Makes an id for queue pairs of a kind, which only `RDMA_PS_IB` leaves to the program. Errors:
-/// `EINVAL` for an unknown port space, `ENODEV` without a device.
+/// `EINVAL` for an unknown port space, `ENODEV` without a device, `EIO` for a parent's channel in a
+/// child of a fork.
 pub(super) fn create(
     channel: *mut rdma_event_channel,
     port_space: c_int,
@@ -119,7 +120,8 @@ pub(super) fn create(
     let node = node()?;
     let own = match channel.is_null() {
         true => ChannelObject::make()?,
-        false => channel,
+        // SAFETY: the promise of the callers.
+        false => unsafe { ChannelObject::own(channel) }?,
     };
     let id = IdObject::make(port_space, kind);
     // SAFETY: just made.
@@ -329,13 +331,17 @@ pub unsafe extern "C-unwind" fn ringside_rdma_migrate_id(
     if channel.is_null() && object.private().is_synchronous {
         return errno::minus_one(libc::EINVAL);
     }
-    let (node, target) = match (node(), channel.is_null()) {
-        (Err(error), _) => return errno::minus_one(error),
-        (Ok(node), false) => (node, channel),
-        (Ok(node), true) => match ChannelObject::make() {
-            Ok(own) => (node, own),
-            Err(error) => return errno::minus_one(error),
-        },
+    let found = node().and_then(|node| {
+        let target = match channel.is_null() {
+            true => ChannelObject::make(),
+            // SAFETY: the caller's promise.
+            false => unsafe { ChannelObject::own(channel) },
+        };
+        Ok((node, target?))
+    });
+    let (node, target) = match found {
+        Ok(found) => found,
+        Err(error) => return errno::minus_one(error),
     };
     // SAFETY: the caller's promise.
     unsafe {

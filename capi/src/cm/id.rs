@@ -62,6 +62,21 @@ impl ChannelObject {
         unsafe { &*channel.cast() }
     }
 
+    /// The channel, for an id to be told of its events there; `EIO` if it is a parent's: it takes
+    /// no event in a child of a fork.
+    ///
+    /// # Safety
+    /// As for [`Self::of`].
+    pub(super) unsafe fn own(
+        channel: *mut rdma_event_channel,
+    ) -> Result<*mut rdma_event_channel, c_int> {
+        // SAFETY: the caller's promise.
+        match unsafe { Self::of(channel) }.notices.is_inherited() {
+            true => Err(libc::EIO),
+            false => Ok(channel),
+        }
+    }
+
     /// # Safety
     /// `channel` was made here, and nothing uses it any more.
     pub(super) unsafe fn free(channel: *mut rdma_event_channel) {
