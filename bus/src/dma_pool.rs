@@ -22,6 +22,7 @@ pub use placement::Placement;
 
 use crate::function::{DmaAccess, Function};
 use crate::memory::{Memory, MemoryError, PageSize};
+use crate::per_process::PerProcess;
 use crate::process::Birth;
 use crate::ranges::Ranges;
 use crate::{FunctionError, Iova};
@@ -126,22 +127,21 @@ impl State {
 }
 
 /// Memory that a device may still write to: it stays mapped until the process ends.
-static KEPT: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
+static KEPT: PerProcess<Mutex<Vec<Memory>>> = PerProcess::new();
+
+fn kept() -> MutexGuard<'static, Vec<Memory>> {
+    let kept = KEPT.get_or_init(Mutex::default);
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn keep_forever(memory: Memory) {
-    KEPT.lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(memory);
+    kept().push(memory);
 }
 
 /// Bytes that this process keeps because a device may still write to them.
 #[must_use]
 pub fn kept_forever_bytes() -> usize {
-    KEPT.lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .iter()
-        .map(Memory::length)
-        .sum()
+    kept().iter().map(Memory::length).sum()
 }
 
 /// DMA memory of one function.

@@ -24,6 +24,7 @@ pub mod hand_off;
 mod mapping;
 pub mod memory;
 mod one_process;
+mod per_process;
 pub mod pinning;
 mod prefetch;
 pub mod process;
@@ -52,6 +53,7 @@ pub use memory::{
     survive_vanished_pages,
 };
 pub use one_process::OneProcess;
+pub use per_process::PerProcess;
 pub use prefetch::prefetch;
 #[cfg(feature = "tokio")]
 pub use readable::Readable;

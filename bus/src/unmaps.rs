@@ -11,6 +11,7 @@ mod error;
 mod journal;
 mod kernel;
 
+use crate::per_process::PerProcess;
 use crate::process::{Birth, tell_in_child_of};
 pub use error::UnmapsError;
 use journal::Journal;
@@ -35,13 +36,14 @@ struct Monitor {
 /// The name of the thread.
 const THREAD: &str = "ringside-unmaps";
 
-static MONITOR: Mutex<Weak<Monitor>> = Mutex::new(Weak::new());
+static MONITOR: PerProcess<Mutex<Weak<Monitor>>> = PerProcess::new();
 
 impl Monitor {
     /// The monitor of this process; starts it if there is none.
     fn of_this_process() -> Result<Arc<Self>, UnmapsError> {
-        let mut known = MONITOR.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(monitor) = known.upgrade().filter(|monitor| monitor.birth.is_here()) {
+        let known = MONITOR.get_or_init(Mutex::default);
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(monitor) = known.upgrade() {
             return Ok(monitor);
         }
         let monitor = Arc::new(Self::start()?);

@@ -484,7 +484,7 @@ fn memory_of_the_application_that_cannot_be_unmapped_is_kept_when_the_pool_close
     iommu.refuse_unmap.store(true, Ordering::Relaxed);
     assert!(pool.close().is_err());
     assert_eq!(pool.usage().leaked_bytes, 12_347);
-    let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = kept();
     assert!(kept.iter().any(|memory| memory.length() == 12_347));
     drop((kept, buffer));
 }

@@ -1,6 +1,7 @@
 //! Memory that only this process reads, and reads often: on huge pages if available.
 #![allow(unsafe_code)] // maps memory, and hands out pieces of it
 
+use crate::per_process::PerProcess;
 use crate::ranges::Ranges;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::alloc::Layout;
@@ -36,7 +37,7 @@ const MAX_WORDS: usize = isize::MAX as usize / 16;
 const CACHE: usize = 64 << 10;
 
 /// Chunks that pieces still use: new pieces are cut from them.
-static CHUNKS: Mutex<Vec<Weak<Chunk>>> = Mutex::new(Vec::new());
+static CHUNKS: PerProcess<Mutex<Vec<Weak<Chunk>>>> = PerProcess::new();
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -179,7 +180,7 @@ impl HotPiece {
     /// Allocates `words` words, aligned to a cache line, with arbitrary content. Control path:
     /// takes a lock and may map memory.
     pub(crate) fn new(words: usize) -> Self {
-        let mut chunks = locked(&CHUNKS);
+        let mut chunks = locked(CHUNKS.get_or_init(Mutex::default));
         chunks.retain(|chunk| chunk.strong_count() > 0);
         let found = chunks
             .iter()

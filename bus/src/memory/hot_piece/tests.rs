@@ -108,3 +108,15 @@ fn the_default_size_of_huge_pages_is_read_and_its_absence_is_no_panic() {
         assert_eq!(default_page_bytes(none), None);
     }
 }
+
+#[test]
+fn a_child_of_a_fork_makes_pieces_although_another_thread_held_the_lock() {
+    let held = locked(CHUNKS.get_or_init(Mutex::default));
+    let made = crate::process::tests::in_a_child(|| {
+        // SAFETY: plain system call. A child that waits for the lock ends by the signal.
+        unsafe { libc::alarm(30) };
+        HotPiece::new(8).words().len() == 8
+    });
+    drop(held);
+    assert!(made);
+}
