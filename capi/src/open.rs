@@ -1,6 +1,7 @@
 //! Devices and contexts: listing and opening.
 
 use crate::abi::{ibv_context, ibv_device, verbs_context};
+use crate::cancel::Uncancelled;
 use crate::channel::EventQueue;
 use crate::claim::{Failure, look_for};
 use crate::context_object::ContextObject;
@@ -122,6 +123,7 @@ fn open_when_free(name: &str) -> Result<Arc<Port>, Failure> {
 /// when a program asks for the interface by name before it has opened a device.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringside_write_files() {
+    let _call = Uncancelled::new();
     // A failure was explained on standard error; the interface is then not there.
     let _ = port();
 }
@@ -132,6 +134,7 @@ pub extern "C" fn ringside_write_files() {
 /// `count` is null or a place for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    let _call = Uncancelled::new();
     if !count.is_null() {
         // SAFETY: the caller promises `count`. Programs look at it alone, also after a failure.
         unsafe { *count = 0 };
@@ -178,6 +181,7 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
 /// GUID of the device in the byte order of the wire.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
+    let _call = Uncancelled::new();
     match port() {
         Ok(Some(port)) => port.guid(),
         _ => 0,
@@ -197,6 +201,7 @@ pub extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
 /// `device` came from a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    let _call = Uncancelled::new();
     match port_in_service().and_then(|port| context_on(port, device)) {
         Ok(context) => context,
         Err(error) => errno::null(error),
@@ -240,6 +245,7 @@ pub(crate) fn context_on(
 /// `context` came from [`ibv_open_device`]; it and its objects are used no more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    let _call = Uncancelled::new();
     if let Err(error) = live::expect(context, &[Kind::Context]) {
         return errno::failed(error);
     }

@@ -21,6 +21,11 @@ static const char *now = "none";
 
 static void make(void)
 {
+    struct ibv_device **list;
+    CALL((list = ibv_get_device_list(NULL)) && list[0]);
+    CALL(context = ibv_open_device(list[0]));
+    ibv_free_device_list(list);
+    CALL(!ibv_query_gid(context, 1, GID_INDEX, &gid));
     CALL(pd = ibv_alloc_pd(context));
     CALL(channel = ibv_create_comp_channel(context));
     CALL(cq = ibv_create_cq(context, 8, NULL, channel, 0));
@@ -110,6 +115,34 @@ static void others(void)
     CALL(!ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, ACCESS | IBV_ACCESS_REMOTE_READ));
 }
 
+/* The first receive of a shared queue has the library register memory, and a message that is longer than its receive
+ * has it stop the queue pair. */
+static void shared(void)
+{
+    struct ibv_srq_init_attr size = { .attr = { .max_wr = 16, .max_sge = 1 } };
+    struct ibv_srq *srq = ibv_create_srq(pd, &size);
+    struct ibv_cq *own = ibv_create_cq(context, 8, NULL, NULL, 0);
+    struct ibv_qp_init_attr init = { .send_cq = own, .recv_cq = own, .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 } };
+    struct ibv_qp *from = ibv_create_qp(pd, &init);
+    init.srq = srq;
+    struct ibv_qp *to = ibv_create_qp(pd, &init);
+    CHECK(srq && own && from && to);
+    join(from, to, &gid);
+    struct ibv_sge data = { (uintptr_t)memory, 8, mr->lkey };
+    struct ibv_recv_wr receive = { .wr_id = 9, .sg_list = &data, .num_sge = 1 }, *bad_receive;
+    CALL(!ibv_post_srq_recv(srq, &receive, &bad_receive));
+    data.length = 64;
+    struct ibv_send_wr send = { .wr_id = 8, .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+    CALL(!ibv_post_send(from, &send, &bad));
+    now = "ibv_poll_cq of a message that is too long";
+    struct ibv_wc wc;
+    while ((wc = next(own)).wr_id != 9)
+        ;
+    CHECK(wc.status != IBV_WC_SUCCESS);
+    CHECK(!ibv_destroy_qp(from) && !ibv_destroy_qp(to) && !ibv_destroy_cq(own) && !ibv_destroy_srq(srq));
+}
+
 static void *live(void *unused)
 {
     (void)unused;
@@ -120,6 +153,7 @@ static void *live(void *unused)
     make();
     use();
     others();
+    shared();
     now = "none";
     pthread_testcancel();
     return NULL;
@@ -137,6 +171,7 @@ static void *end(void *unused)
     CALL(!ibv_destroy_comp_channel(channel));
     CALL(!ibv_dereg_mr(mr));
     CALL(!ibv_dealloc_pd(pd));
+    CALL(!ibv_close_device(context));
     now = "none";
     pthread_testcancel();
     return NULL;
@@ -159,7 +194,6 @@ static void run(void *(*body)(void *))
 
 int main(void)
 {
-    context = open_first(&gid);
     run(live);
     CHECK(takes_event(channel, SECONDS * 1000)); /* of the request that was flushed */
     struct ibv_wc wc = next(cq);
@@ -168,7 +202,6 @@ int main(void)
     CHECK(!ibv_req_notify_cq(cq, 0));
     write_once(5);
     run(end);
-    CHECK(!ibv_close_device(context));
     puts("ok");
     return 0;
 }

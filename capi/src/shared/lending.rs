@@ -11,6 +11,7 @@
 //! the places that it had beside others until they are used.
 
 use super::places::{Places, Wanted, limits};
+use crate::cancel::Uncancelled;
 use crate::device::Port;
 use crate::errno;
 use ringside_pmd::rdma::{
@@ -88,6 +89,8 @@ impl Receives {
 
     #[cold]
     fn note_longer(&mut self, port: &Port, bytes: usize) -> Result<(), c_int> {
+        // It registers memory, in a call of the data path.
+        let _call = Uncancelled::new();
         let is_first = self.longest.is_none();
         self.longest = Some(bytes);
         if is_first {
@@ -372,10 +375,12 @@ impl Receives {
         let Some(done) = taken else {
             return Delivered::Waits;
         };
-        if let Some(code) = failure
-            && let Err(error) = self.queue.fail(number, code)
-        {
-            tracing::warn!(number, %error, "a queue pair whose message did not fit is not stopped");
+        if let Some(code) = failure {
+            // It waits for the device, in a call of the data path.
+            let _call = Uncancelled::new();
+            if let Err(error) = self.queue.fail(number, code) {
+                tracing::warn!(number, %error, "a queue pair whose message did not fit is not stopped");
+            }
         }
         places.free(message.completion.id, bytes as usize);
         self.lend(number);
