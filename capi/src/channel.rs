@@ -6,8 +6,8 @@ use ringside_bus::process::Birth;
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// Events and a descriptor that is readable while there are some.
 ///
@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A child of a fork has the same pipe and a list of its own. It leaves both alone: a byte that it
 /// reads is its parent's, and a thread of the parent may have held the lock when it was copied.
 pub(crate) struct EventQueue<T> {
-    birth: Birth,
+    /// the process whose events it has; nothing before it has a source
+    birth: OnceLock<Birth>,
     reader: OwnedFd,
     /// The writing end, opened anew for both directions if /proc is there: then bytes of withdrawn
     /// events are read here, with the lock held. It never waits, even if the program sets it to.
@@ -44,8 +45,15 @@ pub(crate) const DESCRIPTORS: usize = 2;
 const PIPE_BYTES: c_int = 4096;
 
 impl<T> EventQueue<T> {
-    /// An empty queue, or an errno value.
+    /// An empty queue of this process, or an errno value.
     pub(crate) fn new() -> Result<Self, c_int> {
+        let made = Self::unused()?;
+        made.begin();
+        Ok(made)
+    }
+
+    /// An empty queue of the process that calls [`Self::begin`] first, or an errno value.
+    pub(crate) fn unused() -> Result<Self, c_int> {
         let mut ends = [0; 2];
         // SAFETY: room for two descriptors.
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
@@ -66,7 +74,7 @@ impl<T> EventQueue<T> {
             None => (writer, false),
         };
         Ok(Self {
-            birth: Birth::now(),
+            birth: OnceLock::new(),
             reader,
             writer,
             drains,
@@ -94,7 +102,13 @@ impl<T> EventQueue<T> {
 
     /// True in a child of a fork. See [`EventQueue`].
     pub(crate) fn is_inherited(&self) -> bool {
-        !self.birth.is_here()
+        self.birth.get().is_some_and(|birth| !birth.is_here())
+    }
+
+    /// Events of this process are added from now on. A queue that a daemon made before its fork is
+    /// the child's, if it has the first source.
+    pub(crate) fn begin(&self) {
+        self.birth.get_or_init(Birth::now);
     }
 
     /// Writes the byte of an event; false if the pipe is full, or nothing reads it.

@@ -132,6 +132,9 @@ static void set_up(void)
         .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 } };
     CHECK((made.one = ibv_create_qp(made.pd, &init)) && (made.two = ibv_create_qp(made.pd, &init)));
     join(made.one, made.two, &gid);
+    /* A channel is of the process that made its first id. */
+    struct rdma_cm_id *id;
+    CHECK(!rdma_create_id(events, &id, NULL, RDMA_PS_TCP) && !rdma_destroy_id(id));
 }
 
 int main(void)

@@ -1,14 +1,16 @@
 /* A program that looks for devices, or uses something and ends it, and then goes on as a daemon: the child opens
  * the device for itself, and everything works there.
- * Arguments: list, context, channel, addresses or socket: what the parent does first. The parent ends with the exit status of
+ * Arguments: list, context, channel, unused (a channel that the child uses), addresses or socket: what the parent does first. The parent ends with the exit status of
  * the child, or at once with "leave" behind it; the child says "ok". */
 #include "connect.h"
+#include "ids.h"
 #include <rdma/rdma_cma.h>
 #include <rdma/rsocket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static struct ibv_device **list;
+static struct rdma_event_channel *unused;
 
 static void before(const char *what)
 {
@@ -23,6 +25,8 @@ static void before(const char *what)
         struct rdma_cm_id *id;
         CHECK(channel && !rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) && !rdma_destroy_id(id));
         rdma_destroy_event_channel(channel);
+    } else if (!strcmp(what, "unused")) {
+        CHECK((unused = rdma_create_event_channel()));
     } else if (!strcmp(what, "addresses")) {
         struct rdma_addrinfo *found;
         CHECK(!rdma_getaddrinfo("10.0.0.1", "7000", NULL, &found));
@@ -41,10 +45,14 @@ static void in_the_child(void)
     struct ibv_context *context = list ? ibv_open_device(list[0]) : open_first(&gid);
     CHECK(context && !ibv_query_gid(context, 1, GID_INDEX, &gid));
     write_to_itself(context, &gid);
-    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct rdma_event_channel *channel = unused ? unused : rdma_create_event_channel();
     struct rdma_cm_id *id;
     struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(7000) };
+    struct sockaddr_in own = at("10.0.0.1", 7001);
     CHECK(channel && !rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+    CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&own, EVENT_MS));
+    rdma_ack_cm_event(expect_of(channel, RDMA_CM_EVENT_ADDR_RESOLVED));
+    CHECK(!rdma_destroy_id(id) && !rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
     CHECK(!rdma_bind_addr(id, (struct sockaddr *)&any) && !rdma_listen(id, 1));
     int descriptor = rsocket(AF_INET, SOCK_STREAM, 0);
     CHECK(descriptor >= 0 && !rclose(descriptor) && !rdma_destroy_id(id));

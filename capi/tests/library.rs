@@ -200,7 +200,14 @@ fn a_child_of_a_fork_is_refused_its_parents_objects_and_leaves_their_events() {
 
 #[test]
 fn a_child_of_a_fork_opens_the_device_for_itself() {
-    for before in ["list", "context", "channel", "addresses", "socket"] {
+    for before in [
+        "list",
+        "context",
+        "channel",
+        "unused",
+        "addresses",
+        "socket",
+    ] {
         says_ok("daemon", &[before]);
     }
 }

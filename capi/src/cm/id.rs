@@ -45,7 +45,7 @@ pub(super) struct ChannelObject {
 impl ChannelObject {
     /// A channel without events, or an errno value.
     pub(super) fn make() -> Result<*mut rdma_event_channel, c_int> {
-        let notices = EventQueue::new()?;
+        let notices = EventQueue::unused()?;
         let made = Box::new(Self {
             public: rdma_event_channel {
                 fd: notices.descriptor(),
@@ -71,7 +71,9 @@ impl ChannelObject {
         channel: *mut rdma_event_channel,
     ) -> Result<*mut rdma_event_channel, c_int> {
         // SAFETY: the caller's promise.
-        match unsafe { Self::of(channel) }.notices.is_inherited() {
+        let notices = &unsafe { Self::of(channel) }.notices;
+        notices.begin();
+        match notices.is_inherited() {
             true => Err(libc::EIO),
             false => Ok(channel),
         }
