@@ -38,6 +38,10 @@ pub unsafe extern "C" fn ibv_modify_qp(
     } else {
         from
     };
+    let named = wanted.cur_qp_state;
+    if given & mask::CUR_STATE != 0 && !(state::RESET..=state::ERR).contains(&named) {
+        return errno::failed(libc::EINVAL);
+    }
     let result = check(object.plain().qp_type, from, to, given).and_then(|()| match (from, to) {
         (state::RTS, state::SQD) => {
             drop(inner);

@@ -165,6 +165,10 @@ pub(crate) fn keep(into: &mut ibv_qp_attr, from: &ibv_qp_attr, given: c_int) {
         PATH_MIG_STATE: path_mig_state;
         DEST_QPN: dest_qp_num;
     }
+    // Numbers of 24 bits: the device ignores the others.
+    for number in [&mut into.rq_psn, &mut into.sq_psn, &mut into.dest_qp_num] {
+        *number &= 0xFF_FFFF;
+    }
 }
 
 #[cfg(test)]

@@ -124,7 +124,9 @@ int main(void)
     to_init(one, IBV_ACCESS_REMOTE_READ);
     struct ibv_qp_attr attr = query(one, IBV_QPS_INIT);
     CHECK(attr.qp_access_flags == IBV_ACCESS_REMOTE_READ && attr.port_num == 1 && !attr.pkey_index);
-    to_rtr(one, two->qp_num, &gid, 0xABCDEF);
+    to_rtr(one, two->qp_num, &gid, 0xFFABCDEF); /* 24 bits of it count */
+    attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_ERR + 1 };
+    CHECK(ibv_modify_qp(one, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE) == EINVAL);
     attr = query(one, IBV_QPS_RTR);
     CHECK(attr.rq_psn == 0xABCDEF && attr.dest_qp_num == two->qp_num && attr.path_mtu == IBV_MTU_1024);
     CHECK(attr.max_dest_rd_atomic == 4 && attr.min_rnr_timer == 12);

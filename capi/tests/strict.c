@@ -2,6 +2,7 @@
  * of ids in a state that does not allow them. And shared receive queues of ids. Says "ok" and ends with 0. */
 #include "connect.h"
 #include <arpa/inet.h>
+#include <limits.h>
 #include <netdb.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
@@ -141,7 +142,16 @@ static void ids(void)
     CHECK(!id->srq);
     extended.srq_type = IBV_SRQT_BASIC;
     CHECK(!rdma_create_srq_ex(id, &extended) && id->srq && id->srq->pd == pd);
+    CHECK(extended.pd == pd && (extended.comp_mask & IBV_SRQ_INIT_ATTR_PD)); /* the one that was chosen */
     rdma_destroy_srq(id);
+    struct ibv_qp_init_attr_ex chosen = { .qp_type = IBV_QPT_RC, .cap = { .max_send_wr = 1, .max_send_sge = 1 } };
+    CHECK(!rdma_create_qp_ex(id, &chosen) && chosen.pd == pd && (chosen.comp_mask & IBV_QP_INIT_ATTR_PD));
+    rdma_destroy_qp(id);
+    /* The reason of ibv_create_cq, which has no queue of so many completions. */
+    init.send_cq = init.recv_cq = NULL;
+    init.srq = NULL;
+    init.cap.max_send_wr = INT_MAX - 1;
+    CHECK(rdma_create_qp(id, NULL, &init) == -1 && errno == EINVAL);
     CHECK(!rdma_destroy_id(id));
 
     /* The unspecified address names the device itself. */

@@ -9,6 +9,7 @@ use crate::abi::{
     ibv_qp_init_attr_ex, kind, mask, qp_init, state,
 };
 use crate::cancel::Uncancelled;
+use crate::channel::last_error;
 use crate::completion::{ibv_create_cq, ibv_destroy_cq};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::errno;
@@ -75,12 +76,13 @@ unsafe fn make_queue(
     unsafe {
         let channel = ibv_create_comp_channel(context);
         if channel.is_null() {
-            return Err(libc::ENOMEM);
+            return Err(last_error());
         }
         let queue = ibv_create_cq(context, size, id.cast(), channel, 0);
         if queue.is_null() {
+            let error = last_error();
             ibv_destroy_comp_channel(channel);
-            return Err(libc::ENOMEM);
+            return Err(error);
         }
         Ok((channel, queue))
     }
@@ -187,7 +189,7 @@ unsafe fn create(
         }
         let pair = ibv_create_qp(domain, init);
         if pair.is_null() {
-            let error = crate::channel::last_error();
+            let error = last_error();
             destroy_made_queues(id);
             return Err(error);
         }
@@ -389,9 +391,15 @@ pub unsafe extern "C-unwind" fn ringside_rdma_create_qp_ex(
     // SAFETY: the first 64 bytes of both structures are equal; the caller's promise.
     unsafe {
         let result = ringside_rdma_create_qp(id, domain, init.cast());
-        if let (0, Some(named)) = (result, named) {
+        if result != 0 {
+            return result;
+        }
+        if let Some(named) = named {
             extended::enable((*id).qp, named);
         }
+        // The domain that was chosen, as rdma-core tells it.
+        (*init).pd = (*(*id).qp).pd;
+        (*init).comp_mask |= qp_init::DOMAIN;
         result
     }
 }

@@ -100,6 +100,12 @@ pub unsafe extern "C-unwind" fn ringside_rdma_create_srq_ex(
     // SAFETY: the caller's promise.
     let made = unsafe { create(id, domain, &raw mut plain) };
     init.attr = plain.attr;
+    if made.is_ok() && domain.is_null() {
+        // The domain that was chosen, as rdma-core tells it.
+        // SAFETY: the caller's promise.
+        init.pd = unsafe { (*id).pd };
+        init.comp_mask |= given::DOMAIN;
+    }
     errno::answer(made)
 }
 
