@@ -1,5 +1,6 @@
-//! The rules. They use requests and answers only, and no state of driver or model.
+//! The rules. They judge requests and answers, and use no state of driver or model.
 
+mod arming;
 mod datagrams;
 mod flight;
 mod ledger;
@@ -10,6 +11,7 @@ mod weather;
 pub use crate::rule::{Finding, Rule};
 pub use requests::Seen;
 
+pub(crate) use arming::{Arming, Taken};
 pub(crate) use flight::{DatagramEnd, Flight};
 pub(crate) use ledger::Ledger;
 pub(crate) use requests::{End, Link, Message, Receive, Request};

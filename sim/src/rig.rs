@@ -4,6 +4,7 @@
 //! with its seed, and functions, numbers and memory follow from that seed.
 
 use crate::memory::{Arena, Purpose, arena_bytes};
+use crate::oracle::Arming;
 use crate::random::Random;
 use crate::rule::{Problem, Rule};
 use crate::scenario::Scenario;
@@ -76,8 +77,8 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) queue: CompletionQueue,
-    /// True after it was armed, until an event arrives.
-    pub(crate) armed: bool,
+    /// The events that it may give, and must give.
+    pub(crate) arming: Arming,
 }
 
 /// One side.
@@ -212,7 +213,7 @@ fn completion_queues(device: &Device) -> Result<Vec<Queue>, Problem> {
         let queue = device.completion_queue(COMPLETIONS)?;
         Ok(Queue {
             queue,
-            armed: false,
+            arming: Arming::default(),
         })
     });
     let queues = queues.collect::<Result<Vec<_>, RdmaError>>();

@@ -305,7 +305,7 @@ fn perform(
     });
     match result {
         Ok(()) => {
-            let (troubled, overflowed) = (run.is_troubled(), run.overflowed);
+            let (troubled, overflowed) = (run.ledger.weather.trouble, run.overflowed);
             let (world, sides) = run.into_sides();
             finish::take_down(&world, sides, troubled, overflowed)
                 .map_err(|problem| (problem, None))
@@ -508,20 +508,23 @@ impl<'a> Run<'a> {
         Ok(result)
     }
 
-    /// Makes a call that must succeed, unless a function is in trouble.
+    /// Calls the driver of a side. The call must succeed, unless the device of that side is in
+    /// trouble: trouble of the other side excuses nothing.
     fn must<T, E: std::fmt::Display>(
         &mut self,
+        side: usize,
         what: &str,
         call: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<Option<T>, Problem> {
         match self.call(what, call)? {
             Ok(value) => Ok(Some(value)),
             Err(error) => {
-                self.note(|| format!("{what}: {error}"));
-                if self.is_troubled() {
+                self.note(|| format!("side {side}, {what}: {error}"));
+                if self.is_troubled_at(side) {
                     return Ok(None);
                 }
-                Err(Problem::new(Rule::CallRight, format!("{what}: {error}")))
+                let text = format!("side {side}, {what}: {error}");
+                Err(Problem::new(Rule::CallRight, text))
             }
         }
     }

@@ -1,15 +1,20 @@
 //! Each rule of the oracle detects its violation: an error is planted, and the rule is found by its
 //! name.
 
+mod deaf;
 mod slow;
 
+use deaf::Deaf;
 use ringside_bus::Iova;
 use ringside_model::Stepped;
 use ringside_model::record::{Event, Recorder};
 use ringside_model::wire::FrameFate;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::{Access, Status};
-use ringside_sim::{FaultMix, Interference, Rule, Scenario, Seen, Trace, run, shrink};
+use ringside_sim::{
+    FaultEvent, FaultMix, Faults, Interference, Rule, Scenario, Seen, StepKind, Trace, Untouched,
+    run, shrink,
+};
 use ringside_spec::rdma::commands::{CreateCompletionQueue, Opcode};
 use ringside_spec::verbs::{CompletionElement, QueueSide};
 use slow::{Lasts, Sluggish};
@@ -97,6 +102,29 @@ fn a_completion_that_does_not_come_is_found() {
         })
     });
     assert_eq!(rule, Some(Rule::Completes));
+}
+
+/// The one request of each run is a write, signalled or not, of which the device is not told.
+#[test]
+fn a_last_request_that_never_happens_is_found_signalled_or_not() {
+    let mut told = 0;
+    for seed in 10..=18 {
+        let scenario = Scenario::new(seed, 80, none());
+        let mut steps = scenario.steps.iter();
+        let write = steps.find(|step| step.kind == StepKind::Write);
+        let scenario = scenario.clone().keeping(&[write.expect("a write").number]);
+        let outcome = run(&scenario, Trace::Off, &mut Untouched);
+        assert_eq!(outcome.finding, None, "seed {seed}");
+        // A device with mapped doorbells looks into the queues by itself.
+        if outcome.counts.mapped_doorbells > 0 {
+            continue;
+        }
+        told += 1;
+        let outcome = run(&scenario, Trace::Off, &mut Deaf::default());
+        let rule = outcome.finding.map(|finding| finding.rule);
+        assert_eq!(rule, Some(Rule::Completes), "seed {seed}");
+    }
+    assert!(told > 5, "{told}");
 }
 
 #[test]
@@ -378,6 +406,40 @@ fn a_call_that_is_refused_without_a_reason_is_found() {
         })
     });
     assert_eq!(rule, Some(Rule::CallRight));
+}
+
+#[test]
+fn trouble_of_one_side_does_not_excuse_a_refusal_of_the_other() {
+    // A command that no driver sends: the device is in trouble, and nothing happens.
+    let (opcode, code) = (0x0F00, 1);
+    let trouble = FaultEvent::Function {
+        step: 0,
+        function: 0,
+        fault: ringside_model::Fault::AdminCommandFails { opcode, code },
+        steps: 1_000,
+    };
+    let refuse = || {
+        Beside(3, |world: &Stepped, _: [&Device; 2], _: [Iova; 2]| {
+            let refused = ringside_model::Fault::ControlCommandFails {
+                opcode: Opcode::CreateQueuePair.code(),
+                major: 1,
+                minor: 2,
+            };
+            world.with(|world| world.inject(1, refused));
+        })
+    };
+    let found = (1..=12).find_map(|seed| {
+        let mut scenario = Scenario::new(seed, 80, none());
+        scenario.faults = Faults::Events(vec![trouble]);
+        let untouched = run(&scenario, Trace::Off, &mut Untouched);
+        assert_eq!(untouched.finding, None, "seed {seed}");
+        let outcome = run(&scenario, Trace::Off, &mut refuse());
+        // Behind the last step the first device is recovered.
+        outcome.finding.filter(|finding| finding.step.is_some())
+    });
+    let found = found.expect("a queue pair that is refused");
+    assert_eq!(found.rule, Rule::CallRight, "{found}");
+    assert!(found.what.starts_with("side 1"), "{found}");
 }
 
 #[test]

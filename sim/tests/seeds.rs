@@ -1,7 +1,8 @@
 //! Many seeds, and the same seed twice.
 
 use ringside_sim::{
-    Counts, FaultEvent, FaultKind, FaultMix, Faults, Outcome, Scenario, Trace, Untouched, run,
+    Counts, FaultEvent, FaultKind, FaultMix, Faults, Outcome, Scenario, StepKind, Trace, Untouched,
+    run,
 };
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -91,6 +92,31 @@ fn memory_addresses_and_attributes_of_the_application_keep_all_rules() {
     }
     let all = [counts.own_memory, counts.addresses, counts.attributes];
     assert!(all.iter().all(|times| *times > 50), "{counts:#?}");
+}
+
+/// Runs that send, arm and poll most of the time.
+#[test]
+fn armed_queues_give_the_events_that_were_asked_for_and_no_others() {
+    for seed in 1..=12 {
+        let scenario = Scenario::new(seed, 1_000, FaultMix::Chosen(Vec::new()));
+        let kinds = [
+            StepKind::Send,
+            StepKind::Receive,
+            StepKind::Connect,
+            StepKind::Destroy,
+            StepKind::Arm,
+            StepKind::Resize,
+            StepKind::Pass,
+            StepKind::Poll,
+        ];
+        let kept = scenario
+            .steps
+            .iter()
+            .filter(|step| kinds.contains(&step.kind));
+        let kept: Vec<u32> = kept.map(|step| step.number).collect();
+        let outcome = run(&scenario.keeping(&kept), Trace::Off, &mut Untouched);
+        assert_eq!(outcome.finding, None, "seed {seed}");
+    }
 }
 
 #[test]

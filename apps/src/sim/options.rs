@@ -6,8 +6,8 @@ use ringside_sim::{FaultKind, FaultMix, Trace};
 const HELP: &str = "\
 Two devices, the wire between them and a random workload of all verbs run in one thread and in \
 virtual time. Everything follows from the seed: the same seed does the same again, on every machine. \
-An oracle that sees requests and answers only, and no state of driver or model, judges each completion, \
-each byte and each call.
+An oracle judges each completion, each byte, each event and each call by the requests alone; of the \
+model it reads counts: time-outs, breaches of its interface and what is left after the shutdown.
 
 Examples:
   ringside sim                                 seeds 1 to 100, faults drawn by seed

@@ -329,12 +329,14 @@ impl Ledger {
             seen.byte_length,
             seen.immediate,
             seen.invalidated_key,
+            seen.solicited,
         );
         let ought = (
             message.operation,
             message.length,
             message.immediate,
             message.invalidates,
+            message.solicited,
         );
         if is != ought || message.too_long {
             let why = format!("the message of request {} is {ought:?}", message.id);

@@ -26,6 +26,8 @@ pub struct Seen {
     pub invalidated_key: Option<u32>,
     /// The source of a datagram.
     pub datagram: Option<Datagram>,
+    /// True if the sender of the message requested an event.
+    pub solicited: bool,
 }
 
 /// A request of a send queue.
@@ -76,6 +78,8 @@ pub(crate) struct Message {
     pub(crate) immediate: Option<u32>,
     pub(crate) invalidates: Option<u32>,
     pub(crate) operation: Operation,
+    /// Its sender requested an event.
+    pub(crate) solicited: bool,
     /// It is longer than the receive: the receive fails.
     pub(crate) too_long: bool,
 }
@@ -117,10 +121,6 @@ impl End {
             messages_sent: 0,
             receives_posted: 0,
         }
-    }
-
-    pub(super) fn is_awaited(&self) -> bool {
-        self.sends.iter().any(|request| request.signalled)
     }
 }
 

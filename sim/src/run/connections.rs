@@ -42,8 +42,8 @@ impl Run<'_> {
             return Ok(());
         };
         let (to_first, to_second) = (first.endpoint(), second.endpoint());
-        let first = self.must("connecting", |_| first.connect(&to_second))?;
-        let second = self.must("connecting", |_| second.connect(&to_first))?;
+        let first = self.must(0, "connecting", |_| first.connect(&to_second))?;
+        let second = self.must(1, "connecting", |_| second.connect(&to_first))?;
         let (Some(first), Some(second)) = (first, second) else {
             return Ok(());
         };
@@ -85,18 +85,19 @@ impl Run<'_> {
         };
         if self.side(side).shared.is_none() {
             let domain = self.side(side).domain.clone();
-            let made = self.must("a shared receive queue", |_| {
+            let made = self.must(side, "a shared receive queue", |_| {
                 domain.shared_receive_queue(&config)
             })?;
             self.side(side).shared = made;
         }
-        let attached = self.must("attaching to a shared receive queue", |run| match &mut run
-            .side(side)
-            .shared
-        {
-            Some(shared) => shared.attach(queue_pair).map(|()| true),
-            None => Ok(false),
-        })?;
+        let attached = self.must(
+            side,
+            "attaching to a shared receive queue",
+            |run| match &mut run.side(side).shared {
+                Some(shared) => shared.attach(queue_pair).map(|()| true),
+                None => Ok(false),
+            },
+        )?;
         Ok(attached.unwrap_or(false))
     }
 
@@ -127,7 +128,7 @@ impl Run<'_> {
             .outbound_reads(8)
             .inbound_reads(8);
         let domain = place.domain.clone();
-        let queue_pair = self.must("a queue pair", |_| domain.queue_pair(config))?;
+        let queue_pair = self.must(side, "a queue pair", |_| domain.queue_pair(config))?;
         let held = Held {
             handle: Handle::Gone,
             inline,
@@ -194,8 +195,8 @@ impl Run<'_> {
         for (side, held) in sides {
             self.note(|| format!("connection {number}: side {side} is destroyed"));
             let fed = self.ledger.end_mut(number, side).is_some_and(|end| end.fed);
-            let destroyed =
-                self.must("destroying a queue pair", |run| match (held.handle, fed) {
+            let destroyed = self.must(side, "destroying a queue pair", |run| {
+                match (held.handle, fed) {
                     (Handle::Ready(queue_pair), true) => match &mut run.side(side).shared {
                         Some(shared) => shared.destroy(queue_pair).map(|_| ()),
                         None => Ok(()),
@@ -207,7 +208,8 @@ impl Run<'_> {
                         None => Ok(()),
                     },
                     (Handle::Gone, _) => Ok(()),
-                })?;
+                }
+            })?;
             if fed && destroyed.is_none() {
                 // The device did not confirm: receives of the shared queue in the queue pair are
                 // lost.
@@ -228,7 +230,7 @@ impl Run<'_> {
         if let Some(end) = self.ledger.end_mut(link, end) {
             end.torn = true;
         }
-        self.must("failing a queue pair", |run| {
+        self.must(end, "failing a queue pair", |run| {
             match run.queue_pair((link, end)) {
                 Some(queue_pair) => queue_pair.fail(),
                 None => Ok(()),

@@ -12,13 +12,16 @@ impl Run<'_> {
     pub(super) fn resize(&mut self) -> Result<(), Problem> {
         let (side, number) = (self.random.below(2), self.random.below(QUEUES));
         let completions = self.random.within(220, 600) as u32;
-        self.must("resizing a completion queue", |run| {
+        self.must(side, "resizing a completion queue", |run| {
             match run.side(side).queues.get_mut(number) {
                 Some(queue) => queue.queue.resize(completions),
                 None => Ok(()),
             }
         })?;
         self.ledger.ring_replaced(side);
+        if let Some(queue) = self.side(side).queues.get_mut(number) {
+            queue.arming.resized();
+        }
         Ok(())
     }
 
@@ -54,10 +57,10 @@ impl Run<'_> {
     pub(super) fn take_completion_events(&mut self, side: usize) -> Result<bool, Problem> {
         let interrupted = self.was_interrupted(side)?;
         let mut named = Vec::new();
-        let taken = self.must("completion events", |run| {
+        let taken = self.must(side, "completion events", |run| {
             run.side(side).device.poll_completion_events(&mut named)
         })?;
-        self.disarm(side, &named);
+        self.judge_completion_events(side, &named)?;
         // It may have arrived while the last wait ended.
         if !named.is_empty() && !interrupted && !self.was_interrupted(side)? {
             self.miss_interrupt(side)?;
@@ -74,14 +77,18 @@ impl Run<'_> {
                 if next { "the next" } else { "solicited ones" }
             )
         });
+        let dropped = self.dropped(side);
         if let Some(queue) = self.side(side).queues.get_mut(number) {
-            queue.armed = false;
+            queue.arming.was_not_empty();
+            queue.arming.request(wish, dropped);
             queue.queue.arm(wish);
         }
-        // A completion that arrived before may give no event. The latest request counts.
+        // A completion that arrived before may give no event.
         let before = self.poll_queue(side, number, BATCH)?;
-        if let Some(queue) = self.side(side).queues.get_mut(number) {
-            queue.armed = next && before == 0;
+        if let Some(queue) = self.side(side).queues.get_mut(number)
+            && before == 0
+        {
+            queue.arming.was_empty(wish);
         }
         Ok(())
     }
@@ -98,7 +105,8 @@ impl Run<'_> {
         let side = self.random.below(2);
         match self.random.below(5) {
             0 => {
-                let all = self.must("statistics", |run| run.side(side).device.statistics())?;
+                let all =
+                    self.must(side, "statistics", |run| run.side(side).device.statistics())?;
                 let names: std::collections::BTreeSet<_> =
                     all.iter().flatten().map(|one| one.name).collect();
                 if all.is_some_and(|all| all.len() != names.len()) {
@@ -106,7 +114,9 @@ impl Run<'_> {
                 }
             }
             1 => {
-                self.must("a port's state", |run| run.side(side).device.query_port())?;
+                self.must(side, "a port's state", |run| {
+                    run.side(side).device.query_port()
+                })?;
             }
             2 => self.query_region(side)?,
             _ => self.query_queue_pair()?,
@@ -116,7 +126,7 @@ impl Run<'_> {
 
     fn query_region(&mut self, side: usize) -> Result<(), Problem> {
         let number = self.random.below(3);
-        let valid = self.must("a region's state", |run| {
+        let valid = self.must(side, "a region's state", |run| {
             let arena = run
                 .ledger
                 .memory
@@ -139,7 +149,7 @@ impl Run<'_> {
         let Some((link, end)) = self.pick_end() else {
             return Ok(());
         };
-        let report = self.must("a queue pair's state", |run| {
+        let report = self.must(end, "a queue pair's state", |run| {
             match run.queue_pair((link, end)) {
                 Some(queue_pair) => queue_pair.query().map(Some),
                 None => Ok(None),
@@ -176,6 +186,7 @@ impl Run<'_> {
         let size = 4096 * (1 + what);
         let pages = 1 + what as u32;
         self.must(
+            side,
             "objects that live for a moment",
             |run| -> Result<(), RdmaError> {
                 let place = run.side(side);
@@ -210,7 +221,7 @@ impl Run<'_> {
             return Ok(());
         };
         before.host_memory_cache_bytes = after.host_memory_cache_bytes;
-        if before != after && !self.is_troubled() {
+        if before != after && !self.is_troubled_at(side) {
             let text = format!(
                 "objects of kind {what} were made and dropped: {before:?} before, {after:?} after"
             );
@@ -221,9 +232,9 @@ impl Run<'_> {
 
     /// Checks that no completion or event arrives once everything is destroyed.
     pub(super) fn expect_silence(&mut self) -> Result<(), Problem> {
-        let troubled = self.is_troubled();
         let dropped = self.ledger.dropped;
         for (side, dropped) in dropped.into_iter().enumerate() {
+            let troubled = self.is_troubled_at(side);
             let mut strangers = 0;
             for queue in &mut self.side(side).queues {
                 let mut batch = [Completion::EMPTY; 4];

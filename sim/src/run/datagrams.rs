@@ -39,13 +39,13 @@ impl Run<'_> {
                 .receive_fragments(2)
                 .inline_bytes(48);
             let domain = place.domain.clone();
-            let made = self.must("a datagram queue pair", |_| {
+            let made = self.must(side, "a datagram queue pair", |_| {
                 domain.datagram_queue_pair(config)
             })?;
             let Some(made) = made else {
                 continue;
             };
-            let ready = self.must("a datagram queue pair", |_| made.ready(KEY))?;
+            let ready = self.must(side, "a datagram queue pair", |_| made.ready(KEY))?;
             if let Some(ready) = &ready {
                 let end = DatagramEnd {
                     number: ready.number(),
@@ -64,10 +64,13 @@ impl Run<'_> {
             };
             let destination = Destination::from(&peer.endpoint());
             let domain = self.side(side).domain.clone();
-            let made = self.must("an address handle", |_| domain.address_handle(&destination))?;
+            let made = self.must(side, "an address handle", |_| {
+                domain.address_handle(&destination)
+            })?;
             self.side(side).to_peer = made;
             if let Some(group) = Destination::group(GROUP) {
-                let made = self.must("an address handle", |_| domain.address_handle(&group))?;
+                let made =
+                    self.must(side, "an address handle", |_| domain.address_handle(&group))?;
                 self.side(side).to_group = made;
             }
         }
@@ -83,7 +86,7 @@ impl Run<'_> {
     /// Leaves the group, or joins it.
     pub(super) fn change_membership(&mut self, side: usize) -> Result<(), Problem> {
         let inside = self.side(side).in_group;
-        let done = self.must("joining or leaving a group", |run| {
+        let done = self.must(side, "joining or leaving a group", |run| {
             match &run.side(side).datagrams {
                 Some(queue_pair) if inside => queue_pair.leave(GROUP),
                 Some(queue_pair) => queue_pair.join(GROUP),
@@ -315,10 +318,14 @@ impl Run<'_> {
             let place = self.side(side);
             let queue_pair = place.datagrams.take();
             let destroyed =
-                self.must("destroying a datagram queue pair", |_| match queue_pair {
-                    Some(queue_pair) => queue_pair.destroy(),
-                    None => Ok(()),
-                })?;
+                self.must(
+                    side,
+                    "destroying a datagram queue pair",
+                    |_| match queue_pair {
+                        Some(queue_pair) => queue_pair.destroy(),
+                        None => Ok(()),
+                    },
+                )?;
             self.side(side).in_group = false;
             self.side(side).perhaps_in_group = false;
             self.ledger

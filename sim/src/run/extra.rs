@@ -84,7 +84,9 @@ impl Run<'_> {
     /// Sends the admin commands that a fault may be about.
     fn ask_firmware(&mut self, side: usize) -> Result<(), Problem> {
         let before = self.clock.now();
-        let asked = self.must("a port's state", |run| run.side(side).device.query_port())?;
+        let asked = self.must(side, "a port's state", |run| {
+            run.side(side).device.query_port()
+        })?;
         let late = self.clock.now().since(before) >= Duration::from_micros(10);
         self.counts.admin_troubles += u64::from(asked.is_none() || late);
         self.change_membership(side)
@@ -107,7 +109,7 @@ impl Run<'_> {
     fn keep_armed(&mut self, side: usize) -> Result<(), Problem> {
         self.take_completion_events(side)?;
         let queue = self.side(side).queues.first();
-        if queue.is_some_and(|queue| !queue.armed) {
+        if queue.is_some_and(|queue| !queue.arming.is_due_next()) {
             self.arm_queue(side, 0, Notify::Next)?;
         }
         Ok(())
@@ -164,7 +166,7 @@ impl Run<'_> {
         side: usize,
         room: u32,
     ) -> Result<Option<(CompletionQueue, QueuePair<Connected>, Peer)>, Problem> {
-        self.must("a queue pair on a small completion queue", |run| {
+        self.must(side, "a queue pair on a small completion queue", |run| {
             let make = |run: &mut Self, side: usize, room: u32| -> Result<_, RdmaError> {
                 let place = run.side(side);
                 let queue = place.device.completion_queue(room)?;
@@ -238,7 +240,7 @@ impl Run<'_> {
         while self.clock.now() < end {
             self.clock.pause(Duration::from_micros(200));
             let mut events = Vec::new();
-            self.must("events", |run| {
+            self.must(side, "events", |run| {
                 run.side(side).device.poll_events(&mut events)
             })?;
             for event in events {

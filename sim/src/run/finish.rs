@@ -1,12 +1,13 @@
 //! The end of a run: all outstanding requests end, all objects are destroyed, and nothing is left.
 
 use super::Run;
+use super::transfers::Plan;
 use crate::rig::{Side, usage};
 use crate::rule::{Problem, Rule};
 use ringside_model::Stepped;
 use ringside_model::left_over::left_over;
 use ringside_pmd::Device;
-use ringside_pmd::rdma::ObjectUsage;
+use ringside_pmd::rdma::{Flags, ObjectUsage, Operation};
 use std::time::Duration;
 
 /// The model's name for the overflow of a completion queue.
@@ -22,6 +23,7 @@ impl Run<'_> {
         self.wire.book().quiet = true;
         self.end_faults(u32::MAX)?;
         self.resume_all()?;
+        self.follow_unsignalled()?;
         self.settle()?;
         if self.world.has_mapped_doorbells() {
             // The device sees a plain store only when it polls.
@@ -51,6 +53,20 @@ impl Run<'_> {
             .flatten()
             .for_each(|arena| arena.settle_all());
         self.compare()
+    }
+
+    /// Posts a signalled request behind the last unsignalled ones: its success says that they have
+    /// happened.
+    fn follow_unsignalled(&mut self) -> Result<(), Problem> {
+        self.poll_all()?;
+        for place in self.ledger.ends_with_unsignalled() {
+            let mut plan = Plan::new(Operation::Nop, Vec::new());
+            plan.flags = Flags::SIGNALLED | Flags::LOCAL_FENCE;
+            self.post(place, plan, |queue_pair, id, flags| {
+                queue_pair.no_operation(id, flags)
+            })?;
+        }
+        Ok(())
     }
 }
 
@@ -85,10 +101,11 @@ fn empty(side: &mut Side) {
 pub(super) fn take_down(
     world: &Stepped,
     sides: [Side; 2],
-    troubled: bool,
+    troubled: [bool; 2],
     overflowed: [bool; 2],
 ) -> Result<(), Problem> {
-    for ((number, mut side), overflowed) in sides.into_iter().enumerate().zip(overflowed) {
+    let states = troubled.into_iter().zip(overflowed);
+    for ((number, mut side), (troubled, overflowed)) in sides.into_iter().enumerate().zip(states) {
         empty(&mut side);
         let Side {
             domain,

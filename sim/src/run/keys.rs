@@ -119,6 +119,7 @@ impl Run<'_> {
             immediate: None,
             invalidates: Some(key),
             operation: Operation::Receive,
+            solicited: false,
             too_long: false,
         });
         let posted = self.post(peer, plan, |queue_pair, id, flags| {
@@ -180,7 +181,8 @@ impl Run<'_> {
             WindowKind::Two
         };
         let domain = self.side(end).domain.clone();
-        let Some(mut window) = self.must("a memory window", |_| domain.memory_window(kind))? else {
+        let Some(mut window) = self.must(end, "a memory window", |_| domain.memory_window(kind))?
+        else {
             return Ok(());
         };
         let room = (BYTES, true);
@@ -217,13 +219,13 @@ impl Run<'_> {
         let (number, end) = owner;
         let domain = self.side(end).domain.clone();
         let pages = self.random.within(1, 5) as u32;
-        let Some(mut fast) = self.must("a fast region", |_| domain.fast_region(pages))? else {
+        let Some(mut fast) = self.must(end, "a fast region", |_| domain.fast_region(pages))? else {
             return Ok(());
         };
         for _ in 0..self.random.within(1, 2) {
             let length = self.random.within(1, pages as usize) * 4096;
             let picture = self.random.bytes(length);
-            let loaded = self.must("loading a fast region", |run| {
+            let loaded = self.must(end, "loading a fast region", |run| {
                 let buffer = run.side(end).device.allocate(length)?;
                 let _ = buffer.write(0, &picture);
                 fast.load(vec![buffer]).map_err(|error| error.error)
@@ -250,7 +252,7 @@ impl Run<'_> {
             if !going {
                 // Its queue pair has failed, or waits for retries: the memory is returned by
                 // command.
-                self.must("resetting a fast region", |_| fast.reset().map(drop))?;
+                self.must(end, "resetting a fast region", |_| fast.reset().map(drop))?;
                 return Ok(());
             }
             let mut plan = Plan::new(Operation::LocalInvalidate, Vec::new());
@@ -259,7 +261,7 @@ impl Run<'_> {
                 queue_pair.invalidate_fast(id, &mut fast, flags)
             })?;
             let Some((_, done)) = self.succeeded_or_dies(owner, posted)? else {
-                self.must("resetting a fast region", |_| fast.reset().map(drop))?;
+                self.must(end, "resetting a fast region", |_| fast.reset().map(drop))?;
                 return Ok(());
             };
             let Some(buffers) = fast.take_back(&done) else {
@@ -279,7 +281,7 @@ impl Run<'_> {
         let length = 4096;
         let mut picture = self.random.bytes(length);
         let domain = self.side(end).domain.clone();
-        let region = self.must("a region", |run| {
+        let region = self.must(end, "a region", |run| {
             let buffer = run
                 .side(end)
                 .device
@@ -302,7 +304,7 @@ impl Run<'_> {
             place.copy_from_slice(&data);
         }
         if self.close_key(owner, region.local_key())? {
-            let valid = self.must("a region's state", |_| region.is_valid())?;
+            let valid = self.must(end, "a region's state", |_| region.is_valid())?;
             if valid == Some(true) {
                 let what = "a region whose key was invalidated reports that it is valid";
                 return Err(Problem::new(Rule::CallRight, what));
@@ -311,7 +313,7 @@ impl Run<'_> {
                 self.write_in_vain(peer, region.remote().at(100))?;
             }
         }
-        let buffers = self.must("deregistering", |_| region.deregister())?;
+        let buffers = self.must(end, "deregistering", |_| region.deregister())?;
         compare(
             &buffers.unwrap_or_default(),
             &picture,
@@ -330,7 +332,7 @@ impl Run<'_> {
         let pictures = [self.random.bytes(length), self.random.bytes(length)];
         for (side, picture) in [end, 1 - end].into_iter().zip(&pictures) {
             let domain = self.side(side).domain.clone();
-            let region = self.must("a region", |run| {
+            let region = self.must(side, "a region", |run| {
                 let buffer = run.side(side).device.allocate(length);
                 let buffer = buffer.map_err(|error| error.to_string())?;
                 let _ = buffer.write(0, picture);
@@ -353,12 +355,12 @@ impl Run<'_> {
             queue_pair.read_and_invalidate(id, &[fragment], remote, flags)
         })?;
         let done = self.succeeded_or_dies(reader, posted)?.is_some();
-        let valid = self.must("a region's state", |_| into.is_valid())?;
+        let valid = self.must(end, "a region's state", |_| into.is_valid())?;
         if done && valid == Some(true) {
             let what = "a region that a read was to invalidate reports that it is valid";
             return Err(Problem::new(Rule::CallRight, what));
         }
-        let buffers = self.must("deregistering", |_| into.deregister())?;
+        let buffers = self.must(end, "deregistering", |_| into.deregister())?;
         let [mut expected, read] = pictures;
         if let (Some(place), Some(read)) = (expected.get_mut(..bytes), read.get(..bytes)) {
             place.copy_from_slice(read);
@@ -366,7 +368,7 @@ impl Run<'_> {
         if done {
             compare(&buffers.unwrap_or_default(), &expected, "what was read")?;
         }
-        let buffers = self.must("deregistering", |_| from.deregister())?;
+        let buffers = self.must(1 - end, "deregistering", |_| from.deregister())?;
         compare(&buffers.unwrap_or_default(), &read, "what was read from")
     }
 
@@ -402,7 +404,7 @@ impl Run<'_> {
         if let Some(arena) = arenas.and_then(|arenas| arenas.get_mut(number)) {
             arena.region = region;
         }
-        if let Some(error) = error.filter(|_| !self.is_troubled()) {
+        if let Some(error) = error.filter(|_| !self.is_troubled_at(side)) {
             return Err(Problem::new(
                 Rule::CallRight,
                 format!("reregistering a region: {error}"),

@@ -230,7 +230,7 @@ impl Run<'_> {
             let mut address = LocalAddress::new(address, prefix);
             address.vlan = vlan;
             let side = usize::from(side);
-            let gid = self.must("adding an address", |run| {
+            let gid = self.must(side, "adding an address", |run| {
                 run.side(side).device.add_address(address)
             })?;
             let Some(gid) = gid else {
@@ -247,7 +247,7 @@ impl Run<'_> {
 
     fn remove_own(&mut self, side: usize, gid: Gid) -> Result<(), Problem> {
         let LocalAddress { address, vlan, .. } = gid.address;
-        let removed = self.must("removing an address", |run| {
+        let removed = self.must(side, "removing an address", |run| {
             run.side(side).device.remove_address(address, vlan)
         })?;
         if let (Some(_), Some(changes)) = (removed, self.own.changes.get_mut(side)) {
@@ -268,7 +268,7 @@ impl Run<'_> {
         for (side, gid) in gids.into_iter().enumerate() {
             let attributes = Attributes::draw(&mut self.random);
             let picture = self.random.bytes(BYTES);
-            let made = self.must("a connection from an added address", |run| {
+            let made = self.must(side, "a connection from an added address", |run| {
                 let place = run.side(side);
                 let text = |error: &dyn std::fmt::Display| error.to_string();
                 let buffer = place.device.map_memory(picture.clone());
@@ -305,8 +305,8 @@ impl Run<'_> {
             .map(|end| end.queue_pair.endpoint())
             .collect();
         let mut connected = Vec::new();
-        for (end, peer) in ends.into_iter().zip(peers) {
-            let end = end.with(|pair| self.must("connecting", |_| pair.connect(&peer)))?;
+        for (side, (end, peer)) in ends.into_iter().zip(peers).enumerate() {
+            let end = end.with(|pair| self.must(side, "connecting", |_| pair.connect(&peer)))?;
             let Some(end) = end else {
                 return Ok(None);
             };
@@ -326,7 +326,7 @@ impl Run<'_> {
                 ..ConnectionChange::default()
             };
             if self
-                .must("narrowing rights", |_| peer.queue_pair.change(&narrow))?
+                .must(1, "narrowing rights", |_| peer.queue_pair.change(&narrow))?
                 .is_some()
             {
                 self.own_refused_read(&mut ends)?;
@@ -336,16 +336,16 @@ impl Run<'_> {
             let _ = self.check_attributes(&ends)? && self.own_write(&mut ends)?;
             let [one, other] = ends;
             drop((one.queue_pair, other.queue_pair));
-            for end in [one.region, other.region] {
-                self.must("deregistering", |_| end.deregister())?;
+            for (side, end) in [one.region, other.region].into_iter().enumerate() {
+                self.must(side, "deregistering", |_| end.deregister())?;
             }
         }
         Ok(())
     }
 
     fn check_attributes(&mut self, ends: &[End; 2]) -> Result<bool, Problem> {
-        for end in ends {
-            let report = self.must("a queue pair's state", |_| end.queue_pair.query())?;
+        for (side, end) in ends.iter().enumerate() {
+            let report = self.must(side, "a queue pair's state", |_| end.queue_pair.query())?;
             let Some(report) = report else {
                 return Ok(false);
             };
@@ -377,7 +377,7 @@ impl Run<'_> {
             ));
         };
         let id = self.take_id();
-        self.must("a write from an added address", |_| {
+        self.must(0, "a write from an added address", |_| {
             one.queue_pair
                 .write(id, &[source], target.at(to as u64), Flags::SIGNALLED)
         })?;
@@ -421,7 +421,7 @@ impl Run<'_> {
             return Ok(());
         };
         let (id, from) = (self.take_id(), other.region.remote().at(0));
-        self.must("a read without its right", |_| {
+        self.must(0, "a read without its right", |_| {
             one.queue_pair.read(id, &[into], from, Flags::SIGNALLED)
         })?;
         one.queue_pair.ring();
@@ -460,8 +460,8 @@ impl Run<'_> {
     /// Takes both ends to RESET and connects them anew.
     fn own_reset(&mut self, ends: [End; 2]) -> Result<Option<[End; 2]>, Problem> {
         let mut reset = Vec::new();
-        for end in ends {
-            let end = end.with(|pair| self.must("a reset", |_| pair.reset()))?;
+        for (side, end) in ends.into_iter().enumerate() {
+            let end = end.with(|pair| self.must(side, "a reset", |_| pair.reset()))?;
             let Some(end) = end else {
                 return Ok(None);
             };

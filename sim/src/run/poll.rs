@@ -1,7 +1,7 @@
 //! Lets time pass, takes completions and events, and checks them.
 
 use super::Run;
-use crate::oracle::Seen;
+use crate::oracle::{Seen, Taken};
 use crate::rig::Handle;
 use crate::rule::{Problem, Rule};
 use ringside_pmd::rdma::{Completion, Event};
@@ -27,6 +27,7 @@ fn seen(done: &Completion) -> Seen {
         immediate: done.immediate(),
         invalidated_key: done.invalidated_key(),
         datagram: done.datagram(),
+        solicited: done.is_solicited(),
     }
 }
 
@@ -83,10 +84,13 @@ impl Run<'_> {
             Some(shared) => shared.poll(&mut queue.queue, batch).to_vec(),
             None => queue.queue.poll(batch).to_vec(),
         };
-        let armed = queue.armed && done.iter().any(Completion::is_success);
+        let is_due = queue.arming.polled(Taken::of(&done));
         let number_of_queue = queue.queue.number();
-        if armed {
+        if is_due {
             self.expect_completion_event(side, number, number_of_queue)?;
+        }
+        if done.is_empty() {
+            self.check_owed_completion(side, number)?;
         }
         let count = done.len();
         let mut all: Vec<Seen> = done.iter().map(seen).collect();
@@ -149,7 +153,7 @@ impl Run<'_> {
             .side(side)
             .queues
             .get(place)
-            .is_some_and(|queue| queue.armed);
+            .is_some_and(|queue| queue.arming.is_due());
         if !taken || !still || self.is_troubled_at(side) {
             return Ok(());
         }
@@ -159,16 +163,55 @@ impl Run<'_> {
         Err(Problem::new(Rule::EventRight, text))
     }
 
-    /// Notes that these queues have given their event.
-    pub(super) fn disarm(&mut self, side: usize, named: &[u32]) {
-        for queue in &mut self.side(side).queues {
-            queue.armed &= !named.contains(&queue.queue.number());
+    /// Checks that these queues may have given an event.
+    pub(super) fn judge_completion_events(
+        &mut self,
+        side: usize,
+        named: &[u32],
+    ) -> Result<(), Problem> {
+        for number in named {
+            let queues = &mut self.side(side).queues;
+            let queue = queues
+                .iter_mut()
+                .find(|queue| queue.queue.number() == *number);
+            let why = match queue {
+                Some(queue) => queue.arming.told(),
+                None => Some("no queue with this number was ever armed"),
+            };
+            if let Some(why) = why.filter(|_| !self.is_troubled_at(side)) {
+                let text = format!("completion queue {number} of side {side}: {why}");
+                return Err(Problem::new(Rule::EventRight, text));
+            }
         }
+        Ok(())
+    }
+
+    /// Checks that an event that came before its completion had one. A queue pair that has failed,
+    /// or is destroyed, may have had completions that its user does not get.
+    fn check_owed_completion(&mut self, side: usize, number: usize) -> Result<(), Problem> {
+        let dropped = self.dropped(side);
+        let Some(queue) = self.side(side).queues.get_mut(number) else {
+            return Ok(());
+        };
+        let of_device = queue.queue.number();
+        let Some(why) = queue.arming.was_emptied(dropped) else {
+            return Ok(());
+        };
+        if self.is_troubled_at(side) || self.ledger.has_failed_end(side) {
+            return Ok(());
+        }
+        let text = format!("completion queue {of_device} of side {side}: {why}");
+        Err(Problem::new(Rule::EventRight, text))
+    }
+
+    /// Requests of a side that were outstanding when their queue pairs were destroyed.
+    pub(super) fn dropped(&self, side: usize) -> u64 {
+        self.ledger.dropped.get(side).copied().unwrap_or(0)
     }
 
     fn take_events(&mut self, side: usize) -> Result<(), Problem> {
         let mut events = Vec::new();
-        self.must("events", |run| {
+        self.must(side, "events", |run| {
             run.side(side).device.poll_events(&mut events)
         })?;
         self.look_at_wire();

@@ -73,7 +73,7 @@ impl Run<'_> {
 
     fn lend(&mut self, side: usize) -> Result<Option<MemoryRegion>, Problem> {
         let domain = self.side(side).domain.clone();
-        self.must("a region", |run| {
+        self.must(side, "a region", |run| {
             let buffer = run.side(side).device.allocate(BYTES);
             let buffer = buffer.map_err(|error| error.to_string())?;
             let made = domain.register(buffer, Access::ALL);

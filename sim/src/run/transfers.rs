@@ -136,7 +136,11 @@ impl Run<'_> {
         self.counts.posted += 1;
         let needs = plan.message.is_some();
         let receives_needed = needs.then(|| self.receives(place)).flatten();
-        let message = plan.message.map(|message| Message { id, ..message });
+        let message = plan.message.map(|message| Message {
+            id,
+            solicited: flags.contains(Flags::SOLICITED),
+            ..message
+        });
         let request = Request {
             id,
             signalled: flags.contains(Flags::SIGNALLED),
@@ -293,6 +297,7 @@ impl Run<'_> {
             immediate: Some(immediate),
             invalidates: None,
             operation: Operation::ReceiveWriteImmediate,
+            solicited: false,
             too_long: false,
         });
         if is_inline {
@@ -374,6 +379,7 @@ impl Run<'_> {
             immediate,
             invalidates: None,
             operation: Operation::Receive,
+            solicited: false,
             too_long: false,
         };
         if is_inline {

@@ -173,6 +173,7 @@ impl Run<'_> {
             immediate: None,
             invalidates: None,
             operation: Operation::Receive,
+            solicited: false,
             too_long: true,
         });
         self.post(place, plan, |queue_pair, id, flags| {
@@ -281,7 +282,7 @@ impl Run<'_> {
             ("no pages", domain.fast_region(0).map(drop)),
             ("513 pages", domain.fast_region(513).map(drop)),
         ];
-        self.check_refusals(refusals.into())
+        self.check_refusals(side, refusals.into())
     }
 
     fn wrong_numbers(&mut self, side: usize) -> Result<(), Problem> {
@@ -303,18 +304,19 @@ impl Run<'_> {
             ("a region with a gap", gap),
         ];
         let window = domain.memory_window(WindowKind::One).map(drop);
-        self.check_refusals(refusals.into())?;
-        self.must("a memory window", |_| window)?;
+        self.check_refusals(side, refusals.into())?;
+        self.must(side, "a memory window", |_| window)?;
         Ok(())
     }
 
     fn check_refusals(
         &mut self,
+        side: usize,
         refusals: Vec<(&'static str, Result<(), RdmaError>)>,
     ) -> Result<(), Problem> {
         for (what, result) in refusals {
             let by_device = matches!(result, Err(RdmaError::Control(_) | RdmaError::Function(_)));
-            if result.is_ok() || (by_device && !self.is_troubled()) {
+            if result.is_ok() || (by_device && !self.is_troubled_at(side)) {
                 return Err(Problem::new(Rule::CallRight, format!("{what}: {result:?}")));
             }
         }

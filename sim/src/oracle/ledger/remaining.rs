@@ -1,6 +1,6 @@
 //! Requests that have not completed, and those that are no longer expected to.
 
-use super::{FormerRings, Ledger};
+use super::{FormerRings, Ledger, Link};
 use crate::memory::Claim;
 use crate::rule::Problem;
 
@@ -109,13 +109,34 @@ impl Ledger {
         }
     }
 
+    /// The connections whose last request of an end is not signalled, with that end.
+    pub(crate) fn ends_with_unsignalled(&self) -> Vec<(u32, usize)> {
+        let ends = self.links.iter().flat_map(|(number, link)| {
+            let ends = link.ends.iter().enumerate();
+            let open = ends.filter(|(_, end)| {
+                let last = end.sends.back();
+                !end.torn && last.is_some_and(|request| !request.signalled)
+            });
+            open.map(|(end, _)| (*number, end))
+        });
+        ends.collect()
+    }
+
+    /// True if a queue pair of a side has failed, or may fail.
+    pub(crate) fn has_failed_end(&self, side: usize) -> bool {
+        let failed = |link: &Link| link.may_have_failed(side, &self.weather);
+        self.links.values().any(failed)
+    }
+
     /// Describes a result that is missing on a connection of which neither end has failed; `None`
     /// if there is none.
     pub(crate) fn awaited(&self) -> Option<String> {
         for (number, link) in &self.links {
             for (side, end) in link.ends.iter().enumerate() {
-                let first = end.sends.iter().find(|request| request.signalled);
-                if let Some(request) = first.filter(|_| end.is_awaited()) {
+                // Behind one that failed all complete, as flushed.
+                let mut sends = end.sends.iter();
+                let first = sends.find(|request| request.signalled || end.sends_failed);
+                if let Some(request) = first {
                     return Some(format!(
                         "request {} ({:?}) of connection {number}, side {side}, has not completed",
                         request.id, request.operation
