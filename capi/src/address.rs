@@ -8,10 +8,11 @@ use crate::errno;
 use crate::gid::{address_of, gid_of};
 use crate::live::{self, Kind};
 use crate::memory::DomainObject;
+use crate::shared_handles::SharedHandle;
 use ringside_cm::gsi::HOP_LIMIT;
 use ringside_config::LocalAddress;
 use ringside_connect::Within;
-use ringside_pmd::rdma::{AddressHandle, Datagram, Destination, Route};
+use ringside_pmd::rdma::{Datagram, Destination, Route};
 use std::ffi::c_int;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -58,7 +59,7 @@ pub(crate) fn destination(port: &Port, attributes: &ibv_ah_attr) -> Result<Desti
 #[repr(C)]
 pub(crate) struct HandleObject {
     public: ibv_ah,
-    pub(crate) handle: AddressHandle,
+    pub(crate) handle: SharedHandle,
 }
 
 impl HandleObject {
@@ -86,14 +87,23 @@ pub unsafe extern "C" fn ibv_create_ah(
         Ok(destination) => destination,
         Err(error) => return errno::null(error),
     };
-    match object.domain.address_handle(&destination) {
+    // Also of a parent by fork, whose locks another thread may have held.
+    if let Err(error) = live::expect(domain, &[Kind::Domain, Kind::ParentDomain]) {
+        return errno::null(error);
+    }
+    let is_in_service = object.domain.failure().is_none();
+    let made = object.handles.get(destination, is_in_service, || {
+        let made = object.domain.address_handle(&destination);
+        made.map_err(|error| errno::of(&error))
+    });
+    match made {
         Ok(handle) => {
             object.users.fetch_add(1, Ordering::Relaxed);
             let made = Box::new(HandleObject {
                 public: ibv_ah {
                     context: object.public.context,
                     pd: domain,
-                    handle: handle.number(),
+                    handle: handle.handle().number(),
                 },
                 handle,
             });
@@ -102,7 +112,7 @@ pub unsafe extern "C" fn ibv_create_ah(
             let end = |handle| unsafe { ibv_destroy_ah(handle as *mut _) };
             live::enter(made, Kind::AddressHandle, object.public.context, end).cast()
         }
-        Err(error) => errno::null(errno::of(&error)),
+        Err(error) => errno::null(error),
     }
 }
 
@@ -119,6 +129,7 @@ pub unsafe extern "C" fn ibv_destroy_ah(handle: *mut ibv_ah) -> c_int {
     let object = unsafe { Box::from_raw(handle.cast::<HandleObject>()) };
     // SAFETY: a domain outlives its handles.
     let domain = unsafe { DomainObject::of(object.public.pd) };
+    domain.handles.give_back(object.handle);
     domain.users.fetch_sub(1, Ordering::Relaxed);
     0
 }

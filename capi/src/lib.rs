@@ -64,6 +64,7 @@ mod refused;
 mod room;
 mod rsocket;
 mod shared;
+mod shared_handles;
 mod shared_posts;
 mod signals;
 mod standard_error;

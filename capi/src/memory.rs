@@ -8,6 +8,7 @@ use crate::guarded::is_set;
 use crate::live::{self, Kind};
 use crate::probe;
 use crate::reach::Reach;
+use crate::shared_handles::SharedHandles;
 use ringside_bus::DmaBuffer;
 use ringside_bus::function::DmaAccess;
 use ringside_pmd::rdma::{
@@ -25,6 +26,7 @@ pub(crate) struct DomainObject {
     pub(crate) domain: ProtectionDomain,
     /// objects in it
     pub(crate) users: AtomicU32,
+    pub(crate) handles: SharedHandles,
     /// the members of a parent domain; `None` in a plain one
     pub(crate) parent: Option<Joined>,
 }
@@ -83,6 +85,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
                 },
                 domain,
                 users: AtomicU32::new(0),
+                handles: SharedHandles::default(),
                 parent: None,
             });
             live::enter(Box::into_raw(made), Kind::Domain, context, end_domain).cast()

@@ -170,7 +170,7 @@ unsafe fn post_datagram(
     // SAFETY: the caller's promise.
     let handle = unsafe { HandleObject::of(handle as *mut _) };
     let to = To {
-        handle: &handle.handle,
+        handle: handle.handle.handle(),
         queue_pair: numbers as u32 & 0xFF_FFFF,
         queue_key: (numbers >> 32) as u32,
     };

@@ -92,7 +92,9 @@ impl<'a> Room<'a> {
             }
             // SAFETY: the caller's promise.
             let handle = unsafe { HandleObject::of(handle as *mut _) };
-            if handle.handle.protection_domain().number() != pair.protection_domain().number() {
+            if handle.handle.handle().protection_domain().number()
+                != pair.protection_domain().number()
+            {
                 return Err(libc::EINVAL);
             }
         }

@@ -7,6 +7,7 @@ use crate::cancel::Uncancelled;
 use crate::errno;
 use crate::live::{self, Kind};
 use crate::memory::{DomainObject, Joined, ThreadObject, end_domain};
+use crate::shared_handles::SharedHandles;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -86,6 +87,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         },
         domain: base.domain.clone(),
         users: AtomicU32::new(0),
+        handles: SharedHandles::default(),
         parent: Some(Joined {
             domain: wanted.pd,
             thread: wanted.td.cast(),

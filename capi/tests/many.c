@@ -1,12 +1,13 @@
 /* A model has as many objects as programs of many peers want: 1,100 queue pairs, each with two
- * completion queues, 17,000 memory regions and 700 address handles at the same time. More completion
- * queues than ibv_query_device says are refused with ENOMEM. */
+ * completion queues, 17,000 memory regions, and address handles to 700 destinations, some of them
+ * many times, at the same time. More completion queues than ibv_query_device says are refused with
+ * ENOMEM. */
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
 
 #include "check.h"
 
-enum { PAIRS = 1100, REGIONS = 17000, HANDLES = 700, PAGE = 4096 };
+enum { PAIRS = 1100, REGIONS = 17000, DESTINATIONS = 700, HANDLES = 3000, PAGE = 4096 };
 
 static struct ibv_qp *pairs[PAIRS];
 static struct ibv_cq *queues[2 * PAIRS];
@@ -29,8 +30,10 @@ static void all(struct ibv_context *context, struct ibv_pd *domain, char *memory
     }
     for (int i = 0; i < REGIONS; i++)
         CHECK(regions[i] = ibv_reg_mr(domain, memory + i % 64 * PAGE, PAGE, IBV_ACCESS_LOCAL_WRITE));
-    for (int i = 0; i < HANDLES; i++)
+    for (int i = 0; i < HANDLES; i++) {
+        to.grh.flow_label = i < DESTINATIONS ? i : 7;
         CHECK(handles[i] = ibv_create_ah(domain, &to));
+    }
 
     for (int i = 0; i < HANDLES; i++)
         CHECK(!ibv_destroy_ah(handles[i]));
@@ -48,7 +51,7 @@ static void limit(struct ibv_context *context)
     struct ibv_device_attr attr;
     int count = 0;
 
-    CHECK(!ibv_query_device(context, &attr) && attr.max_qp >= PAIRS && attr.max_mr >= REGIONS && attr.max_ah >= HANDLES);
+    CHECK(!ibv_query_device(context, &attr) && attr.max_qp >= PAIRS && attr.max_mr >= REGIONS && attr.max_ah >= DESTINATIONS);
     struct ibv_cq **made = calloc(attr.max_cq + 1, sizeof *made);
     CHECK(made);
     while (count <= attr.max_cq && (made[count] = ibv_create_cq(context, 1, NULL, NULL, 0)))

@@ -14,7 +14,7 @@ use ringside_spec::verbs::Route;
 use std::net::IpAddr;
 
 /// The destination of datagrams, and their route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Destination {
     /// IP address: a peer's or a multicast group's.
     pub address: IpAddr,
