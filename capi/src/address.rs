@@ -88,7 +88,7 @@ pub unsafe extern "C" fn ibv_create_ah(
         Err(error) => return errno::null(error),
     };
     // Also of a parent by fork, whose locks another thread may have held.
-    if let Err(error) = live::expect(domain, &[Kind::Domain, Kind::ParentDomain]) {
+    if let Err(error) = live::expect_domain(domain) {
         return errno::null(error);
     }
     let is_in_service = object.domain.failure().is_none();

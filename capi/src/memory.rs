@@ -110,7 +110,7 @@ pub(crate) unsafe fn end_domain(domain: usize) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(domain: *mut ibv_pd) -> c_int {
     let _call = Uncancelled::new();
-    if let Err(error) = live::expect(domain, &[Kind::Domain, Kind::ParentDomain]) {
+    if let Err(error) = live::expect_domain(domain) {
         return errno::failed(error);
     }
     // SAFETY: the caller's promise.
@@ -275,6 +275,7 @@ impl Wanted {
     /// # Safety
     /// As for [`Wanted::lend`].
     unsafe fn register(&self) -> Result<*mut ibv_mr, c_int> {
+        live::expect_domain(self.domain)?;
         // SAFETY: the caller's promise.
         let ((buffer, given), domain) = unsafe { (self.lend()?, DomainObject::of(self.domain)) };
         let region = domain

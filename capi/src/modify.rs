@@ -7,6 +7,7 @@ use crate::completion::CompletionObject;
 use crate::context_object::{ContextObject, Reported};
 use crate::errno;
 use crate::gid::address_of;
+use crate::live::{self, Kind};
 use crate::pair::Pair;
 use crate::queue_pair::{Inner, QueuePairObject};
 use crate::shared_posts::wake;
@@ -27,6 +28,9 @@ pub unsafe extern "C" fn ibv_modify_qp(
     given: c_int,
 ) -> c_int {
     let _call = Uncancelled::new();
+    if let Err(error) = live::expect(pair, &[Kind::QueuePair]) {
+        return errno::failed(error);
+    }
     // SAFETY: the caller's promise.
     let (object, wanted) = unsafe { (QueuePairObject::of(pair), &*attributes) };
     // SAFETY: a context outlives its objects.

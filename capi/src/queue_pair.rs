@@ -273,6 +273,10 @@ pub unsafe extern "C" fn ibv_create_qp(
     let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let (object, init) = unsafe { (DomainObject::of(domain), &mut *init) };
+    let known = live::expect_domain(domain).and_then(|()| live::expect_queues(init));
+    if let Err(error) = known {
+        return errno::null(error);
+    }
     // SAFETY: the caller's promise.
     if !unsafe { is_of_one_context(object, init) } {
         return errno::null(libc::EINVAL);
@@ -418,6 +422,9 @@ pub unsafe extern "C" fn ibv_query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     let _call = Uncancelled::new();
+    if let Err(error) = live::expect(pair, &[Kind::QueuePair]) {
+        return errno::failed(error);
+    }
     // SAFETY: the caller's promise.
     let object = unsafe { QueuePairObject::of(pair) };
     let inner = object.inner();

@@ -77,6 +77,9 @@ pub unsafe extern "C" fn ibv_create_srq(
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     let _call = Uncancelled::new();
+    if let Err(error) = live::expect_domain(domain) {
+        return errno::null(error);
+    }
     // SAFETY: the caller's promise.
     let (object, init) = unsafe { (DomainObject::of(domain), &mut *init) };
     let (receives, fragments) = (init.attr.max_wr.max(1), init.attr.max_sge.max(1));

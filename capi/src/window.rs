@@ -36,6 +36,9 @@ pub(crate) unsafe extern "C" fn alloc_mw(domain: *mut ibv_pd, kind: c_int) -> *m
         window::TYPE_2 => WindowKind::Two,
         _ => return errno::null(libc::EINVAL),
     };
+    if let Err(error) = live::expect_domain(domain) {
+        return errno::null(error);
+    }
     // SAFETY: the caller's promise.
     let object = unsafe { DomainObject::of(domain) };
     let made = match object.domain.memory_window(wanted) {

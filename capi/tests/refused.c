@@ -36,6 +36,44 @@ static void memory(struct ibv_pd *pd)
     CHECK(mr && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd));
 }
 
+/* The kernel looks objects up by their handles: it finds none by a wrong one, and the object stays. */
+static void handles(struct ibv_context *context)
+{
+    static char byte;
+    union ibv_gid gid;
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+    struct ibv_mr *mr = ibv_reg_mr(pd, &byte, 1, WRITES);
+    struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+    struct ibv_srq_init_attr receives = { .attr = { .max_wr = 4, .max_sge = 1 } };
+    struct ibv_srq *srq = ibv_create_srq(pd, &receives);
+    struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = 1, .max_send_sge = 1 } };
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    struct ibv_ah_attr to = { .is_global = 1, .port_num = 1, .grh = { .sgid_index = 1 } };
+    CHECK(!ibv_query_gid(context, 1, 1, &gid));
+    to.grh.dgid = gid;
+    struct ibv_ah *ah = ibv_create_ah(pd, &to);
+    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+    CHECK(pd && cq && mr && mw && srq && qp && ah);
+    uint32_t *all[] = { &pd->handle, &cq->handle, &mr->handle, &mw->handle, &srq->handle, &qp->handle, &ah->handle };
+    enum { OBJECTS = sizeof all / sizeof *all };
+    for (int i = 0; i < OBJECTS; i++)
+        *all[i] ^= 0x5555;
+    CHECK(ibv_destroy_ah(ah) == ENOENT && ibv_destroy_qp(qp) == ENOENT && ibv_destroy_srq(srq) == ENOENT);
+    CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == ENOENT && ibv_query_qp(qp, &attr, 0, &init) == ENOENT);
+    CHECK(ibv_dealloc_mw(mw) == ENOENT && ibv_dereg_mr(mr) == ENOENT && ibv_destroy_cq(cq) == ENOENT);
+    CHECK(ibv_dealloc_pd(pd) == ENOENT);
+    CHECK(!ibv_reg_mr(pd, &byte, 1, WRITES) && errno == ENOENT && !ibv_create_ah(pd, &to) && errno == ENOENT);
+    CHECK(!ibv_alloc_mw(pd, IBV_MW_TYPE_1) && errno == ENOENT && !ibv_create_srq(pd, &receives) && errno == ENOENT);
+    *all[0] ^= 0x5555;
+    CHECK(!ibv_create_qp(pd, &init) && errno == ENOENT);
+    for (int i = 1; i < OBJECTS; i++)
+        *all[i] ^= 0x5555;
+    CHECK(!ibv_destroy_ah(ah) && !ibv_destroy_qp(qp) && !ibv_destroy_srq(srq) && !ibv_dealloc_mw(mw));
+    CHECK(!ibv_dereg_mr(mr) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
+}
+
 /* A channel counts the completion queues that report to it. */
 static void channel(struct ibv_context *context)
 {
@@ -150,6 +188,7 @@ int main(void)
     queue_sizes(context, pd);
     queue_pair_types(context, pd);
     memory(pd);
+    handles(context);
     channel(context);
     groups(1);
     groups(0);
