@@ -170,7 +170,7 @@ static int path_of(int folder, char into[PATH_MAX])
 }
 
 /* True for a folder of the kernel or of ours, and for no link: ".." behind it leads back. */
-static int is_plain_folder(const char *path)
+static __attribute__((noinline)) int is_plain_folder(const char *path)
 {
 	char place[PATH_MAX];
 	struct stat found;
@@ -246,21 +246,30 @@ static int straighten(int folder, const char *path, char whole[PATH_MAX])
 	return 1;
 }
 
-/* The name of the file that answers for `path`, which may be relative to a descriptor: itself, or a name that is built
- * in `place`. Some libraries (hwloc) open "/" once, and name all files from there. */
-static const char *answer_at(int folder, const char *path, char place[PATH_MAX])
+/* The same of a path with detours, or that is relative. On its own, as it takes more of the stack: a handler of signals
+ * may have a small one. */
+static __attribute__((noinline)) const char *answer_straight(int folder, const char *path, char place[PATH_MAX])
 {
 	char whole[PATH_MAX];
 	const char *found;
 
+	if (!straighten(folder, path, whole))
+		return path;
+	found = answer_whole(whole, place);
+	return found == whole ? path : found;
+}
+
+/* The name of the file that answers for `path`, which may be relative to a descriptor: itself, or a name that is built
+ * in `place`. Some libraries (hwloc) open "/" once, and name all files from there. */
+static const char *answer_at(int folder, const char *path, char place[PATH_MAX])
+{
 	if (path == NULL || path[0] == 0)
 		return path;
 	if (path[0] == '/' && !has_detours(path))
 		return answer_whole(path, place);
-	if (!is_candidate(path) || files_folder() == NULL || !straighten(folder, path, whole))
+	if (!is_candidate(path) || files_folder() == NULL)
 		return path;
-	found = answer_whole(whole, place);
-	return found == whole ? path : found;
+	return answer_straight(folder, path, place);
 }
 
 /* The same of a path that is relative to the current folder. */

@@ -79,6 +79,10 @@ pub unsafe extern "C" fn ibv_create_ah(
     attributes: *mut ibv_ah_attr,
 ) -> *mut ibv_ah {
     let _call = Uncancelled::new();
+    // A parent's, by fork, is refused before a lock that another thread may have held.
+    if let Err(error) = live::expect_domain(domain) {
+        return errno::null(error);
+    }
     // SAFETY: the caller's promise.
     let (object, attributes) = unsafe { (DomainObject::of(domain), &*attributes) };
     // SAFETY: a domain's context outlives it.
@@ -87,10 +91,6 @@ pub unsafe extern "C" fn ibv_create_ah(
         Ok(destination) => destination,
         Err(error) => return errno::null(error),
     };
-    // Also of a parent by fork, whose locks another thread may have held.
-    if let Err(error) = live::expect_domain(domain) {
-        return errno::null(error);
-    }
     let is_in_service = object.domain.failure().is_none();
     let made = object.handles.get(destination, is_in_service, || {
         let made = object.domain.address_handle(&destination);

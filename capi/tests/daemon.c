@@ -1,7 +1,7 @@
 /* A program that looks for devices, or uses something and ends it, and then goes on as a daemon: the child opens
  * the device for itself, and everything works there.
- * Arguments: list, context, channel, unused (a channel that the child uses), addresses or socket: what the parent does first. The parent ends with the exit status of
- * the child, or at once with "leave" behind it; the child says "ok". */
+ * Arguments: list, context, channel, unused (a channel that the child uses), addresses or socket: what the parent does
+ * first. The parent ends with the exit status of the child, or at once with "leave" behind it; the child says "ok". */
 #include "connect.h"
 #include "ids.h"
 #include <rdma/rdma_cma.h>

@@ -1,5 +1,6 @@
 /* Files of the device by functions and paths of many forms, under ringside-files.so. Fortified, as
- * distributions build their programs. With an argument descriptors are closed on exec, which the compiler cannot know. Says "ok" and ends with 0. */
+ * distributions build their programs. With an argument, flags of calls are no constants for the compiler. Says "ok" and
+ * ends with 0. */
 #define _GNU_SOURCE
 #define _FORTIFY_SOURCE 2
 #include <dirent.h>

@@ -13,7 +13,7 @@ int main(int count, char **words)
     struct ibv_context *context;
 
     (void)words;
-    CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+    CHECK(signal(SIGPIPE, SIG_DFL) != SIG_ERR);
     CHECK(pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
     CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
     errno = 0;

@@ -554,7 +554,8 @@ impl Switch {
             Message::Damaged(bytes) => {
                 let is_ipv4 = message::is_ipv4(bytes);
                 let ends = message::addresses(bytes);
-                if ends.is_some_and(|(to, _)| function.drops_damaged(to, is_ipv4)) {
+                let tag = message::tag(bytes);
+                if ends.is_some_and(|(to, _)| function.drops_damaged((to, tag), is_ipv4)) {
                     self.counters.damaged += 1;
                     return;
                 }

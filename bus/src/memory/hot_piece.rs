@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // maps memory, and hands out pieces of it
 
 use crate::per_process::PerProcess;
+use crate::process::Birth;
 use crate::ranges::Ranges;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::alloc::Layout;
@@ -49,6 +50,8 @@ struct Chunk {
     /// The first byte of the first whole huge page.
     first: NonNull<u8>,
     free: Mutex<Ranges>,
+    /// the process that cuts it: in a child of a fork, another thread may have held its lock
+    birth: Birth,
 }
 
 /// The origin of a chunk, which decides its release.
@@ -80,6 +83,7 @@ impl Chunk {
             origin,
             first,
             free: Mutex::new(Ranges::new(std::iter::once(0..bytes as u64))),
+            birth: Birth::now(),
         }
     }
 
@@ -212,6 +216,9 @@ impl HotPiece {
 
 impl Drop for HotPiece {
     fn drop(&mut self) {
+        if !self.chunk.birth.is_here() {
+            return;
+        }
         let bytes = taken_bytes(self.words) as u64;
         locked(&self.chunk.free).give(self.at..self.at + bytes);
     }

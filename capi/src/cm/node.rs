@@ -191,6 +191,7 @@ impl Node {
     /// One round of the thread; returns how long it may sleep.
     fn round(&self) -> Duration {
         let mut state = self.state.lock();
+        let asked = self.began.elapsed();
         let wanted = state.unresolved();
         let mut found = HashMap::new();
         if !wanted.is_empty() {
@@ -213,7 +214,7 @@ impl Node {
         if state.lost.is_none() && state.service.is_lost() {
             self.port().give_up();
         }
-        if let Some(pause) = state.resolve(self, now, &found) {
+        if let Some(pause) = state.resolve(self, (asked, now), &found) {
             rest = rest.min(pause);
         }
         state.manager.tick(now);

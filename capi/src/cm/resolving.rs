@@ -130,15 +130,17 @@ impl State {
     }
 
     /// Ends the resolutions whose neighbours have answered, or whose time is over. Those that have
-    /// begun since the lookup stay. Returns the pause until the next look, if any is left.
+    /// begun since the lookup, at `asked`, stay. Returns the pause until the next look, if any is
+    /// left.
     pub(super) fn resolve(
         &mut self,
         node: &Node,
-        now: Duration,
+        (asked, now): (Duration, Duration),
         found: &HashMap<Way, Found>,
     ) -> Option<Duration> {
         self.resolving.retain(|id, wanted| {
-            let Some(found) = found.get(&wanted.way()) else {
+            let found = found.get(&wanted.way());
+            let Some(found) = found.filter(|_| wanted.since <= asked) else {
                 return true;
             };
             // SAFETY: an id leaves the tables before it is destroyed.

@@ -41,8 +41,11 @@ pub(super) struct Call<'socket> {
 
 impl Core {
     fn end_turn(&mut self, way: Way) {
-        *self.turns.of(way) = false;
-        self.tell();
+        let turn = self.turns.of(way);
+        turn.is_taken = false;
+        if std::mem::take(&mut turn.is_awaited) {
+            self.tell();
+        }
     }
 }
 
@@ -54,11 +57,11 @@ impl Socket {
     pub(super) fn begin(&self, way: Way, flags: c_int) -> Result<Call<'_>, c_int> {
         let mut core = self.core();
         let waits = flags & libc::MSG_DONTWAIT == 0 && !core.options.is_nonblocking;
-        if *core.turns.of(way) {
+        if core.turns.of(way).is_taken {
             core.bell.has_turns = true;
-            core = self.wait(core, waits, None, |core| !*core.turns.of(way))?;
+            core = self.wait(core, waits, None, |core| core.turns.of(way).is_free())?;
         }
-        *core.turns.of(way) = true;
+        core.turns.of(way).is_taken = true;
         let turn = Turn {
             socket: self,
             way,

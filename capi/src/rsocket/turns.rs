@@ -10,16 +10,31 @@ pub(super) enum Way {
 /// The ways in which a call is. The socket's lock does not say so: a call that sleeps releases it.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    is_sending: bool,
-    is_receiving: bool,
+    sending: Turn,
+    receiving: Turn,
+}
+
+/// The turn of one way.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    pub(super) is_taken: bool,
+    /// a call waits for its end
+    pub(super) is_awaited: bool,
+}
+
+impl Turn {
+    /// True if it is free. Else the call that asks waits for it.
+    pub(super) const fn is_free(&mut self) -> bool {
+        self.is_awaited |= self.is_taken;
+        !self.is_taken
+    }
 }
 
 impl Turns {
-    /// True while a call is in that way.
-    pub(super) const fn of(&mut self, way: Way) -> &mut bool {
+    pub(super) const fn of(&mut self, way: Way) -> &mut Turn {
         match way {
-            Way::Out => &mut self.is_sending,
-            Way::In => &mut self.is_receiving,
+            Way::Out => &mut self.sending,
+            Way::In => &mut self.receiving,
         }
     }
 }

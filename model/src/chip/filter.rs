@@ -94,10 +94,11 @@ impl ReceiveFilter {
         self.addresses.iter().any(|known| known.rdma) || general.contains(&Some(true))
     }
 
-    /// True if a rule names the address, that of a station or a group, and passes its packets to
-    /// the RDMA engine.
-    pub(crate) fn is_for_rdma(&self, address: MacAddress) -> bool {
-        Cast::of(address) != Cast::Broadcast && self.rule(address).is_some_and(|known| known.rdma)
+    /// True if a rule names the address, that of a station or a group, and passes its packets with
+    /// this tag to the RDMA engine.
+    pub(crate) fn is_for_rdma(&self, address: MacAddress, tag: Option<u16>) -> bool {
+        let rdma = self.rule(address).is_some_and(|known| known.rdma);
+        rdma && Cast::of(address) != Cast::Broadcast && self.lets_tag_in(tag)
     }
 
     #[inline]

@@ -38,12 +38,21 @@ pub(super) fn classify(bytes: &[u8]) -> Kind {
     }
 }
 
+/// The types of VLAN tags.
+const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xA8]];
+
+/// The first tag, if the frame has one.
+pub(super) fn tag(bytes: &[u8]) -> Option<u16> {
+    let (kind, rest) = bytes.get(12..)?.split_first_chunk::<2>()?;
+    let (tag, _) = rest.split_first_chunk::<2>()?;
+    TAGS.contains(kind).then(|| u16::from_be_bytes(*tag))
+}
+
 /// True if the payload behind the tags is IPv4.
 pub(super) fn is_ipv4(bytes: &[u8]) -> bool {
-    let tags = [[0x81, 0x00], [0x88, 0xA8]];
     let mut types = bytes.get(12..).unwrap_or_default();
     while let Some((kind, rest)) = types.split_first_chunk::<2>() {
-        if !tags.contains(kind) {
+        if !TAGS.contains(kind) {
             return *kind == [0x08, 0x00];
         }
         types = rest.get(2..).unwrap_or_default();
