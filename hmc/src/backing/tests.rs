@@ -123,6 +123,21 @@ fn a_page_list_takes_no_page_behind_its_end() {
 }
 
 #[test]
+fn objects_up_to_the_end_of_a_segment_take_no_segment_behind_it() {
+    let layout = with_many_pbles();
+    let pbles = ObjectType::PageBufferList;
+    let placement = layout.placement(pbles);
+    let to_end = SEGMENT_BYTES - placement.base.0 % SEGMENT_BYTES;
+    let count = (to_end / placement.size_bytes) as u32;
+    let segment = (placement.base.0 / SEGMENT_BYTES) as usize;
+    let of = |indexes| segments_of(&layout, pbles, indexes);
+    assert_eq!(of(0..count), segment..segment + 1);
+    assert_eq!(of(0..count + 1), segment..segment + 2);
+    assert_eq!(of(count..count + 1), segment + 1..segment + 2);
+    assert!(of(count..count).is_empty());
+}
+
+#[test]
 fn an_address_is_shown_as_a_number() {
     assert_eq!(format!("{:?}", FpmAddress(0x20_0000)), "0x200000");
 }

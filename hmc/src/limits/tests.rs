@@ -44,6 +44,15 @@ fn each_senseless_limit_is_refused_by_name() {
             size_bytes: 96
         }
     );
+    // Its size is not reported, but counts.
+    let fixed = ObjectType::PortBitVector;
+    assert_eq!(
+        refused(|query| query.objects[fixed].size_bytes = 0),
+        LimitsError::Size {
+            object: fixed,
+            size_bytes: 0
+        }
+    );
     let floors = [
         (ObjectType::QueuePair, 4),
         (ObjectType::CompletionQueue, 4),
@@ -52,6 +61,8 @@ fn each_senseless_limit_is_refused_by_name() {
         (ObjectType::Arp, 2),
     ];
     for (object, floor) in floors {
+        let least = crate::example::limits(|query| query.objects[object].max_count = floor);
+        assert_eq!(least.maximum(object), floor);
         assert_eq!(
             refused(|query| query.objects[object].max_count = floor - 1),
             LimitsError::TooFew {
@@ -109,6 +120,7 @@ fn numbers_beyond_what_commands_can_name_are_not_used() {
         query.first_segment = 96;
     });
     assert_eq!((late.max_segments(), late.segments_end()), (4000, 4096));
+    assert_eq!((late.first_segment(), limits.first_segment()), (96, 0));
     assert_eq!(limits.maximum(ObjectType::QueuePair), 1 << 18);
     assert_eq!(limits.maximum(ObjectType::CompletionQueue), 1 << 19);
 }

@@ -28,6 +28,10 @@ fn index_address_and_location_agree() {
     assert_eq!(space.index(FpmAddress(address.0 + 4)), None);
     assert_eq!(space.index(FpmAddress(22_093_816)), None);
     assert_eq!(space.address(262_144), None);
+    assert_eq!(space.base(), FpmAddress(22_093_824));
+    let end = space.base().0 + 262_144 * 8;
+    assert_eq!(space.index(FpmAddress(end - 8)), Some(262_143));
+    assert_eq!(space.index(FpmAddress(end)), None);
     assert_eq!(space.location(0).map(|at| at.segment), Some(10));
 }
 
@@ -74,6 +78,19 @@ fn lists_up_to_512_pages_have_one_level_and_longer_ones_two() {
             ranges: 0,
         }
     );
+}
+
+#[test]
+fn a_list_may_take_all_entries_that_there_are() {
+    for one_level in [false, true] {
+        let mut allocator = allocator(0, 512);
+        let list = match one_level {
+            true => allocator.allocate_one_level(512),
+            false => allocator.allocate(512),
+        };
+        assert_eq!(list.expect("all of them").pages(), 512);
+        assert_eq!(allocator.usage().free, 0);
+    }
 }
 
 #[test]

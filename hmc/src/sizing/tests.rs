@@ -67,6 +67,14 @@ fn out_of_order_state_and_read_responses_follow_if_the_device_has_them() {
     assert_eq!(plan.count(ObjectType::OutOfOrderFreeList), 1024);
     assert_eq!(plan.count(ObjectType::ReadResponse), 0);
     assert_eq!(plan.count(ObjectType::ReadResponseFreeList), 0);
+    // A block size without a list says nothing.
+    let block_alone = limits(|query| {
+        query.objects[ObjectType::OutOfOrder].max_count = 32_768;
+        query.objects[ObjectType::OutOfOrder].size_bytes = 64;
+        query.out_of_order_block = 4;
+    });
+    let plan = Plan::new(&block_alone, &wanted()).expect("fits");
+    assert_eq!(plan.count(ObjectType::OutOfOrderFreeList), 0);
 }
 
 #[test]
@@ -315,6 +323,18 @@ fn the_table_shows_every_object_and_the_sum() {
         .split_whitespace()
         .collect();
     assert_eq!(row, ["qp", "128", "-", "1024", "512", "-", "64.0"]);
+    let rows = text.lines().skip(1).take(20);
+    let kib = rows.map(|row| {
+        row.split_whitespace()
+            .last()
+            .unwrap()
+            .parse::<f64>()
+            .unwrap()
+    });
+    let sum: f64 = kib.sum();
+    let shown = text.rsplit(' ').nth(3).unwrap().parse::<f64>().unwrap();
+    // Each row is rounded to a tenth.
+    assert!(sum > 0.0 && (sum - shown).abs() < 2.0, "{sum}: {text}");
     assert!(text.ends_with("KiB in use"));
     assert!(text.contains("3 of 64 segments (6 MiB)"), "{text}");
 }
