@@ -11,8 +11,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 struct Made<T> {
     birth: Birth,
-    /// a parent had made one
-    is_second: bool,
+    /// a parent's, or null: it stays in memory
+    former: AtomicPtr<Made<T>>,
     /// held by the call that makes the value
     maker: Mutex<()>,
     value: OnceLock<T>,
@@ -50,7 +50,7 @@ impl<T: Send + Sync> PerProcess<T> {
             };
             let new = Box::into_raw(Box::new(Made {
                 birth: Birth::now(),
-                is_second: !before.is_null(),
+                former: AtomicPtr::new(before),
                 maker: Mutex::default(),
                 value: OnceLock::new(),
             }));
@@ -66,7 +66,7 @@ impl<T: Send + Sync> PerProcess<T> {
     /// True if a parent of this process used it.
     #[must_use]
     pub fn is_inherited(&self) -> bool {
-        self.here().is_second
+        !self.here().former.load(Ordering::Relaxed).is_null()
     }
 
     /// The value of this process, if it was made.
