@@ -33,6 +33,7 @@ pub mod ranges;
 mod readable;
 mod refusal;
 pub mod ring;
+pub mod signals;
 pub mod sysfs;
 pub mod tap;
 pub mod unmaps;

@@ -120,18 +120,10 @@ mod tests {
         assert_eq!(NUMBER.get(), None);
         assert_eq!(*NUMBER.get_or_init(|| 1), 1);
         assert_eq!(*NUMBER.get_or_init(|| 2), 1);
-        // SAFETY: the child ends without running destructors or other handlers.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
+        assert!(crate::process::tests::in_a_child(|| {
             let was_there = NUMBER.get().is_some() || !NUMBER.is_inherited();
-            let is_new = !was_there && *NUMBER.get_or_init(|| 3) == 3;
-            // SAFETY: ends the child.
-            unsafe { libc::_exit(i32::from(!is_new)) };
-        }
-        let mut status = 0;
-        // SAFETY: waits for the child made above; `status` is valid.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0);
+            !was_there && *NUMBER.get_or_init(|| 3) == 3
+        }));
         assert_eq!(NUMBER.get(), Some(&1));
         assert!(!NUMBER.is_inherited());
     }

@@ -13,10 +13,11 @@ mod kernel;
 
 use crate::per_process::PerProcess;
 use crate::process::{Birth, tell_in_child_of};
+use crate::signals::BlockedSignals;
 pub use error::UnmapsError;
 use journal::Journal;
 pub use journal::News;
-use kernel::{Descriptor, without_signals};
+use kernel::Descriptor;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::io::Errno;
 use std::ops::Range;
@@ -72,11 +73,12 @@ impl Monitor {
         };
         let builder = std::thread::Builder::new().name(THREAD.to_owned());
         // A handler of the program may unmap watched memory, too.
-        let thread =
-            without_signals(|| builder.spawn(watch)).map_err(|error| UnmapsError::System {
-                operation: "a thread that takes reports of unmapped memory",
-                error: error.to_string(),
-            })?;
+        let blocked = BlockedSignals::new();
+        let thread = builder.spawn(watch).map_err(|error| UnmapsError::System {
+            operation: "a thread that takes reports of unmapped memory",
+            error: error.to_string(),
+        })?;
+        drop(blocked);
         Ok(Self {
             descriptor,
             journal,

@@ -2,10 +2,10 @@
 
 use crate::claim::Failure;
 use crate::environment::variable;
-use crate::per_process::PerProcess;
 use crate::standard_error::{StandardError, write_line};
 use crate::thread_end::WhileThreadsLast;
 use parking_lot::Mutex;
+use ringside_bus::PerProcess;
 use ringside_config::LogFormat;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};

@@ -14,7 +14,7 @@ use crate::gid::gid_of;
 use crate::interface::INTERFACE;
 pub(crate) use crate::interface::folder;
 use crate::machine::InService;
-use crate::per_process::PerProcess;
+use ringside_bus::PerProcess;
 use ringside_config::LocalAddress;
 use ringside_pmd::rdma::{MAX_GIDS, PortState};
 use std::io::{Result, Write};

@@ -54,7 +54,6 @@ mod modify;
 mod network;
 mod open;
 mod pair;
-mod per_process;
 mod polling;
 mod post;
 mod probe;

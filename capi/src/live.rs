@@ -8,7 +8,7 @@ use crate::abi::{
     ibv_ah, ibv_context, ibv_cq, ibv_mr, ibv_mw, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_srq,
 };
 use crate::device::lock;
-use crate::per_process::PerProcess;
+use ringside_bus::PerProcess;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::mem::offset_of;

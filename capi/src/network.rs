@@ -2,6 +2,7 @@
 //! peers.
 
 use ringside_bus::Clock;
+use ringside_bus::signals::BlockedSignals;
 use ringside_connect::Within;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::Destination;
@@ -73,10 +74,10 @@ impl Network {
         let clock = device.function().clock();
         let (port, mtu) = (stack.port().clone(), stack.mtu());
         // The program's own threads handle its signals.
-        let before = crate::signals::block_signals();
+        let blocked = BlockedSignals::new();
         let thread = StackThread::start(stack, Arc::clone(&clock));
         let attached = thread.is_ok().then(|| attach(host.as_deref(), &port, mtu));
-        crate::signals::restore_signals(&before);
+        drop(blocked);
         let thread = thread?;
         if let Some(Err(error)) = attached {
             crate::diagnosis::say(&device.function().address().to_string(), &error.to_string());

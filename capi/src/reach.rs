@@ -33,8 +33,8 @@ impl Reaches {
         self.0.write().remove(&key)
     }
 
-    /// Copies by `copy` to the first of `bytes` bytes that a fragment names, whose address it gets,
-    /// where a queue pair of this protection domain may write them; `None` if it may not.
+    /// Calls `copy` with the address of the first of `bytes` bytes that a fragment names; `None` if
+    /// a queue pair of this protection domain may not write them.
     ///
     /// The memory stays registered until `copy` returns, which must not change the list.
     pub(crate) fn write<T>(

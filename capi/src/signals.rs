@@ -1,35 +1,20 @@
-//! Signals are the program's: threads of the library block all of them.
+//! Signals during calls that sleep.
 
 use crate::cancel::sleep_in_ppoll;
+use ringside_bus::signals::BlockedSignals;
 use std::ffi::c_int;
 use std::time::Duration;
-
-pub(crate) fn block_signals() -> libc::sigset_t {
-    // SAFETY: both sets are live values that the calls fill.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        let mut before = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        before
-    }
-}
-
-pub(crate) fn restore_signals(before: &libc::sigset_t) {
-    // SAFETY: the set was filled by `block_signals`.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
-}
 
 /// The calling thread's signals, held back between the sleeps of one call: a handler runs while the
 /// thread sleeps, or after the call, so that no signal is missed.
 pub(crate) struct Held {
-    before: libc::sigset_t,
+    blocked: BlockedSignals,
 }
 
 impl Held {
     pub(crate) fn new() -> Self {
         Self {
-            before: block_signals(),
+            blocked: BlockedSignals::new(),
         }
     }
 
@@ -44,7 +29,7 @@ impl Held {
             tv_sec: limit.as_secs() as libc::time_t,
             tv_nsec: limit.subsec_nanos().into(),
         };
-        match sleep_in_ppoll(sources, &time, &self.before) {
+        match sleep_in_ppoll(sources, &time, self.blocked.before()) {
             found if found >= 0 => Ok(found),
             _ => Err(std::io::Error::last_os_error()
                 .raw_os_error()
@@ -55,12 +40,6 @@ impl Held {
     /// The same. True if a handler without `SA_RESTART` may have run.
     pub(crate) fn sleep(&self, sources: &mut [libc::pollfd], limit: Duration) -> bool {
         self.poll(sources, limit) == Err(libc::EINTR) && handlers_end_calls()
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        restore_signals(&self.before);
     }
 }
 

@@ -5,7 +5,7 @@
 //! threads would not run there. So they get those that the first thread of the process had when the
 //! library was loaded.
 
-use crate::signals::{block_signals, restore_signals};
+use ringside_bus::signals::BlockedSignals;
 use std::ffi::c_int;
 use std::panic::resume_unwind;
 use std::sync::OnceLock;
@@ -102,13 +102,12 @@ fn take_place() {
 
 /// Starts a thread, which blocks all signals: they are the program's.
 pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    let before = block_signals();
+    let _blocked = BlockedSignals::new();
     let thread = std::thread::Builder::new().name(name.to_owned());
     let started = thread.spawn(|| {
         take_place();
         body();
     });
-    restore_signals(&before);
     started.map(drop)
 }
 
@@ -119,8 +118,8 @@ const STACK_BYTES: usize = 2 << 20;
 /// Runs `work` on a thread with a stack of its own. It and the threads that it starts block all
 /// signals.
 pub(crate) fn on_own_thread<T: Send>(work: impl Fn() -> T + Sync) -> T {
-    let before = block_signals();
-    let outcome = std::thread::scope(|scope| {
+    let _blocked = BlockedSignals::new();
+    std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
         let on_thread = || {
             take_place();
@@ -131,7 +130,5 @@ pub(crate) fn on_own_thread<T: Send>(work: impl Fn() -> T + Sync) -> T {
             // No thread: done here.
             Err(_) => work(),
         }
-    });
-    restore_signals(&before);
-    outcome
+    })
 }

@@ -393,18 +393,24 @@ fn a_call_that_never_returns_is_found_with_its_step() {
     assert!(!outcome.trace.is_empty());
 }
 
+/// Has a function refuse queue pairs.
+fn refuse_on(world: &Stepped, function: usize) {
+    let refused = ringside_model::Fault::ControlCommandFails {
+        opcode: Opcode::CreateQueuePair.code(),
+        major: 1,
+        minor: 2,
+    };
+    world.with(|world| world.inject(function, refused));
+}
+
 #[test]
 fn a_call_that_is_refused_without_a_reason_is_found() {
-    let rule = broken(|| {
+    let refuse = || {
         Beside(3, |world: &Stepped, _: [&Device; 2], _: [Iova; 2]| {
-            let refused = ringside_model::Fault::ControlCommandFails {
-                opcode: Opcode::CreateQueuePair.code(),
-                major: 1,
-                minor: 2,
-            };
-            world.with(|world| world.inject(0, refused));
+            refuse_on(world, 0)
         })
-    });
+    };
+    let rule = broken(refuse);
     assert_eq!(rule, Some(Rule::CallRight));
 }
 
@@ -420,12 +426,7 @@ fn trouble_of_one_side_does_not_excuse_a_refusal_of_the_other() {
     };
     let refuse = || {
         Beside(3, |world: &Stepped, _: [&Device; 2], _: [Iova; 2]| {
-            let refused = ringside_model::Fault::ControlCommandFails {
-                opcode: Opcode::CreateQueuePair.code(),
-                major: 1,
-                minor: 2,
-            };
-            world.with(|world| world.inject(1, refused));
+            refuse_on(world, 1)
         })
     };
     let found = (1..=12).find_map(|seed| {

@@ -42,21 +42,6 @@ const PAGES: [u64; 3] = [4096, 2 << 20, 1 << 30];
 /// The number of a descriptor that is closed.
 const CLOSED: RawFd = -1;
 
-/// Calls `make` while all signals are blocked: a thread that it makes has them blocked for good.
-pub(super) fn without_signals<T>(make: impl FnOnce() -> T) -> T {
-    // SAFETY: both sets are live values that the calls fill.
-    let before = unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        before
-    };
-    let made = make();
-    // SAFETY: the set was filled above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
-    made
-}
-
 /// The descriptor.
 pub(super) struct Descriptor(AtomicI32);
 

@@ -9,9 +9,9 @@ use super::route::{self, Shared};
 use super::services::{Question, Service as DatagramService};
 use super::turns::Turns;
 use crate::device::{Port, lock};
-use crate::per_process::PerProcess;
 use crate::threads;
 use crate::wakeup::Wakeup;
+use ringside_bus::PerProcess;
 use ringside_cm::{
     Action, AddressHeader, ConnectionId, Event, EventKind, Identity, ListenerId, Manager,
     OutgoingMad, Parameters, ServiceStatus,

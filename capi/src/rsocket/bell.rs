@@ -126,12 +126,7 @@ mod tests {
         assert!(!rings(&alone), "no call sleeps");
     }
 
-    #[test]
-    fn it_rings_for_one_call_beside_the_librarys_thread() {
-        let mut bell = Bell {
-            is_shared: true,
-            ..Bell::default()
-        };
+    fn rings_for_one_call(mut bell: Bell) {
         let alone = bell.enter();
         bell.ring();
         assert!(rings(&alone));
@@ -139,14 +134,18 @@ mod tests {
     }
 
     #[test]
+    fn it_rings_for_one_call_beside_the_librarys_thread() {
+        rings_for_one_call(Bell {
+            is_shared: true,
+            ..Bell::default()
+        });
+    }
+
+    #[test]
     fn it_rings_for_one_call_that_waits_for_its_turn() {
-        let mut bell = Bell {
+        rings_for_one_call(Bell {
             has_turns: true,
             ..Bell::default()
-        };
-        let alone = bell.enter();
-        bell.ring();
-        assert!(rings(&alone));
-        bell.leave(&alone, false);
+        });
     }
 }

@@ -6,8 +6,8 @@
 use super::epoll;
 use super::poll::{Armed, Patience, entry};
 use super::table;
-use crate::per_process::PerProcess;
 use crate::signals::Held;
+use ringside_bus::PerProcess;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_short};
 use std::mem::MaybeUninit;

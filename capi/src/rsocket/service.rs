@@ -4,8 +4,8 @@
 use super::epoll;
 use super::socket::{Core, Socket};
 use crate::device::lock;
-use crate::per_process::PerProcess;
 use crate::threads;
+use ringside_bus::PerProcess;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;

@@ -2,7 +2,7 @@
 
 use super::datagram::Datagram;
 use super::socket::Socket;
-use crate::per_process::PerProcess;
+use ringside_bus::PerProcess;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Arc, PoisonError, RwLock};

@@ -109,15 +109,20 @@ fn programs_load_and_unload_the_library_while_they_run() {
     }
 }
 
+/// A new folder for the files of `ringside-files.so`, and that library.
+fn new_files(name: &str) -> [PathBuf; 2] {
+    let files = library().join(format!("files-of-{name}"));
+    let _ = std::fs::remove_dir_all(&files);
+    std::fs::create_dir(&files).expect("a folder");
+    [files, library().join("ringside-files.so")]
+}
+
 #[test]
 fn counters_are_those_of_now_also_if_a_plugin_brings_verbs_with_it() {
     let Some([plugin, program]) = compiled_apart("metered") else {
         return;
     };
-    let files = library().join("files-of-plugins");
-    let _ = std::fs::remove_dir_all(&files);
-    std::fs::create_dir(&files).expect("a folder");
-    let preload = library().join("ringside-files.so");
+    let [files, preload] = new_files("plugins");
     let variables = [
         ("LD_PRELOAD", preload.as_os_str()),
         ("RINGSIDE_FILES", files.as_os_str()),
@@ -186,10 +191,7 @@ fn says_ok_with_files(name: &str) {
     let Some(program) = compiled(name) else {
         return;
     };
-    let files = library().join(format!("files-of-{name}"));
-    let _ = std::fs::remove_dir_all(&files);
-    std::fs::create_dir(&files).expect("a folder");
-    let preload = library().join("ringside-files.so");
+    let [files, preload] = new_files(name);
     let variables = [
         ("LD_PRELOAD", preload.as_os_str()),
         ("RINGSIDE_FILES", files.as_os_str()),

@@ -7,9 +7,12 @@ use ringside_spec::lan::registers::statistics::{PORT_RECEIVE_BYTES, VSI_RECEIVE_
 use ringside_testkit::{Bed, bring_up_function, config};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Barrier};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// Longest wait of one thread for the other.
+const LIMIT: Duration = Duration::from_secs(30);
 /// 100 Gbit/s.
 const BYTES_A_SECOND: u128 = 12_500_000_000;
 /// Two turns of a counter of 40 bits, and some time.
@@ -42,8 +45,8 @@ impl Around for Busy {
 /// the port.
 struct Slow {
     inner: Arc<dyn Function>,
-    begun: Barrier,
-    dropped: Barrier,
+    begun: SyncSender<()>,
+    dropped: Mutex<Receiver<()>>,
     has_waited: AtomicBool,
 }
 
@@ -56,8 +59,9 @@ impl Around for Slow {
         let mut of_vsi = (0..768).map(|vsi| VSI_RECEIVE_BYTES.registers.at(vsi));
         let is_first = of_vsi.any(|at| at == offset) && !self.has_waited.swap(true, Relaxed);
         if is_first {
-            self.begun.wait();
-            self.dropped.wait();
+            self.begun.send(()).expect("the test waits");
+            let dropped = self.dropped.lock().expect("one reading");
+            dropped.recv_timeout(LIMIT).expect("a port that is dropped");
             // The other thread asks for a new port meanwhile.
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -68,10 +72,12 @@ impl Around for Slow {
 #[test]
 fn a_port_is_opened_again_while_counters_of_the_last_one_are_read() {
     let world = Bed::open();
+    let (begun, has_begun) = sync_channel(1);
+    let (is_dropped, dropped) = sync_channel(1);
     let slow = Arc::new(Slow {
         inner: world.function(0),
-        begun: Barrier::new(2),
-        dropped: Barrier::new(2),
+        begun,
+        dropped: Mutex::new(dropped),
         has_waited: AtomicBool::new(true),
     });
     let device = bring_up_function(Arc::clone(&slow) as Arc<dyn Function>, 0, &config());
@@ -87,9 +93,11 @@ fn a_port_is_opened_again_while_counters_of_the_last_one_are_read() {
                 clock.pause(Duration::from_secs(11));
             }
         });
-        slow.begun.wait();
+        has_begun
+            .recv_timeout(LIMIT)
+            .expect("a reading of counters");
         drop(open);
-        slow.dropped.wait();
+        is_dropped.send(()).expect("a reading that waits");
         let again = device.open_port(&PortSettings::default());
         drop(again.expect("the last port is closed"));
     });

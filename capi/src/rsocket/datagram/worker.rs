@@ -3,9 +3,9 @@
 
 use crate::cm::datagrams::{Answer, QuestionId};
 use crate::device::lock;
-use crate::per_process::PerProcess;
 use crate::threads;
 use crate::wakeup::Wakeup;
+use ringside_bus::PerProcess;
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::{Mutex, Weak};

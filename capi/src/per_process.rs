@@ -1,3 +1,0 @@
-//! Values that each process makes for itself.
-
-pub(crate) use ringside_bus::PerProcess;
