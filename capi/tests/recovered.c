@@ -120,10 +120,25 @@ static void message(struct connection *connection, char *memory, int size)
 /* Sockets: a listener, and both ends of a stream. */
 static int socket_listener;
 
-static void stream(int ends[2])
+static int stream_socket(void)
+{
+    int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0);
+    return fd;
+}
+
+static int bound_socket(void)
+{
+    struct sockaddr_in own = at("10.0.0.1", 0);
+    int fd = stream_socket();
+    CHECK(!rbind(fd, (struct sockaddr *)&own, sizeof own));
+    return fd;
+}
+
+static void stream(int fd, int ends[2])
 {
     struct sockaddr_in to = at("10.0.0.1", SOCKET_PORT);
-    CHECK((ends[0] = rsocket(AF_INET, SOCK_STREAM, 0)) >= 0);
+    ends[0] = fd;
     int flags = rfcntl(ends[0], F_GETFL);
     CHECK(flags >= 0 && !rfcntl(ends[0], F_SETFL, flags | O_NONBLOCK));
     CHECK(!rconnect(ends[0], (struct sockaddr *)&to, sizeof to) || errno == EINPROGRESS);
@@ -255,13 +270,17 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
     struct bound_socket accepting, polling;
     listen_bound(&accepting, BOUND_SOCKET_PORT, accept_none);
     listen_bound(&polling, BOUND_SOCKET_PORT + 1, poll_failure);
-    int ends[2];
-    stream(ends);
+    int ends[2], early = bound_socket();
+    stream(stream_socket(), ends);
     FILE *peers_output = popen(peer_command, "r");
     CHECK(peers_output);
     struct rdma_cm_id *of_peer = accepted(everywhere);
     rdma_ack_cm_event(expect(RDMA_CM_EVENT_ESTABLISHED));
-    /* One that could connect, one that asks, and one that could accept. */
+    /* One that has an address, one that could connect, one that asks, and one that could accept. */
+    struct sockaddr_in own = at("10.0.0.1", 0);
+    struct rdma_cm_id *addressed;
+    CHECK(!rdma_create_id(channel, &addressed, NULL, RDMA_PS_TCP));
+    CHECK(!rdma_bind_addr(addressed, (struct sockaddr *)&own));
     struct rdma_cm_id *late = routed(PORT), *asking = connecting(PORT), *asked = requested(everywhere);
 
     struct waiting_call waiting;
@@ -277,7 +296,7 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
     CHECK(is_readable(told->fd, WAIT_MS));
     struct ibv_wc done = next(cq);
     CHECK(done.wr_id == 77 && done.status == IBV_WC_WR_FLUSH_ERR);
-    struct rdma_cm_id *users[] = { lost.active, lost.passive, bound, of_peer, asking, asked };
+    struct rdma_cm_id *users[] = { lost.active, lost.passive, bound, of_peer, addressed, late, asking, asked };
     enum { USERS = sizeof users / sizeof *users };
     for (int i = 0; i < USERS; i++) {
         struct rdma_cm_event *removal = expect(RDMA_CM_EVENT_DEVICE_REMOVAL);
@@ -310,7 +329,7 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
     destroyed(late);
     destroyed(asking);
     destroyed(asked);
-    CHECK(!rdma_destroy_id(bound));
+    CHECK(!rdma_destroy_id(addressed) && !rdma_destroy_id(bound));
     struct ibv_cq *notified;
     void *nothing;
     CHECK(!ibv_get_cq_event(told, &notified, &nothing) && notified == cq);
@@ -334,8 +353,12 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
     destroyed(made.active);
     destroyed(made.passive);
     CHECK(!rdma_destroy_id(listening("10.0.0.1", BOUND_PORT)));
-    stream(ends);
-    CHECK(!rclose(ends[0]) && !rclose(ends[1]));
+    /* A socket that was bound before the failure connects by the recovered device. */
+    int connecting_sockets[] = { early, stream_socket() };
+    for (int i = 0; i < 2; i++) {
+        stream(connecting_sockets[i], ends);
+        CHECK(!rclose(ends[0]) && !rclose(ends[1]));
+    }
     CHECK(!is_readable(channel->fd, 0) && !is_readable(again->async_fd, 0));
     CHECK(!ibv_close_device(again));
 }

@@ -289,6 +289,9 @@ pub(super) unsafe fn bind(
             private.step = Step::Bound;
             private.local = Some(SocketAddr::new(ip, port));
             private.owns_port = true;
+            if !ip.is_unspecified() {
+                private.device = node.shared().context as usize;
+            }
             Ok::<u16, c_int>(port)
         })?;
         route::show_local(id, SocketAddr::new(local.ip(), port));

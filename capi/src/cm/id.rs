@@ -279,6 +279,8 @@ pub(super) struct Private {
     pub(super) is_synchronous: bool,
     pub(super) local: Option<SocketAddr>,
     pub(super) remote: Option<SocketAddr>,
+    /// address of the context of the device that it uses, 0 without one
+    pub(super) device: usize,
     /// the port is this id's
     pub(super) owns_port: bool,
     /// option: an unspecified address means those of its family only; as the family has it if unset
@@ -359,6 +361,7 @@ impl IdObject {
                 is_synchronous: false,
                 local: None,
                 remote: None,
+                device: 0,
                 owns_port: false,
                 family_only: None,
                 shares_port: false,

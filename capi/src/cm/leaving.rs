@@ -42,7 +42,7 @@ impl Node {
         };
         let now = self.began.elapsed();
         if state.lost.is_none() && self.port().is_over() {
-            state.remove_device(now);
+            state.remove_device(self, now);
         }
         let open: Vec<_> = state.connections.drain().map(|(id, _)| id).collect();
         for id in open {

@@ -424,6 +424,7 @@ impl State {
             let mut private = IdObject::of(id).private();
             private.step = Step::Requested;
             private.local = Some(local);
+            private.device = node.shared().context as usize;
             private.remote = Some(remote);
             private.connection = Some(connection);
             private.parameters = parameters;

@@ -12,7 +12,7 @@ use crate::abi::ibv_context;
 use crate::device::{Port, present};
 use crate::open::port_in_service;
 use ringside_cm::OutgoingMad;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ impl Node {
         let port = self.port();
         if state.lost.is_none() {
             if port.is_over() {
-                state.remove_device(now);
+                state.remove_device(self, now);
             }
             return;
         }
@@ -96,7 +96,7 @@ impl Node {
 impl State {
     /// The device is gone: tells the ids that use it. Messages to their peers wait for its
     /// recovery.
-    pub(super) fn remove_device(&mut self, now: Duration) {
+    pub(super) fn remove_device(&mut self, node: &Node, now: Duration) {
         self.lost = Some(VecDeque::new());
         self.end_resolutions();
         let all: Vec<usize> = self.connections.values().copied().collect();
@@ -112,16 +112,14 @@ impl State {
                 .is_some_and(|local| !local.ip().is_unspecified())
         };
         let ended = self.listeners.iter().filter(|(_, id)| bound(id));
-        let ended: Vec<_> = ended.map(|(listener, id)| (*listener, *id)).collect();
-        for (listener, _) in &ended {
-            self.listeners.remove(listener);
-            self.manager.unlisten(now, *listener);
+        let ended: Vec<_> = ended.map(|(listener, _)| *listener).collect();
+        for listener in ended {
+            self.listeners.remove(&listener);
+            self.manager.unlisten(now, listener);
         }
-        let connected = self.connections.values().copied();
-        let ids: BTreeSet<usize> = connected
-            .chain(ended.into_iter().map(|(_, id)| id))
-            .collect();
-        for id in ids {
+        let gone = node.shared().context as usize;
+        let users = self.ids.iter().copied().filter(|id| uses(*id, gone));
+        for id in users {
             push(Notice::new(id, event::DEVICE_REMOVAL, 0));
         }
     }
@@ -154,4 +152,11 @@ impl State {
                 .send(mad, &|address, vlan| port.lookup(address, vlan));
         }
     }
+}
+
+/// True if an id uses the device of a context: it has an address of it, or a connection.
+fn uses(id: usize, context: usize) -> bool {
+    // SAFETY: an id leaves the tables before it is destroyed.
+    let private = unsafe { IdObject::of(id as *mut rdma_cm_id) }.private();
+    private.device == context && private.expect_present().is_ok()
 }

@@ -196,6 +196,7 @@ unsafe fn succeed(node: &Node, id: *mut rdma_cm_id, found: &Resolution) {
         private.local = Some(found.local);
         private.remote = Some(found.remote);
         private.step = Step::Addressed;
+        private.device = node.shared().context as usize;
         drop(private);
         route::show_local(id, found.local);
         route::show_remote(id, found.remote);

@@ -31,6 +31,8 @@ impl Socket {
         address: *const libc::sockaddr,
     ) -> Result<(), c_int> {
         let mut core = self.core();
+        // The end of a device that failed before: the socket connects by the recovered one.
+        self.progress(&mut core);
         match core.phase {
             Phase::Made => {}
             Phase::Connecting | Phase::Accepting => {

@@ -209,6 +209,7 @@ impl Socket {
                 unsafe { ringside_rdma_disconnect(self.id) };
             }
             event::TIMEWAIT_EXIT => {}
+            event::DEVICE_REMOVAL if core.phase == Phase::Made => {}
             _ if read.status < 0 => core.fail(-read.status),
             _ => core.fail(libc::ECONNABORTED),
         }
