@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "ids.h"
 #include <dlfcn.h>
+#include <rdma/rdma_verbs.h>
 #include <string.h>
 
 enum { PORT = 7441, ADDRINFO_RESOLVED = 16, USER = 18, QUIET_MS = 400, BEYOND = 200 };
@@ -95,6 +96,39 @@ static void rights(void)
     CHECK(attr.qp_access_flags == (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
     CHECK(!ibv_query_qp(caller->qp, &attr, IBV_QP_ACCESS_FLAGS, &init));
     CHECK(attr.qp_access_flags == IBV_ACCESS_REMOTE_WRITE);
+    rdma_destroy_qp(caller);
+    rdma_destroy_qp(request);
+    CHECK(!rdma_destroy_id(caller) && !rdma_destroy_id(request) && !rdma_destroy_id(listener));
+}
+
+/* The side that accepts reads, although the other one has offered no reads: its answer says that it will. */
+static void more_reads_than_offered(void)
+{
+    enum { READS = 2, BYTES = 65536 };
+    static char from[READS * BYTES], to[READS * BYTES];
+    struct rdma_cm_id *listener = listening_at(server, RDMA_PS_TCP, &own, 0), *caller = routed_to(client, RDMA_PS_TCP, &own), *request;
+    struct rdma_conn_param wanted = { .retry_count = 7, .rnr_retry_count = 7 };
+    make_pair(caller);
+    CHECK(!rdma_connect(caller, &wanted));
+    request = request_of(server);
+    make_pair(request);
+    wanted.initiator_depth = READS;
+    CHECK(!rdma_accept(request, &wanted));
+    struct rdma_cm_event *established = expect_of(client, RDMA_CM_EVENT_ESTABLISHED);
+    CHECK(established->param.conn.responder_resources == READS && !rdma_ack_cm_event(established));
+    pass(server, RDMA_CM_EVENT_ESTABLISHED);
+    struct ibv_mr *source = rdma_reg_read(caller, from, sizeof from), *target = rdma_reg_msgs(request, to, sizeof to);
+    CHECK(source && target);
+    memset(from, 7, sizeof from);
+    for (int i = 0; i < READS; i++) {
+        char *place = to + i * BYTES;
+        CHECK(!rdma_post_read(request, NULL, place, BYTES, target, IBV_SEND_SIGNALED, (uintptr_t)(from + i * BYTES), source->rkey));
+    }
+    struct ibv_wc done;
+    for (int i = 0; i < READS; i++)
+        CHECK(rdma_get_send_comp(request, &done) == 1 && done.status == IBV_WC_SUCCESS);
+    CHECK(!memcmp(from, to, sizeof from));
+    CHECK(!rdma_dereg_mr(source) && !rdma_dereg_mr(target));
     rdma_destroy_qp(caller);
     rdma_destroy_qp(request);
     CHECK(!rdma_destroy_id(caller) && !rdma_destroy_id(request) && !rdma_destroy_id(listener));
@@ -241,6 +275,7 @@ int main(int count, char **words)
     accepted(RDMA_PS_TCP);
     accepted(RDMA_PS_IB);
     rights();
+    more_reads_than_offered();
     without_a_channel();
     endpoints();
     families(&nowhere);

@@ -1,5 +1,5 @@
-//! Messages of DHCP beside smoltcp: the size and the pace of those that it sends, and the mask of a
-//! network that it requires.
+//! Messages of DHCP beside smoltcp: the size and the pace of those that it sends, and the mask and
+//! the sole router that it requires.
 
 use crate::wire::ETHERNET_BYTES;
 use smoltcp::time::{Duration, Instant};
@@ -83,21 +83,59 @@ pub(crate) fn padded(frame: &[u8]) -> Option<Vec<u8>> {
     with_payload(frame, message.header_bytes, &payload)
 }
 
-/// The frame of a lease that names no mask, with that of the address's class, as other clients
-/// take it; `None` for all other frames. smoltcp takes no lease without one.
-pub(crate) fn with_mask(frame: &[u8]) -> Option<Vec<u8>> {
+/// The frame of a lease as smoltcp takes it; `None` for all other frames, and for a lease that it
+/// takes as it is.
+///
+/// A lease that names no mask gets that of the address's class, as other clients take it: smoltcp
+/// takes none without one. Of several routers the first stays, which the server prefers: smoltcp
+/// takes no list of them. Source: RFC 2132, section 3.5.
+pub(crate) fn understandable(frame: &[u8]) -> Option<Vec<u8>> {
     /// The option, and the bytes of its value: RFC 2132, section 3.3.
     const MASK: [u8; 2] = [1, 4];
     let message = datagram(frame, (SERVER, CLIENT)).filter(|_| is_whole(frame))?;
     let packet = DhcpPacket::new_checked(message.payload).ok()?;
     let lease = DhcpRepr::parse(&packet).ok()?;
-    if lease.message_type != DhcpMessageType::Ack || lease.subnet_mask.is_some() {
+    if lease.message_type != DhcpMessageType::Ack {
         return None;
     }
     let (front, options) = message.payload.split_at_checked(OPTIONS)?;
-    let mask = class_mask(lease.your_ip).octets();
-    let payload = [front, &MASK, &mask, options].concat();
+    let mut options = options.to_vec();
+    let has_cut = cut_routers(&mut options);
+    let mask = match lease.subnet_mask {
+        Some(_) if !has_cut => return None,
+        Some(_) => Vec::new(),
+        None => [&MASK[..], &class_mask(lease.your_ip).octets()].concat(),
+    };
+    let payload = [front, &mask, &options].concat();
     with_payload(frame, message.header_bytes, &payload)
+}
+
+/// Leaves the first router of each list of several; true if there was one. The bytes of the others
+/// become padding.
+fn cut_routers(options: &mut [u8]) -> bool {
+    /// The options without a length, and that of routers: RFC 2132, sections 3.1, 3.2 and 3.5.
+    const PAD: u8 = 0;
+    const END: u8 = 255;
+    const ROUTERS: u8 = 3;
+    const ADDRESS_BYTES: u8 = 4;
+    let (mut rest, mut has_cut) = (options, false);
+    loop {
+        match rest {
+            [PAD, behind @ ..] => rest = behind,
+            [] | [END, ..] | [_] => return has_cut,
+            [kind, length, behind @ ..] => {
+                let Some((value, behind)) = behind.split_at_mut_checked((*length).into()) else {
+                    return has_cut;
+                };
+                if *kind == ROUTERS && *length > ADDRESS_BYTES {
+                    *length = ADDRESS_BYTES;
+                    value[usize::from(ADDRESS_BYTES)..].fill(PAD);
+                    has_cut = true;
+                }
+                rest = behind;
+            }
+        }
+    }
 }
 
 /// Source: RFC 791, section 2.3.
@@ -163,15 +201,31 @@ mod tests {
         message[236..].copy_from_slice(&[0x63, 0x82, 0x53, 0x63]);
         message.extend([53, 1, 5, 54, 4, 192, 0, 2, 1, 255]);
         let frame = with_payload(&headers, headers.len(), &message).unwrap();
-        let masked = with_mask(&frame).expect("a lease");
-        assert_eq!(with_mask(&masked), None, "it has one");
+        let masked = understandable(&frame).expect("a lease");
+        assert_eq!(understandable(&masked), None, "it has one");
         let mask = &masked[headers.len() + OPTIONS..][..6];
         assert_eq!(mask, [1, 4, 255, 255, 0, 0]);
         // The time to live, the address, and the identifier of the server.
         for at in [22, headers.len() + 17, frame.len() - 2] {
             let mut damaged = frame.clone();
             damaged[at] ^= 1;
-            assert_eq!(with_mask(&damaged), None, "byte {at}");
+            assert_eq!(understandable(&damaged), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn the_first_of_several_routers_stays() {
+        let list = [
+            0, 51, 4, 0, 0, 1, 0, 3, 12, 10, 0, 0, 1, 10, 0, 0, 2, 10, 0, 0, 3,
+        ];
+        let end = [54, 4, 10, 0, 0, 1, 255, 3, 8, 9, 9, 9, 9, 9, 9, 9, 9];
+        let mut options = [&list[..], &end].concat();
+        assert!(cut_routers(&mut options));
+        let first = [0, 51, 4, 0, 0, 1, 0, 3, 4, 10, 0, 0, 1];
+        assert_eq!(options, [&first[..], &[0; 8], &end].concat());
+        assert!(!cut_routers(&mut options), "one is left");
+        for cut in [&[3][..], &[3, 8], &[3, 8, 10, 0, 0, 1], &[]] {
+            assert!(!cut_routers(&mut cut.to_vec()), "{cut:?}");
         }
     }
 }

@@ -54,6 +54,9 @@ pub enum StackError {
     /// An address of the stack itself is no gateway.
     #[error("the gateway {0} is an address of the stack itself: name the router's")]
     OwnGateway(IpAddr),
+    /// A gateway that no single station can be.
+    #[error("the gateway {0} is no address of a station: name a router's unicast address")]
+    GatewayOfNone(IpAddr),
     /// No thread could be started.
     #[error("the stack's thread did not start: {0}")]
     Thread(String),

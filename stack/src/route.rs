@@ -4,7 +4,7 @@ use crate::LocalAddress;
 use ringside_config::nearest;
 use std::net::IpAddr;
 
-/// The route to a destination: the neighbour to resolve, and the source address of the query.
+/// The route to a destination: the neighbour to resolve, and the source address of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hop {
     pub(crate) next: IpAddr,
@@ -23,8 +23,34 @@ pub(crate) fn hop(
     near(destination).or_else(|| {
         let same = |gateway: &&IpAddr| gateway.is_ipv4() == destination.is_ipv4();
         let mut gateways = gateways.iter().filter(same);
-        gateways.find_map(|gateway| near(*gateway))
+        let hop = gateways.find_map(|gateway| near(*gateway))?;
+        let own = source_of(addresses, &hop, destination);
+        Some(Hop { own, ..hop })
     })
+}
+
+/// The own address that packets to `destination` have, behind a router: the one in the router's
+/// network, unless that is link-local, which routers do not forward. Then the one on the VLAN that
+/// has the longest prefix in common with the destination. Source: RFC 4291, section 2.5.6; RFC
+/// 6724, section 5, rules 2 and 8.
+fn source_of(addresses: &[LocalAddress], hop: &Hop, destination: IpAddr) -> LocalAddress {
+    let is_narrow = |ip: IpAddr| matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
+    let IpAddr::V6(six) = destination else {
+        return hop.own;
+    };
+    if !is_narrow(hop.own.address) || is_narrow(destination) {
+        return hop.own;
+    }
+    let common = |own: &&LocalAddress| match own.address {
+        IpAddr::V6(address) => (address.to_bits() ^ six.to_bits()).leading_zeros(),
+        IpAddr::V4(_) => 0,
+    };
+    let fits = |own: &&LocalAddress| {
+        own.vlan == hop.own.vlan && own.address.is_ipv6() && !is_narrow(own.address)
+    };
+    // `max_by_key` takes the last of equal ones.
+    let wide = addresses.iter().rev().filter(fits).max_by_key(common);
+    wide.copied().unwrap_or(hop.own)
 }
 
 #[cfg(test)]
@@ -49,6 +75,31 @@ mod tests {
         assert_eq!(next("192.0.2.1"), of("10.0.0.254", "10.0.0.1/8"));
         assert_eq!(next("fd00::9"), of("fd00::9", "fd00::1/64"));
         assert_eq!(next("2001:db8::1"), None);
+    }
+
+    #[test]
+    fn packets_through_a_link_local_router_do_not_come_from_a_link_local_address() {
+        let router = ["fe80::1".parse().unwrap()];
+        let source = |own: &[&str], destination: &str| {
+            let own = own.iter().map(|one| one.parse().unwrap());
+            let own = own.collect::<Vec<LocalAddress>>();
+            let hop = hop(&own, &router, destination.parse().unwrap()).unwrap();
+            assert!(hop.next == router[0] || destination.starts_with("fe80"));
+            hop.own.to_string()
+        };
+        let all = [
+            "fe80::2/64",
+            "fd00::2/64",
+            "2001:db8:1::2/64",
+            "2001:db8:2::2/64",
+            "2001:db8:9:1::2/64@7",
+            "10.0.0.2/8",
+        ];
+        assert_eq!(source(&all, "2001:db8:9::9"), all[2]);
+        assert_eq!(source(&all, "2001:db8:2:1::9"), all[3]);
+        assert_eq!(source(&all, "fd99::9"), all[1]);
+        assert_eq!(source(&all, "fe80::9"), all[0]);
+        assert_eq!(source(&all[..1], "2001:db8:9::9"), all[0]);
     }
 
     /// The first router is that of a DHCP server, on frames without a tag.

@@ -12,13 +12,13 @@ use crate::filters::Filters;
 use crate::groups::Groups;
 use crate::header::header;
 use crate::link::{ADDRESSES, Change, Link};
-use crate::martian::{is_martian, is_unwanted};
+use crate::martian::{is_broadcast, is_end_of, is_martian, is_unwanted};
 use crate::neighbours::{Neighbours, Question};
 use crate::route::hop;
 use crate::tcp::{Table, TcpError};
 use crate::{LocalAddress, MacAddress, Neighbour, ResolveSettings, StackError};
 use crate::{bootp, wire};
-use learning::teach;
+use learning::{is_by_another, teach};
 use leasing::Leasing;
 use ringside_clock::Instant;
 use ringside_config::{AddressFault, Config};
@@ -345,6 +345,13 @@ impl Stack {
         if self.addresses.iter().any(|own| own.address == gateway) {
             return Err(StackError::OwnGateway(gateway));
         }
+        let is_never = gateway.is_multicast()
+            || gateway.is_unspecified()
+            || gateway.is_loopback()
+            || is_broadcast(gateway);
+        if is_never || self.networks.iter().any(|own| is_end_of(own, gateway)) {
+            return Err(StackError::GatewayOfNone(gateway));
+        }
         match self.networks.iter().any(|own| own.is_neighbour(gateway)) {
             true => Ok(()),
             false => Err(StackError::FarGateway(gateway)),
@@ -452,8 +459,9 @@ impl Stack {
         }
         let copy = (packet.segment_count() > 1).then(|| packet.to_vec());
         let frame = copy.as_deref().unwrap_or_else(|| packet.bytes());
-        if let Some(said) = wire::said(frame) {
-            self.learn(place, &said, now);
+        let said = wire::said(frame);
+        if let Some(said) = &said {
+            self.learn(place, said, now);
         }
         let of_vlan = self.networks.iter().filter(|own| own.vlan == vlan);
         self.groups.hear(frame, vlan, now);
@@ -466,6 +474,13 @@ impl Stack {
                 return;
             }
             self.learn_from_ping((place, frame), &header, now);
+            if let Some(said) = said
+                && is_by_another(&said, &header)
+            {
+                // smoltcp takes the sender for the one that it tells of.
+                self.learn_of_another(place, &said);
+                return;
+            }
         }
         // smoltcp answers neither stations of other networks nor those without an address.
         let link = self.links.get(place);
@@ -480,7 +495,7 @@ impl Stack {
             let parts = (&mut self.links[..], &mut self.filters);
             self.tcp.prepare(request, vlan, parts);
         }
-        let lease = bootp::with_mask(frame);
+        let lease = bootp::understandable(frame);
         if let Some(lease) = lease.and_then(|frame| self.queues.transmit.pool().packet_with(&frame))
         {
             packet = lease;

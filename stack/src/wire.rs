@@ -119,8 +119,12 @@ fn said_by_discovery(frame: &EthernetFrame<&[u8]>) -> Option<Said> {
             target_addr,
             lladdr,
         } => {
-            let mac = ethernet(lladdr?.as_bytes())?;
-            let how = match flags.contains(NdiscNeighborFlags::OVERRIDE) {
+            // An answer to a question for one station may leave it out: RFC 4861, section 4.4.
+            let (mac, is_named) = match lladdr {
+                Some(mac) => (ethernet(mac.as_bytes())?, true),
+                None => (frame.src_addr(), false),
+            };
+            let how = match is_named && flags.contains(NdiscNeighborFlags::OVERRIDE) {
                 true => How::Answer,
                 false => How::Hint,
             };

@@ -6,6 +6,7 @@ use super::events::{drop_event, finish};
 use super::id::{IdObject, Notice, Step};
 use super::node::{Node, node, push};
 use super::pairs;
+use super::route;
 use crate::abi::{kind, state};
 use crate::cancel::Uncancelled;
 use crate::errno::{self, answer};
@@ -37,19 +38,6 @@ unsafe fn bytes(data: *const c_void, length: u8) -> Vec<u8> {
     }
     // SAFETY: the caller's promise.
     unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length.into()) }.to_vec()
-}
-
-/// Reads and atomics that the device answers, and has outstanding, at a time.
-fn depths(node: &Node) -> (u8, u8) {
-    let port = node.port();
-    let limits = port
-        .device()
-        .ok()
-        .and_then(|device| device.rdma_limits().ok());
-    let cut = |count: u32| u8::try_from(count).unwrap_or(u8::MAX);
-    limits.map_or((1, 1), |limits| {
-        (cut(limits.inbound_reads), cut(limits.outbound_reads))
-    })
 }
 
 /// # Safety
@@ -189,7 +177,7 @@ unsafe fn connect(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result
     if is_null {
         return Err(libc::EINVAL);
     }
-    let (inbound, outbound) = depths(node);
+    let (inbound, outbound) = route::depths(&node.port());
     let choose = |asked: u8, most: u8| match asked {
         MAX_RESOURCES => Ok(most),
         asked if asked > most => Err(libc::EINVAL),
@@ -283,7 +271,7 @@ unsafe fn reply(
             queue_pair(id, wanted),
         )
     };
-    let (inbound, outbound) = depths(node);
+    let (inbound, outbound) = route::depths(&node.port());
     let mut private = object.private();
     let parameters = private.parameters.as_mut().ok_or(libc::EINVAL)?;
     let choose = |asked: u8, requested: u8, most: u8| match asked {

@@ -303,7 +303,9 @@ unsafe fn attributes(id: *mut rdma_cm_id, to: c_int) -> Result<(ibv_qp_attr, c_i
             wanted.retry_cnt = parameters.retry_count;
             wanted.rnr_retry = parameters.rnr_retry_count;
             wanted.sq_psn = parameters.send_psn;
-            wanted.max_rd_atomic = parameters.initiator_depth;
+            // The peer may answer more than the device asks for.
+            let (_, most) = route::depths(&node()?.port());
+            wanted.max_rd_atomic = parameters.initiator_depth.min(most);
             mask::STATE
                 | mask::TIMEOUT
                 | mask::RETRY_CNT

@@ -159,3 +159,15 @@ pub(super) fn address_vector(
         port_num: 1,
     })
 }
+
+/// Reads and atomics that the device answers, and has outstanding, at a time.
+pub(super) fn depths(port: &Port) -> (u8, u8) {
+    let limits = port
+        .device()
+        .ok()
+        .and_then(|device| device.rdma_limits().ok());
+    let cut = |count: u32| u8::try_from(count).unwrap_or(u8::MAX);
+    limits.map_or((1, 1), |limits| {
+        (cut(limits.inbound_reads), cut(limits.outbound_reads))
+    })
+}

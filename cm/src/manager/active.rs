@@ -248,8 +248,10 @@ impl Manager {
         one.parameters = Parameters {
             queue_pair: reply.local_qpn,
             send_psn: reply.starting_psn,
-            responder_resources: reply.initiator_depth.min(own.responder_resources),
-            initiator_depth: reply.responder_resources.min(own.initiator_depth),
+            // The peer's numbers count, also larger ones than were asked for. Source:
+            // `cm_rep_handler` of Linux 6.12.
+            responder_resources: reply.initiator_depth,
+            initiator_depth: reply.responder_resources,
             rnr_retry_count: reply.rnr_retry_count,
             flow_control: reply.end_to_end_flow_control,
             shared_receive_queue: reply.srq,

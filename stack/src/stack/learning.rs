@@ -33,6 +33,21 @@ impl Stack {
         }
     }
 
+    /// Tells smoltcp a neighbour that another station told of, unless the stack has heard of
+    /// another MAC address.
+    pub(super) fn learn_of_another(&mut self, place: usize, said: &wire::Said) {
+        let Some(link) = self.links.get(place) else {
+            return;
+        };
+        let (vlan, address) = (link.vlan, said.address);
+        let mut of_vlan = self.networks.iter().filter(|own| own.vlan == vlan);
+        let is_near = of_vlan.any(|own| own.is_neighbour(address));
+        let heard = self.neighbours.mac((vlan, address));
+        if is_near && !link.has(address) && heard.is_none_or(|mac| mac == said.mac) {
+            self.teach(place, (address, said.mac));
+        }
+    }
+
     /// Tells smoltcp the MAC address of a neighbour that pings: it would drop the answer, and ask
     /// for the address first. A recent answer counts before the sender of the frame, and a TCP
     /// connection is not led elsewhere by a ping.
@@ -68,6 +83,13 @@ impl Stack {
             teach(link, &[neighbour], self.mac, own.map(|own| own.address));
         }
     }
+}
+
+/// True for an advertisement from another address than the one that it tells of: of a station that
+/// answers for others, or from its link-local address. Source: RFC 4861, sections 4.4 and 7.2.8.
+pub(super) fn is_by_another(said: &wire::Said, header: &Header) -> bool {
+    let is_advertisement = matches!(said.how, wire::How::Answer | wire::How::Hint);
+    is_advertisement && said.address.is_ipv6() && said.address != header.source
 }
 
 /// Tells a link the neighbours that are known, which it has forgotten: else each connection waits

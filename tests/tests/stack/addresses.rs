@@ -156,6 +156,10 @@ fn an_address_without_host_fails_after_all_requests_and_one_without_way_at_once(
     );
     let own = a.addresses()[0].address;
     assert_eq!(a.set_gateway(own), Err(StackError::OwnGateway(own)));
+    for of_none in ["192.0.2.0", "192.0.2.255", "224.0.0.1", "255.255.255.255"].map(ip) {
+        let refused = StackError::GatewayOfNone(of_none);
+        assert_eq!(a.set_gateway(of_none), Err(refused));
+    }
     a.set_gateway(ip("192.0.2.2")).unwrap();
     assert_eq!(resolve(&bed, &mut a, &mut b, far), Ok(b.port().mac()));
     drop((a, b));

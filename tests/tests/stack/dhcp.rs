@@ -8,8 +8,9 @@ use ringside_pmd::lan::port::{FlowKind, FlowMatch, FlowRule, FlowTarget, RuleKin
 use ringside_stack::{LeasedGid, Stack};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
-    DhcpMessageType, DhcpPacket, DhcpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
-    EthernetRepr, IpProtocol, Ipv4Address, Ipv4Packet, Ipv4Repr, UdpPacket, UdpRepr,
+    DhcpMessageType, DhcpOption, DhcpPacket, DhcpRepr, EthernetAddress, EthernetFrame,
+    EthernetProtocol, EthernetRepr, IpProtocol, Ipv4Address, Ipv4Packet, Ipv4Repr, UdpPacket,
+    UdpRepr,
 };
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -22,6 +23,8 @@ const OFFERED: Ipv4Address = Ipv4Addr::new(198, 51, 100, 77);
 struct Grant {
     address: Ipv4Address,
     router: Ipv4Address,
+    /// another one, named behind it
+    second_router: Option<Ipv4Address>,
     mask: Option<Ipv4Address>,
     seconds: u32,
 }
@@ -29,6 +32,7 @@ struct Grant {
 const GRANT: Grant = Grant {
     address: OFFERED,
     router: SERVER,
+    second_router: None,
     mask: Some(Ipv4Addr::new(255, 255, 255, 0)),
     seconds: 3600,
 };
@@ -60,6 +64,12 @@ fn answer(
     (client, grant): ([u8; 6], Grant),
     mac: [u8; 6],
 ) -> Vec<u8> {
+    let routers = [Some(grant.router), grant.second_router].map(|one| one.map(|one| one.octets()));
+    let routers = routers.into_iter().flatten().flatten().collect::<Vec<u8>>();
+    let list = [DhcpOption {
+        kind: 3,
+        data: &routers,
+    }];
     let message = DhcpRepr {
         message_type: kind,
         transaction_id: id,
@@ -68,7 +78,7 @@ fn answer(
         client_ip: Ipv4Address::UNSPECIFIED,
         your_ip: grant.address,
         server_ip: SERVER,
-        router: Some(grant.router),
+        router: None,
         subnet_mask: grant.mask,
         relay_agent_ip: Ipv4Address::UNSPECIFIED,
         broadcast: false,
@@ -81,7 +91,7 @@ fn answer(
         lease_duration: Some(grant.seconds),
         renew_duration: None,
         rebind_duration: None,
-        additional_options: &[],
+        additional_options: &list,
     };
     let checks = ChecksumCapabilities::default();
     let datagram = UdpRepr {
@@ -131,6 +141,47 @@ fn a_server_s_answers_come_to_the_stack_s_queue_whichever_it_is() {
     for number in 0..4 {
         granted((4, number));
     }
+}
+
+#[test]
+fn the_first_of_a_server_s_routers_is_the_gateway() {
+    let second = Ipv4Addr::new(198, 51, 100, 2);
+    let grant = Grant {
+        second_router: Some(second),
+        ..GRANT
+    };
+    assert_eq!(gateways_of(grant), [IpAddr::V4(SERVER)]);
+}
+
+/// A packet to its network asked for the MAC address of a group, which ended the stack.
+#[test]
+fn a_router_that_no_station_can_be_is_no_gateway() {
+    for router in ["224.0.0.5", "255.255.255.255", "192.0.0.0"] {
+        let grant = Grant {
+            router: router.parse().unwrap(),
+            mask: Some(Ipv4Addr::new(192, 0, 0, 0)),
+            ..GRANT
+        };
+        assert_eq!(gateways_of(grant), [IpAddr::V4(SERVER); 0], "{router}");
+    }
+}
+
+/// The gateways of a stack with this lease, which a host of another network has pinged.
+fn gateways_of(grant: Grant) -> Vec<IpAddr> {
+    let bed = Bed::new();
+    let mut config = config(&[]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    lease_of(grant, &bed, &mut stack, &mut server);
+    assert!(stack.leased().is_some(), "no lease");
+    let stations = (stack.port().mac(), server.port.mac());
+    server.send(&echo(stations, ([8, 8, 8, 8], OFFERED.octets()), b"far"));
+    sent(&bed, &mut stack, &mut server, 20);
+    let gateways = stack.gateways().to_vec();
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+    gateways
 }
 
 /// Answers the stack's requests until it has a lease; returns the requests.

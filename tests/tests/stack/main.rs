@@ -3,6 +3,7 @@
 //! hand.
 
 mod addresses;
+mod advertisements;
 mod backlog;
 mod bed;
 mod dhcp;

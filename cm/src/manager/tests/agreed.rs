@@ -103,14 +103,16 @@ fn a_reply_sets_what_the_peer_can_do_and_no_endless_timeout() {
         .expect("connect");
     let slow = ConnectionReply {
         target_ack_delay: 31,
+        initiator_depth: 12,
+        responder_resources: 9,
         ..reply(id)
     };
     give(&mut one, START, PEER, OWN, &mad(Message::Reply(slow)));
     let agreed = one.parameters(id).expect("it is there");
     assert_eq!(agreed.ack_timeout, MAX_ACK_TIMEOUT);
-    // It asked for 8 and 4, and the peer has 6 under way and answers 3.
+    // It asked for 8 and 4, and the peer has 12 under way and answers 9.
     let reads = (agreed.responder_resources, agreed.initiator_depth);
-    assert_eq!((reads, agreed.rnr_retry_count), ((6, 3), 2));
+    assert_eq!((reads, agreed.rnr_retry_count), ((12, 9), 2));
 }
 
 #[test]
