@@ -14,7 +14,7 @@ use crate::reach::Reaches;
 use crate::vectors::Vectors;
 use crate::wakeup::Wakeup;
 use ringside_bus::PerProcess;
-use ringside_config::{LocalAddress, entry_towards};
+use ringside_config::{LocalAddress, entry_towards, towards};
 use ringside_connect::{Lookup, Within};
 use ringside_pmd::rdma::MAX_GIDS;
 use ringside_pmd::rdma::address::{MacAddress, eui_64, multicast_mac};
@@ -40,6 +40,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Bytes behind the public part of a device: vendor libraries compare the first word there with
 /// pointers of their own, and must find none.
 const PRIVATE_BYTES: usize = 64;
+
+/// The number of the first bring-up.
+const FIRST_LIFE: u32 = 1;
+/// The longest wait for a DHCP server when a program opens the device.
+const LEASE_WAIT: Duration = Duration::from_secs(3);
 
 /// The device, in the form of the public headers.
 #[repr(C)]
@@ -121,12 +126,6 @@ impl Port {
         let device = machine
             .device()
             .ok_or_else(|| no_rdma(&"it is being recovered"))?;
-        let gids = device.gids().map_err(|error| no_rdma(&error))?;
-        let mut gids: Vec<LocalAddress> = gids.into_iter().map(|gid| gid.address).collect();
-        // As on Linux: the link-local address comes first.
-        gids.sort_by_key(
-            |own| !matches!(own.address, IpAddr::V6(six) if six.is_unicast_link_local()),
-        );
         let vectors = Vectors::of(&device).map_err(|error| no_rdma(&error))?;
         let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
         let containment = device.containment().map_err(|error| no_rdma(&error))?;
@@ -135,6 +134,23 @@ impl Port {
                 let text = format!("no IP stack, so that peers are not found: {error}");
                 crate::diagnosis::say(machine.name(), &text);
             });
+        if let Ok(network) = &network
+            && device.config().network.dhcp
+            && device.life() == FIRST_LIFE
+            && !network.await_lease(&device, LEASE_WAIT)
+        {
+            let text = format!(
+                "no DHCP server has granted an address within {} s: the program begins without one",
+                LEASE_WAIT.as_secs()
+            );
+            crate::diagnosis::say(machine.name(), &text);
+        }
+        let gids = device.gids().map_err(|error| no_rdma(&error))?;
+        let mut gids: Vec<LocalAddress> = gids.into_iter().map(|gid| gid.address).collect();
+        // As on Linux: the link-local address comes first.
+        gids.sort_by_key(
+            |own| !matches!(own.address, IpAddr::V6(six) if six.is_unicast_link_local()),
+        );
         let (life, is_model) = (device.life(), machine.is_model());
         drop(device);
         Ok(Arc::new(Self {
@@ -285,6 +301,19 @@ impl Port {
         let gids = lock(&self.gids);
         let mut own = gids.iter().flatten();
         own.find(|own| own.address == address).copied()
+    }
+
+    /// The own address that packets to a peer have: as the stack's networks and routers say, else
+    /// one of the peer's network or of its family. A group is sent to as the router's network, if
+    /// it is one of IPv4.
+    pub(crate) fn source_towards(&self, peer: IpAddr) -> Option<LocalAddress> {
+        let is_routed = !peer.is_unspecified() && !peer.is_loopback();
+        let is_asked = is_routed && (peer.is_ipv4() || !peer.is_multicast());
+        let network = self.network().filter(|_| is_asked);
+        let routed = network.and_then(|network| network.source_towards(peer));
+        // The stack may have an address before the table has it.
+        let routed = routed.filter(|own| self.own(own.address).is_some());
+        routed.or_else(|| towards(&self.addresses(), peer))
     }
 
     /// The entry of the GID table from which a peer is reached, of those with an own address: of

@@ -3,6 +3,7 @@
 
 use ringside_bus::Clock;
 use ringside_bus::signals::BlockedSignals;
+use ringside_config::LocalAddress;
 use ringside_connect::Within;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::Destination;
@@ -13,6 +14,10 @@ use std::error::Error;
 use std::ffi::c_int;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The time between two looks for the address of a DHCP server.
+const LEASE_STEP: Duration = Duration::from_millis(2);
 
 /// A stack on the port's only receive and transmit queue, on a thread of its own. It ends with the
 /// process, or with [`Network::end`].
@@ -155,18 +160,37 @@ impl Network {
         found.into_iter().map(shown).collect()
     }
 
+    /// The own address that packets to a peer have; `None` without a way to it.
+    pub(crate) fn source_towards(&self, peer: IpAddr) -> Option<LocalAddress> {
+        self.resolver.source_towards(peer)
+    }
+
+    /// Waits until a DHCP server has granted an address, which comes into the GID table. False if
+    /// none has within the limit.
+    pub(crate) fn await_lease(&self, device: &Device, limit: Duration) -> bool {
+        let end = Instant::now() + limit;
+        while !self.follow_lease(device) {
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::sleep(LEASE_STEP);
+        }
+        true
+    }
+
     /// Announces the addresses again: other stations may have missed that while the link was down.
     pub(crate) fn announce_again(&self) {
         self.resolver.announce_again(&self.clock);
     }
 
     /// Brings the address of a DHCP server into the GID table, and takes one that is lost out of
-    /// it.
-    pub(crate) fn follow_lease(&self, device: &Device) {
+    /// it. True if there is one.
+    pub(crate) fn follow_lease(&self, device: &Device) -> bool {
         let Ok(now) = self.resolver.with(|stack| stack.leased()) else {
-            return;
+            return false;
         };
         let mut leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
         leased.follow(now, device, self.clock.now());
+        now.is_some()
     }
 }

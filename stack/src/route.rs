@@ -3,12 +3,30 @@
 use crate::LocalAddress;
 use ringside_config::nearest;
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 
 /// The route to a destination: the neighbour to resolve, and the source address of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hop {
     pub(crate) next: IpAddr,
     pub(crate) own: LocalAddress,
+}
+
+/// The networks and the routers of a stack as they are now, for other threads.
+#[derive(Debug, Default)]
+pub(crate) struct Routes(Mutex<(Vec<LocalAddress>, Vec<IpAddr>)>);
+
+impl Routes {
+    pub(crate) fn set(&self, networks: &[LocalAddress], gateways: &[IpAddr]) {
+        let now = (networks.to_vec(), gateways.to_vec());
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    /// The own address that packets to a peer have; `None` without a way to it.
+    pub(crate) fn source_towards(&self, peer: IpAddr) -> Option<LocalAddress> {
+        let routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        hop(&routes.0, &routes.1, peer).map(|hop| hop.own)
+    }
 }
 
 /// The way to `destination`: straight where a network of ours holds it, the longest prefix first,

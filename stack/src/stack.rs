@@ -14,7 +14,7 @@ use crate::header::header;
 use crate::link::{ADDRESSES, Change, Link};
 use crate::martian::{is_broadcast, is_end_of, is_martian, is_unwanted};
 use crate::neighbours::{Neighbours, Question};
-use crate::route::hop;
+use crate::route::{Routes, hop};
 use crate::tcp::{Table, TcpError};
 use crate::{LocalAddress, MacAddress, Neighbour, ResolveSettings, StackError};
 use crate::{bootp, wire};
@@ -30,6 +30,7 @@ use ringside_pmd::rdma::address::{
 };
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Ethertype of a VLAN tag: IEEE 802.1Q.
@@ -120,6 +121,8 @@ pub struct Stack {
     /// the addresses with the networks that they reach: see [`Stack::apply`]
     pub(crate) networks: Vec<LocalAddress>,
     pub(crate) gateways: Vec<IpAddr>,
+    /// both, for other threads
+    pub(crate) routes: Arc<Routes>,
     automatic: Option<LocalAddress>,
     leasing: Leasing,
     announcements: Announcements,
@@ -183,6 +186,7 @@ impl Stack {
             addresses: Vec::new(),
             networks: Vec::new(),
             gateways: Vec::new(),
+            routes: Arc::default(),
             automatic: settings.automatic,
             leasing: Leasing::default(),
             announcements: Announcements::default(),
@@ -366,6 +370,7 @@ impl Stack {
             false => *own,
         };
         self.networks = self.addresses.iter().map(of_one).collect();
+        self.routes.set(&self.networks, &self.gateways);
         self.follow_own_groups();
         let vlans = self.links.iter().map(|link| link.vlan);
         let hidden: Vec<_> = vlans.map(|vlan| self.hidden_address(vlan)).collect();

@@ -3,7 +3,8 @@
 mod served;
 mod sleeper;
 
-use crate::{ResolveError, Stack, StackError};
+use crate::route::Routes;
+use crate::{LocalAddress, ResolveError, Stack, StackError};
 use ringside_clock::Clock;
 use ringside_config::Within;
 use ringside_pmd::Birth;
@@ -37,6 +38,7 @@ pub struct StackThread {
     worker: Option<Worker<Served>>,
     /// of the worker, for resolvers
     handle: Arc<Handle<Served>>,
+    routes: Arc<Routes>,
     clock: Arc<dyn Clock>,
     birth: Birth,
 }
@@ -46,6 +48,7 @@ pub struct StackThread {
 pub struct Resolver {
     /// goes with the thread, which may end long before this
     handle: Weak<Handle<Served>>,
+    routes: Arc<Routes>,
     /// A child of a fork has the queue but not the thread.
     birth: Birth,
 }
@@ -83,12 +86,14 @@ impl StackThread {
             _ => Polled::Worked,
         };
         let groups = stack.groups();
+        let routes = Arc::clone(&stack.routes);
         let make = move || Served { interrupt, stack };
         let worker = Worker::start_named("ringside-stack", policy, None, REQUESTS, make, poll);
         let worker = worker.map_err(|error| StackError::Thread(error.to_string()))?;
         let started = Self {
             handle: Arc::new(worker.handle()),
             worker: Some(worker),
+            routes,
             clock,
             birth: Birth::now(),
         };
@@ -104,6 +109,7 @@ impl StackThread {
     pub fn resolver(&self) -> Resolver {
         Resolver {
             handle: Arc::downgrade(&self.handle),
+            routes: Arc::clone(&self.routes),
             birth: self.birth,
         }
     }
@@ -248,6 +254,15 @@ impl Resolver {
             RecvTimeoutError::Timeout => StackError::Late { limit: PATIENCE },
             RecvTimeoutError::Disconnected => StackError::Ended,
         })
+    }
+
+    /// The own address that packets to a peer have: that of the network which holds the peer, else
+    /// one that its router forwards; `None` without a way to the peer, and in a child of a fork.
+    /// Does not ask the stack's thread.
+    #[must_use]
+    pub fn source_towards(&self, peer: IpAddr) -> Option<LocalAddress> {
+        let is_here = self.birth.is_here();
+        is_here.then(|| self.routes.source_towards(peer)).flatten()
     }
 
     /// Wakes the stack's thread, so that it polls at once. Does not wait.

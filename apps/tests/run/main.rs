@@ -11,6 +11,7 @@ mod memory;
 mod owned;
 mod random;
 mod recovered;
+mod routers;
 mod sockets;
 mod surroundings;
 mod wires;

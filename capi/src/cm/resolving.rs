@@ -11,15 +11,14 @@ use super::socket_address;
 use crate::cancel::Uncancelled;
 use crate::device::{Found, Way};
 use crate::errno;
-use ringside_config::towards;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-/// The address of this device that a peer is reached from: of the peer's network, or of its family.
+/// The address of this device that packets to a peer have.
 pub(super) fn local_for(node: &Node, remote: IpAddr) -> Option<IpAddr> {
-    Some(towards(&node.port().addresses(), remote)?.address)
+    Some(node.port().source_towards(remote)?.address)
 }
 
 /// The unspecified address and localhost name this device itself, as for Linux's connection
