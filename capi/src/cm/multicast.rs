@@ -75,21 +75,22 @@ unsafe fn join(
         push(notice);
         Ok(())
     });
-    if added.is_err() {
+    if added.is_err() && is_attached {
         // SAFETY: the caller's promise.
         unsafe { detach(id, &joined) };
     }
     added
 }
 
-/// Ends the membership of the id's queue pair, if there is one.
+/// Ends the membership of the id's queue pair, also one that the program itself has attached.
+/// Source: `rdma_leave_multicast` of rdma-core 56, which leaves out groups that are only sent to.
 ///
 /// # Safety
 /// `id` is an id of this library.
 unsafe fn detach(id: *mut rdma_cm_id, group: &Group) {
     // SAFETY: the caller's promise.
     unsafe {
-        if group.is_attached && live::expect((*id).qp, &[Kind::QueuePair]).is_ok() {
+        if !group.is_for_sending && live::expect((*id).qp, &[Kind::QueuePair]).is_ok() {
             let pair = QueuePairObject::of((*id).qp);
             // The program may have detached it.
             let _ = groups::detach(pair, |one| *one == (group.address, group.vlan));

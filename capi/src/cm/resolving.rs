@@ -5,6 +5,7 @@ use super::addressing::bind;
 use super::events::finish;
 use super::id::{IdObject, Notice, Resolution, Step};
 use super::node::{Node, State, node, push};
+use super::ports::Ports;
 use super::recovery::node_in_service;
 use super::route;
 use super::socket_address;
@@ -102,7 +103,7 @@ unsafe fn resolve(
         // thread's: a call does not wait for their lookups.
         let found = node.port().find_towards(ip, remote.ip());
         // SAFETY: the caller's promise.
-        if !unsafe { is_resolved(node, now, id, &resolution, found) } {
+        if !unsafe { is_resolved(node, &mut state.ports, now, id, &resolution, found) } {
             state.resolving.insert(id as usize, resolution);
         }
         Ok(())
@@ -137,13 +138,14 @@ impl State {
         (asked, now): (Duration, Duration),
         found: &HashMap<Way, Found>,
     ) -> Option<Duration> {
+        let ports = &mut self.ports;
         self.resolving.retain(|id, wanted| {
             let found = found.get(&wanted.way());
             let Some(found) = found.filter(|_| wanted.since <= asked) else {
                 return true;
             };
             // SAFETY: an id leaves the tables before it is destroyed.
-            !unsafe { is_resolved(node, now, *id as *mut rdma_cm_id, wanted, *found) }
+            !unsafe { is_resolved(node, ports, now, *id as *mut rdma_cm_id, wanted, *found) }
         });
         let mut left = self.resolving.values();
         let has_new = left.any(|wanted| now < wanted.since + OFTEN);
@@ -169,6 +171,7 @@ impl State {
 /// `id` is an id of this library.
 unsafe fn is_resolved(
     node: &Node,
+    ports: &mut Ports,
     now: Duration,
     id: *mut rdma_cm_id,
     wanted: &Resolution,
@@ -177,7 +180,7 @@ unsafe fn is_resolved(
     // SAFETY: the caller's promise.
     unsafe {
         match found {
-            Ok(Some(_)) => succeed(node, id, wanted),
+            Ok(Some(_)) => succeed(node, ports, id, wanted),
             Ok(None) if now < wanted.until => return false,
             Ok(None) => fail(id, libc::ETIMEDOUT),
             Err(error) => fail(id, error),
@@ -188,7 +191,7 @@ unsafe fn is_resolved(
 
 /// # Safety
 /// `id` is an id of this library.
-unsafe fn succeed(node: &Node, id: *mut rdma_cm_id, found: &Resolution) {
+unsafe fn succeed(node: &Node, ports: &mut Ports, id: *mut rdma_cm_id, found: &Resolution) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut private = IdObject::of(id).private();
@@ -197,6 +200,10 @@ unsafe fn succeed(node: &Node, id: *mut rdma_cm_id, found: &Resolution) {
         private.step = Step::Addressed;
         private.device = node.shared().context as usize;
         drop(private);
+        // The port is taken for this address alone now.
+        if let Some(owner) = ports.owner((*id).ps, found.local.port(), id as usize) {
+            owner.ip = found.local.ip();
+        }
         route::show_local(id, found.local);
         route::show_remote(id, found.remote);
         route::show_device(id, node.shared());

@@ -311,12 +311,11 @@ impl ActiveQueuePair<'_, '_> {
         if !region.va_based {
             return Err(AeCode::BindToZeroBased);
         }
-        if region.protection_domain != self.qp.context.protection_domain
-            || !region.rights.bind_window()
-        {
+        if region.protection_domain != self.qp.context.protection_domain {
             return Err(AeCode::BindInvalidParent);
         }
-        if rights.remote_write() && !region.rights.local_write() {
+        let is_writable = !rights.remote_write() || region.rights.local_write();
+        if !region.rights.bind_window() || !is_writable {
             return Err(AeCode::BindInvalidRights);
         }
         let inside = address >= region.virtual_address

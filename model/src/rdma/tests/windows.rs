@@ -276,7 +276,7 @@ fn a_zero_based_window_counts_from_its_first_byte() {
 #[test]
 fn every_bind_that_cannot_be_has_its_event() {
     type Change = fn(&mut Scene, Bind) -> Bind;
-    let cases: [(AeCode, bool, Change); 10] = [
+    let cases: [(AeCode, bool, Change); 11] = [
         (AeCode::BindOfMemoryRegion, false, |scene, bind| Bind {
             window: scene.remote,
             ..bind
@@ -335,6 +335,22 @@ fn every_bind_that_cannot_be_has_its_event() {
             scene.rig.done(1, region);
             Bind {
                 region: tag(5, 7),
+                ..bind
+            }
+        }),
+        (AeCode::BindInvalidRights, false, |scene, bind| {
+            let at = scene.to;
+            let access_rights = AccessRights::ZERO
+                .with_local_read(true)
+                .with_local_write(true);
+            let region = RegisterMemoryRegion {
+                access_rights,
+                remote_access: false,
+                ..scene.rig.contiguous(6, at, 4096)
+            };
+            scene.rig.done(1, region);
+            Bind {
+                region: tag(6, 7),
                 ..bind
             }
         }),
