@@ -277,6 +277,46 @@ fn an_entry_in_use_is_neither_evicted_nor_deregistered() {
     pages.unmap();
 }
 
+/// Each thread finds none of the others' entries in the cache yet.
+#[test]
+fn threads_that_register_at_once_keep_to_the_limits_together() {
+    const THREADS: usize = 4;
+    let _one = ONE.lock();
+    let [left, right] = connected(0);
+    let limits = CacheSettings {
+        max_entries: 1,
+        max_bytes: 1 << 20,
+        ..settings(Unmapping::Told)
+    };
+    let cache = cache(&left, limits);
+    let pages = Pages::map(THREADS << 20);
+    let first = pages.at(0).addr();
+    let barrier = Barrier::new(THREADS);
+    for _ in 0..20 {
+        let get = |number: usize| {
+            barrier.wait();
+            let place = std::ptr::without_provenance(first + (number << 20));
+            let made = cache.get(place, 1 << 20);
+            barrier.wait();
+            made.map(drop)
+        };
+        let made = std::thread::scope(|scope| {
+            let get = &get;
+            let threads: Vec<_> = (0..THREADS)
+                .map(|number| scope.spawn(move || get(number)))
+                .collect();
+            let results = threads.into_iter().map(|thread| thread.join().unwrap());
+            results.collect::<Vec<Result<(), CacheError>>>()
+        });
+        assert_eq!(made.iter().filter(|made| made.is_ok()).count(), 1);
+        let report = cache.report();
+        assert_eq!((report.entries, report.bytes), (1, 1 << 20));
+    }
+    cache.invalidate(pages.at(0), THREADS << 20).unwrap();
+    drop((left, right));
+    pages.unmap();
+}
+
 #[test]
 fn overlapping_ranges_become_one_entry_and_old_holders_go_on() {
     let _one = ONE.lock();

@@ -3,6 +3,7 @@
 use crate::vector::PathError;
 use ringside_bus::{DmaBuffer, Words};
 use ringside_spec::lan::limits::{MAX_RING, RING_ALIGNMENT, RING_MIN, RING_MULTIPLE};
+use ringside_spec::lan::receive::MAX_BUFFERS_PER_PACKET;
 use thiserror::Error;
 
 /// The reason why a ring is not possible.
@@ -16,7 +17,8 @@ pub enum RingError {
     Length(u16),
     /// Memory that is too small or not aligned.
     #[error(
-        "a ring of {descriptors} descriptors needs {needed} bytes at a multiple of {RING_ALIGNMENT}"
+        "a ring of {descriptors} descriptors needs {needed} bytes at a multiple of \
+         {RING_ALIGNMENT}: allocate these, or choose a shorter ring"
     )]
     Memory {
         /// The requested number of descriptors.
@@ -25,7 +27,10 @@ pub enum RingError {
         needed: usize,
     },
     /// The pool's buffers do not fit the queue.
-    #[error("frames of {frame_bytes} bytes do not fit 5 buffers of {buffer_bytes} bytes")]
+    #[error(
+        "frames of {frame_bytes} bytes do not fit {MAX_BUFFERS_PER_PACKET} buffers of \
+         {buffer_bytes} bytes: choose longer buffers (PoolSettings::buffer_bytes), or a smaller MTU"
+    )]
     Frame {
         /// The requested length of the longest frame.
         frame_bytes: u16,

@@ -87,7 +87,8 @@ pub enum MemoryError {
     },
     /// The device's address space is full.
     #[error(
-        "no {length} bytes of I/O virtual address space are left; release memory regions first"
+        "no {length} bytes of I/O virtual address space are left; ask for less, or release memory \
+         regions first"
     )]
     NoAddressSpace {
         /// Bytes asked for.

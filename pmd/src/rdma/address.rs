@@ -112,6 +112,16 @@ pub(crate) fn unicast(address: IpAddr) -> Result<(), RdmaError> {
     }
 }
 
+/// Refuses an address that no station sends from. Errors: [`RdmaError::NotUnicast`]. Source: RFC
+/// 1122, section 3.2.1.3.
+pub(crate) fn source_address(address: IpAddr) -> Result<IpAddr, RdmaError> {
+    unicast(address)?;
+    match address.is_loopback() {
+        true => Err(RdmaError::NotUnicast { address }),
+        false => Ok(address),
+    }
+}
+
 /// MAC address of a multicast group (RFC 1112, section 6.4; RFC 2464, section 7); nothing if the
 /// address is no group's.
 #[must_use]

@@ -1,6 +1,6 @@
 //! Address handles: ways to peers, for datagrams.
 
-use super::address::{MacAddress, as_number, multicast_mac, tag_of, unicast};
+use super::address::{MacAddress, as_number, multicast_mac, source_address, tag_of, unicast};
 use super::lifecycle::{By, Making};
 use super::numbers::within;
 use super::objects::{Object, Objects, Table};
@@ -133,7 +133,7 @@ impl ProtectionDomain {
         }
         let facts = &self.engine().facts;
         let source = match destination.local_address {
-            Some(address) => address,
+            Some(address) => source_address(address)?,
             None => self.source_for(destination.address)?,
         };
         if source.is_ipv4() != destination.address.is_ipv4() {

@@ -281,8 +281,9 @@ pub enum RdmaError {
         /// The given value.
         address: std::net::IpAddr,
     },
-    /// The address of a peer is one that no single peer has.
-    #[error("{address} is not the address of one peer; give a unicast address")]
+    /// The address of a peer is one that no single host has, or the own one is one that no host
+    /// sends from.
+    #[error("{address} is not the address of one host on a wire; give a unicast address")]
     NotUnicast {
         /// The given value.
         address: std::net::IpAddr,

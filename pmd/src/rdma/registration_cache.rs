@@ -349,11 +349,15 @@ impl Shared {
             false => own.clone(),
         };
         let bytes = range.end - range.start;
-        while state.index.len() >= max_entries || state.index.bytes() + bytes > max_bytes {
+        // Those that other threads make just now become entries, too.
+        let (others, of_others) = state.making();
+        while state.index.len() + others >= max_entries
+            || state.index.bytes() + of_others + bytes > max_bytes
+        {
             let Some(evicted) = state.evict() else {
                 return Err(CacheError::Full {
-                    entries: state.index.len(),
-                    bytes: state.index.bytes(),
+                    entries: state.index.len() + others,
+                    bytes: state.index.bytes() + of_others,
                 });
             };
             state.report.evicted += 1;

@@ -295,6 +295,17 @@ fn a_peer_that_is_no_single_station_is_refused_by_its_address() {
         let refused = queue_pair.connect(&endpoint).unwrap_err();
         assert_eq!(refused.error, RdmaError::NotUnicast { address });
     }
+    for address in ["0.0.0.0", "239.1.1.1", "255.255.255.255", "127.0.0.1"] {
+        let address = address.parse().unwrap();
+        let refused = Err(RdmaError::NotUnicast { address });
+        let config = pair.a.config().local_address(address);
+        assert_eq!(pair.a.domain.queue_pair(config).map(drop), refused);
+        let from = Destination {
+            local_address: Some(address),
+            ..Destination::from(&peer.endpoint())
+        };
+        assert_eq!(pair.a.domain.address_handle(&from).map(drop), refused);
+    }
     let destination = Destination::from(&peer.endpoint());
     let zero = Destination {
         address: "0.0.0.0".parse().unwrap(),

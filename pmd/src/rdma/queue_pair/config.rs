@@ -130,7 +130,8 @@ impl QueuePairConfig {
         self
     }
 
-    /// Local IP address. Default: the device's first one.
+    /// Local IP address. Default: the device's first one. It may be one that the GID table does not
+    /// have, such as that of a DHCP server's lease, and brings no VLAN.
     #[must_use]
     pub fn local_address(mut self, address: IpAddr) -> Self {
         self.local_address = Some(address);

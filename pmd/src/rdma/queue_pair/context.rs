@@ -1,7 +1,7 @@
 //! The context of a queue pair: its parameters as the device reads them.
 
 use super::QueuePairConfig;
-use crate::rdma::address::{MacAddress, as_number, tag_of};
+use crate::rdma::address::{MacAddress, as_number, source_address, tag_of};
 use crate::rdma::connection::{Endpoint, check_mtu};
 use crate::rdma::gids::Gids;
 use crate::rdma::{Access, RdmaError};
@@ -163,7 +163,7 @@ impl Wanted {
         check_mtu(path_mtu)?;
         let source = match (config.local_address, config.gid_index) {
             (_, Some(index)) => gids.at(index)?,
-            (Some(address), None) => LocalAddress::new(address, 1),
+            (Some(address), None) => LocalAddress::new(source_address(address)?, 1),
             (None, None) => gids.first().ok_or_else(|| RdmaError::Unavailable {
                 reason: "the port has no IP address; add one with Device::add_address".to_owned(),
             })?,

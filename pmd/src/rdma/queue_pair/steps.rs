@@ -4,7 +4,7 @@
 //! [`QueuePair::connect`] takes those of the configuration.
 
 use super::{ConnectError, Connected, Initialised, QueuePair, Receiving, timer_steps};
-use crate::rdma::address::tag_of;
+use crate::rdma::address::{source_address, tag_of};
 use crate::rdma::connection::{Endpoint, check_mtu};
 use crate::rdma::numbers::within;
 use crate::rdma::{Access, Destination, RdmaError};
@@ -83,7 +83,7 @@ impl QueuePair<Initialised> {
         let vlan_tag = tag_of(wanted.path.vlan_tag, wanted.path.service_level)?;
         let attributes = &mut self.inner.attributes;
         if let Some(address) = wanted.path.local_address {
-            attributes.local_address = address;
+            attributes.local_address = source_address(address)?;
         }
         attributes.check_peer(peer)?;
         attributes.path_mtu = wanted.path_mtu;

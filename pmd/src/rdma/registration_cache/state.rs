@@ -113,6 +113,15 @@ impl State {
         }
     }
 
+    /// The number of registrations that are being made, and their bytes.
+    pub(super) fn making(&self) -> (usize, u64) {
+        let bytes = self
+            .in_making
+            .iter()
+            .map(|one| one.range.end - one.range.start);
+        (self.in_making.len(), bytes.sum())
+    }
+
     pub(super) fn invalidate(&mut self, pages: &Range<u64>) -> Vec<Entry> {
         let removed = self.index.remove_overlapping(pages);
         self.report.invalidated += removed.len() as u64;
