@@ -18,7 +18,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use watch::Watch;
+use watch::{Job, Watch};
 
 /// Findings after which a run ends early.
 const MAX_FINDINGS: usize = 10;
@@ -197,40 +197,78 @@ fn shows_with_frames(scenario: &Scenario, finding: &Finding) -> bool {
     found.is_some_and(|found| found.rule == finding.rule)
 }
 
-/// Runs all seeds.
+/// What the jobs share.
+struct Jobs<'a> {
+    options: &'a Sim,
+    wanted: &'a Wanted,
+    started: Instant,
+    summary: Mutex<Summary>,
+    /// number of the next run
+    next: AtomicU64,
+    /// there are as many findings as are kept
+    has_enough: AtomicBool,
+}
+
+impl Jobs<'_> {
+    /// Runs seeds until there are no more.
+    fn work(&self, job: &Job<'_>) {
+        let Self {
+            options, wanted, ..
+        } = self;
+        while !self.has_enough.load(Ordering::Relaxed) && !interrupt::seen() {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= options.runs {
+                break;
+            }
+            let seed = options.seed.wrapping_add(number);
+            let scenario = wanted.scenario(seed, options);
+            job.run(seed);
+            let began = Instant::now();
+            let outcome = run(&scenario, TraceOf::of(options.trace), &mut Untouched);
+            let took = began.elapsed();
+            let mut all = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
+            all.take(seed, outcome, took);
+            if all.findings.len() >= MAX_FINDINGS {
+                self.has_enough.store(true, Ordering::Relaxed);
+            }
+            progress(&mut all, options, self.started);
+        }
+    }
+}
+
+/// Runs all seeds, with as many threads as could be started. The first job is this thread's.
 fn simulate(options: &Sim, wanted: &Wanted, started: Instant) -> Summary {
-    let summary = Mutex::new(Summary::new(options));
-    let next = AtomicU64::new(0);
-    let enough = AtomicBool::new(false);
+    let jobs = Jobs {
+        options,
+        wanted,
+        started,
+        summary: Mutex::new(Summary::new(options)),
+        next: AtomicU64::new(0),
+        has_enough: AtomicBool::new(false),
+    };
     let watch = Watch::new(options.jobs.max(1));
     std::thread::scope(|scope| {
-        scope.spawn(|| watch.look_at_jobs());
-        for job in 0..options.jobs.max(1) {
-            let (summary, next, enough, watch) = (&summary, &next, &enough, &watch);
-            scope.spawn(move || {
-                let begun = watch.job(job);
-                while !enough.load(Ordering::Relaxed) && !interrupt::seen() {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= options.runs {
-                        break;
-                    }
-                    let seed = options.seed.wrapping_add(number);
-                    let scenario = wanted.scenario(seed, options);
-                    begun.run(seed);
-                    let began = Instant::now();
-                    let outcome = run(&scenario, TraceOf::of(options.trace), &mut Untouched);
-                    let took = began.elapsed();
-                    let mut all = summary.lock().unwrap_or_else(PoisonError::into_inner);
-                    all.take(seed, outcome, took);
-                    if all.findings.len() >= MAX_FINDINGS {
-                        enough.store(true, Ordering::Relaxed);
-                    }
-                    progress(&mut all, options, started);
-                }
-            });
+        let threads = std::thread::Builder::new;
+        let looking = threads().spawn_scoped(scope, || watch.look_at_jobs());
+        let mut missing = looking.err();
+        for number in 1..options.jobs.max(1) {
+            // One that is not started ends here.
+            let (jobs, job) = (&jobs, watch.job(number));
+            let working = threads().spawn_scoped(scope, move || jobs.work(&job));
+            missing = working.err().or(missing);
         }
+        if let Some(error) = missing {
+            let _ = writeln!(
+                std::io::stderr(),
+                "fewer threads than the {} of --jobs run: {error}; raise the limit of processes \
+                 (ulimit -u, pids.max)",
+                options.jobs
+            );
+        }
+        jobs.work(&watch.job(0));
     });
-    let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let summary = jobs.summary.into_inner();
+    let mut summary = summary.unwrap_or_else(PoisonError::into_inner);
     summary.findings.sort_by_key(|(seed, _)| *seed);
     summary.simulated = started.elapsed();
     summary
