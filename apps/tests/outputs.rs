@@ -628,8 +628,9 @@ fn a_simulation_runs_with_the_threads_that_it_gets() {
     for path in [folder.path(), &program] {
         std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
     }
-    // Another user, who has no process but this one: its own thread and that for signals.
-    let line = "ulimit -u 2; exec \"$0\" sim --runs 2 --steps 20 --jobs 4 --json";
+    // Another user, who has no process but this one: its own thread, that for signals, and
+    // the one that looks at the jobs.
+    let line = "ulimit -u 3; exec \"$0\" sim --runs 2 --steps 20 --jobs 4 --json";
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65533", "--regid=65533", "--clear-groups", "bash"]);
     command

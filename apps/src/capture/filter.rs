@@ -122,7 +122,11 @@ impl Fields {
         for _ in 0..MAX_HEADERS {
             let bytes = match next {
                 0 | 43 | 60 => 8 + 8 * usize::from(*frame.get(header + 1)?),
-                44 if be16(frame, header + 2)? & 0xFFF8 != 0 => return None,
+                44 if be16(frame, header + 2)? & 0xFFF8 != 0 => {
+                    // A later fragment is of the protocol, and has no ports.
+                    self.protocol = Some(*frame.get(header)?);
+                    return None;
+                }
                 44 => 8,
                 _ => break,
             };
@@ -434,6 +438,13 @@ mod tests {
         frame[20] = 0x00;
         frame[21] = 0x10;
         assert!(wants("udp", &frame) && !wants("port 53", &frame));
+        let mut frame = vec![2; 12];
+        frame.extend([0x86, 0xDD, 0x60, 0, 0, 0, 0, 16, 44, 64]);
+        frame.extend([0xFD; 32]);
+        // A header of a fragment: UDP, the eighth byte and on, and more of them.
+        frame.extend([17, 0, 0, 9, 0, 0, 0, 1, 0, 53, 0, 53, 0, 8, 0, 0]);
+        assert!(wants("udp", &frame) && !wants("port 53", &frame));
+        assert!(!wants("not udp", &frame) && !wants("tcp", &frame));
     }
 
     #[test]

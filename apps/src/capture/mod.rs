@@ -59,7 +59,7 @@ A filter is written in tcpdump's words:
   ether host|src|dst MAC, ether proto TYPE, greater BYTES, less BYTES; and, or, not, parentheses
 \"and\" and \"or\" bind equally, from left to right: \"udp or ip and port 80\" is \"(udp or ip) and port 80\". \
 TYPE is decimal, or hexadecimal after 0x. A host is also one of ARP. Unlike in tcpdump, all words look behind \
-VLAN tags.
+VLAN tags and the extension headers of IPv6.
 
 Examples:
   ringside forward --device model:0 --device model:1 --mode txonly,rxonly --mirror /run/ports.sock
