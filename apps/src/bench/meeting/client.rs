@@ -2,6 +2,7 @@
 
 use super::agreement::{ANSWER_BYTES, Request, Task, Test, decode_answer, text};
 use super::end::{End, Link};
+use super::neighbours::Neighbours;
 use super::session::{driven, finish, meet, part, plan_of, title};
 use super::{bandwidth, latency, verify};
 use crate::bench::plan::{Amount, Plan, plans};
@@ -39,6 +40,7 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
     let mut work = Work {
         run: &mut *run,
         device: &served.device,
+        neighbours: &served.neighbours,
         unconnected: Some(Instant::now()),
     };
     let done = if work.run.options.verify_only {
@@ -136,6 +138,7 @@ fn verifications(options: &Bench) -> Vec<Test> {
 struct Work<'a, 'o, 'd> {
     run: &'a mut Run<'o>,
     device: &'d Device,
+    neighbours: &'d Neighbours,
     /// when the work began, until queue pairs are connected
     unconnected: Option<Instant>,
 }
@@ -145,7 +148,7 @@ impl<'d> Work<'_, '_, 'd> {
     fn begin(&mut self, link: &mut Link, test: &Test) -> Result<(End<'d>, Plan, u64), Failure> {
         ask(link, Request::Test(*test))?;
         let plan = plan_of(test);
-        let mut end = End::connect(self.device, &plan, test, link)?;
+        let mut end = End::connect((self.device, self.neighbours), &plan, test, link)?;
         if let Some(began) = self.unconnected.take() {
             self.run.report.ready_after(began.elapsed());
         }

@@ -3,6 +3,7 @@
 use super::agreement::Test;
 use super::managed::Managed;
 pub(crate) use super::managed::READS;
+use super::neighbours::Neighbours;
 use crate::bench::bandwidth::Place;
 use crate::bench::pair::{Half, Side, half, stride};
 use crate::bench::plan::Plan;
@@ -14,7 +15,9 @@ use ringside_bus::TscClock;
 use ringside_bus::clock::ticks;
 use ringside_bus::pinning::allowed_cores;
 use ringside_pmd::Device;
-use ringside_pmd::rdma::{Access, MemoryRegion, QueuePairConfig, RemoteAddress, RemoteRegion};
+use ringside_pmd::rdma::{
+    Access, Endpoint, MemoryRegion, QueuePairConfig, RemoteAddress, RemoteRegion,
+};
 use ringside_rendezvous::{Greeting, Session, SessionError, Step};
 use std::time::{Duration, Instant};
 
@@ -118,7 +121,7 @@ fn counts_receives(test: &Test) -> bool {
 impl<'d> End<'d> {
     /// Makes queues, sends their data to the peer, and connects to the peer's.
     pub(crate) fn connect(
-        device: &'d Device,
+        (device, neighbours): (&'d Device, &Neighbours),
         plan: &Plan,
         test: &Test,
         link: &mut Link,
@@ -155,7 +158,10 @@ impl<'d> End<'d> {
             if counts_receives(test) && link.role == Role::Server {
                 remote_counts.push(region(greeting, 1, 8)?);
             }
-            endpoints.push(greeting.endpoint);
+            endpoints.push(Endpoint {
+                mac: neighbours.next_hop(device, &greeting.endpoint),
+                ..greeting.endpoint
+            });
         }
         let (side, managed) = match managed {
             Some(mut managed) => (

@@ -19,7 +19,7 @@ const PORT: u16 = 18515;
 /// Reads under way on a queue pair; each side lets its peer have as many.
 pub(crate) const READS: u8 = 16;
 
-/// MAC addresses of peers: the greetings carry them.
+/// MAC addresses of peers, or of the routers to them.
 type Neighbours = Arc<Mutex<HashMap<IpAddr, MacAddress>>>;
 
 /// The connection manager of a test, and its connections.

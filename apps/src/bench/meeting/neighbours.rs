@@ -7,6 +7,7 @@ use ringside_bus::Clock;
 use ringside_config::Within;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::address::MacAddress;
+use ringside_pmd::rdma::{Endpoint, Gid};
 use ringside_stack::{Resolver, Stack, StackThread};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -69,6 +70,16 @@ impl Neighbours {
         }
     }
 
+    /// The MAC address that frames to a peer go to: the one that it names, unless it is in no
+    /// network of the device, and a router leads to it.
+    pub(super) fn next_hop(&self, device: &Device, peer: &Endpoint) -> MacAddress {
+        let near = |gid: &Gid| gid.address.is_neighbour(peer.address);
+        match device.gids() {
+            Ok(gids) if !gids.iter().any(near) => self.mac_of(peer.address).unwrap_or(peer.mac),
+            _ => peer.mac,
+        }
+    }
+
     /// The MAC address of a peer or of the gateway to it; asks by ARP or neighbour discovery, 3 s
     /// at most.
     pub(crate) fn mac_of(&self, address: IpAddr) -> Result<MacAddress, Failure> {
@@ -78,6 +89,54 @@ impl Neighbours {
                 found.map(|found| found.mac).map_err(Failure::operation)
             }
             Err(trouble) => Err(Failure::operation(anyhow!("{trouble}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringside_model::Stepped;
+    use ringside_testkit::{bring_up, config_without_package, world_settings};
+
+    fn served(
+        world: &Stepped,
+        index: u16,
+        address: &str,
+        gateway: &[&str],
+    ) -> (Device, Neighbours) {
+        let mut config = config_without_package();
+        config.network.addresses = vec![address.parse().unwrap()];
+        let gateways = gateway.iter().map(|one| one.parse().unwrap());
+        config.network.gateways = gateways.collect();
+        let device = bring_up(world, index, &config);
+        let clock = device.function().clock();
+        let stack = Stack::of_device(&device).unwrap();
+        let thread = StackThread::start(stack, Arc::clone(&clock)).unwrap();
+        (device, Neighbours(Ok((thread, clock))))
+    }
+
+    #[test]
+    fn frames_for_a_peer_behind_a_router_go_to_the_router() {
+        let world = Stepped::new(&world_settings(2));
+        let (near, of_near) = served(&world, 0, "192.0.2.1/24", &["192.0.2.254"]);
+        let (router, of_router) = served(&world, 1, "192.0.2.254/24", &[]);
+        let peer = |address: &str| Endpoint {
+            address: address.parse().unwrap(),
+            mac: [2, 0, 0, 0, 0, 9],
+            queue_pair: 4,
+            start_psn: 1,
+            path_mtu: 1024,
+        };
+        let hop = |served: &Neighbours, device, address| served.next_hop(device, &peer(address));
+        let mac = router.facts().mac().unwrap();
+        assert_eq!(hop(&of_near, &near, "198.51.100.1"), mac);
+        assert_eq!(hop(&of_near, &near, "192.0.2.9"), [2, 0, 0, 0, 0, 9]);
+        // No router leads there: both may be on one wire all the same.
+        assert_eq!(hop(&of_router, &router, "198.51.100.1"), [2, 0, 0, 0, 0, 9]);
+        drop((of_near, of_router));
+        for device in [near, router] {
+            assert!(device.shutdown().failures.is_empty());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::agreement::{Request, TEST_BYTES, Test, disagreement, encode_answer};
 use super::end::{End, Link};
-use super::session::{driven, finish, meet, part, plan_of, title};
+use super::session::{Served, driven, finish, meet, part, plan_of, title};
 use super::{bandwidth, latency, verify};
 use crate::bench::report::VerifiedRow;
 use crate::bench::run::Run;
@@ -10,7 +10,6 @@ use crate::cli::Measure;
 use crate::failure::Failure;
 use anyhow::anyhow;
 use ringside_bus::DeviceAddress;
-use ringside_pmd::Device;
 use ringside_rendezvous::Step;
 use std::io::Write;
 
@@ -23,7 +22,7 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
     ];
     writeln!(run.out, "{}", run.report.driven)?;
     loop {
-        match serve(run, &served.device, &mut link) {
+        match serve(run, &served, &mut link) {
             Ok(true) => {}
             Ok(false) => return finish(run, served, Some(link), Ok(())),
             Err(failure) => return finish(run, served, None, Err(part(link, failure))),
@@ -32,7 +31,7 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
 }
 
 /// One test; false if the client has ended the session.
-fn serve(run: &mut Run<'_>, device: &Device, link: &mut Link) -> Result<bool, Failure> {
+fn serve(run: &mut Run<'_>, served: &Served, link: &mut Link) -> Result<bool, Failure> {
     let mut bytes = [0; TEST_BYTES];
     link.session.receive(&mut bytes, link.limit)?;
     let test = match Request::decode(&bytes)? {
@@ -48,7 +47,7 @@ fn serve(run: &mut Run<'_>, device: &Device, link: &mut Link) -> Result<bool, Fa
         return Err(Failure::usage(anyhow!("{reason}")));
     }
     link.session.send(&encode_answer(None), link.limit)?;
-    let (verified, messages) = follow(device, link, &test)?;
+    let (verified, messages) = follow(served, link, &test)?;
     let warmed_up = match test.measure {
         Some(Measure::Lat) => ", warm-up included",
         _ => "",
@@ -71,9 +70,9 @@ fn serve(run: &mut Run<'_>, device: &Device, link: &mut Link) -> Result<bool, Fa
 }
 
 /// The server's part of a test: messages compared here, and messages answered or received.
-fn follow(device: &Device, link: &mut Link, test: &Test) -> Result<(u64, Option<u64>), Failure> {
+fn follow(served: &Served, link: &mut Link, test: &Test) -> Result<(u64, Option<u64>), Failure> {
     let plan = plan_of(test);
-    let mut end = End::connect(device, &plan, test, link)?;
+    let mut end = End::connect((&served.device, &served.neighbours), &plan, test, link)?;
     let verified = verify::verify(&mut end, link, test)?;
     let messages = match test.measure {
         None => None,
