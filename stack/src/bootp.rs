@@ -46,6 +46,56 @@ fn datagram(frame: &[u8], (from, to): (u16, u16)) -> Option<Datagram<'_>> {
     })
 }
 
+/// The direction of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    ToServer,
+    ToClient,
+}
+
+impl Way {
+    const fn ports(self) -> (u16, u16) {
+        match self {
+            Self::ToServer => (CLIENT, SERVER),
+            Self::ToClient => (SERVER, CLIENT),
+        }
+    }
+}
+
+/// True for a datagram from the port of servers to that of clients, whatever it holds.
+pub(crate) fn is_answer(frame: &[u8]) -> bool {
+    datagram(frame, Way::ToClient.ports()).is_some()
+}
+
+/// True for the first of the fragments of such a datagram. Clients name a size to servers whose
+/// messages need no fragments: RFC 2132, section 9.10.
+pub(crate) fn is_part_of_answer(frame: &[u8]) -> bool {
+    let ethernet = EthernetFrame::new_checked(frame).ok();
+    let ethernet = ethernet.filter(|frame| frame.ethertype() == EthernetProtocol::Ipv4);
+    let packet = ethernet.and_then(|frame| Ipv4Packet::new_checked(frame.payload()).ok());
+    packet.is_some_and(|packet| {
+        let (from, to) = Way::ToClient.ports();
+        let ports = [from.to_be_bytes(), to.to_be_bytes()].concat();
+        let is_first = packet.more_frags() && packet.frag_offset() == 0;
+        is_first && packet.next_header() == IpProtocol::Udp && packet.payload().starts_with(&ports)
+    })
+}
+
+/// Looks at the message in a frame of this direction, and at the address that it goes to; `None`
+/// for other frames and damaged ones.
+pub(crate) fn with_message<T>(
+    frame: &[u8],
+    way: Way,
+    look: impl FnOnce(&DhcpRepr<'_>, Ipv4Addr) -> T,
+) -> Option<T> {
+    let message = datagram(frame, way.ports()).filter(|_| is_whole(frame))?;
+    let destination = Ipv4Packet::new_checked(frame.get(ETHERNET_BYTES..)?)
+        .ok()?
+        .dst_addr();
+    let packet = DhcpPacket::new_checked(message.payload).ok()?;
+    Some(look(&DhcpRepr::parse(&packet).ok()?, destination))
+}
+
 /// True if the checksums of a datagram are right.
 fn is_whole(frame: &[u8]) -> bool {
     let packet = frame.get(ETHERNET_BYTES..).map(Ipv4Packet::new_checked);

@@ -1,6 +1,7 @@
 //! smoltcp's interface to a pair of packet queues.
 
 use crate::bootp::{Searches, padded};
+use crate::exchange::Exchange;
 use crate::reports::is_report;
 use ringside_lan::{Burst, MAX_BURST, Packet, ReceiveQueue, TransmitQueue};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
@@ -35,6 +36,7 @@ pub(crate) struct Queues {
     /// frames that the device received with an error
     pub(crate) damaged: u64,
     searches: Searches,
+    pub(crate) exchange: Exchange,
 }
 
 impl Queues {
@@ -48,6 +50,7 @@ impl Queues {
             unsent: 0,
             damaged: 0,
             searches: Searches::default(),
+            exchange: Exchange::default(),
         }
     }
 
@@ -217,11 +220,14 @@ impl TxToken for Sending<'_> {
             return fill(&mut vec![0; bytes]);
         }
         let (mut is_dropped, mut longer) = (false, None);
-        let searches = &mut queues.searches;
+        let (searches, exchange) = (&mut queues.searches, &mut queues.exchange);
         let fill = |bytes: &mut [u8]| {
             let result = fill(bytes);
             if let Some(now) = of_smoltcp {
                 is_dropped = is_report(bytes) || searches.is_early(bytes, now);
+                if !is_dropped {
+                    exchange.note(bytes);
+                }
                 longer = padded(bytes);
             }
             result

@@ -26,6 +26,7 @@ mod bootp;
 mod connecting;
 mod device;
 mod error;
+mod exchange;
 mod extensions;
 mod filters;
 mod groups;

@@ -88,6 +88,11 @@ impl Link {
         self.dhcp = Some(self.sockets.add(dhcpv4::Socket::new()));
     }
 
+    /// True if it requests an address from DHCP servers.
+    pub(crate) const fn has_dhcp(&self) -> bool {
+        self.dhcp.is_some()
+    }
+
     /// Sets its addresses. A change makes smoltcp forget its neighbours: [teach](Self::teach) them.
     pub(crate) fn set_addresses(
         &mut self,

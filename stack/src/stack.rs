@@ -487,6 +487,9 @@ impl Stack {
                 return;
             }
         }
+        if self.is_unasked(place, frame) {
+            return;
+        }
         // smoltcp answers neither stations of other networks nor those without an address.
         let link = self.links.get(place);
         let is_own = |address| link.is_some_and(|link| link.has(address));

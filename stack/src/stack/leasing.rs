@@ -1,7 +1,7 @@
 //! The address and the router that a DHCP server grants.
 
 use super::Stack;
-use crate::link::{DhcpChange, Lease};
+use crate::link::{DhcpChange, Lease, Link};
 use crate::martian::is_end_of;
 use crate::{LocalAddress, StackError};
 use ringside_clock::Instant;
@@ -48,6 +48,12 @@ impl Stack {
             self.leasing.is_own = false;
         }
         is_leased
+    }
+
+    /// True for a message of a DHCP server that the link at `place` does not wait for.
+    pub(super) fn is_unasked(&mut self, place: usize, frame: &[u8]) -> bool {
+        let has_dhcp = self.links.get(place).is_some_and(Link::has_dhcp);
+        has_dhcp && !self.queues.exchange.admits(frame)
     }
 
     /// The first of the gateways is no longer that of a DHCP server.

@@ -16,11 +16,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 const SERVER: Ipv4Address = Ipv4Addr::new(198, 51, 100, 1);
+const OTHER_SERVER: Ipv4Address = Ipv4Addr::new(198, 51, 100, 2);
 const OFFERED: Ipv4Address = Ipv4Addr::new(198, 51, 100, 77);
 
 /// The lease that a server has for the stack.
 #[derive(Clone, Copy)]
 struct Grant {
+    server: Ipv4Address,
     address: Ipv4Address,
     router: Ipv4Address,
     /// another one, named behind it
@@ -30,6 +32,7 @@ struct Grant {
 }
 
 const GRANT: Grant = Grant {
+    server: SERVER,
     address: OFFERED,
     router: SERVER,
     second_router: None,
@@ -77,14 +80,14 @@ fn answer(
         client_hardware_address: EthernetAddress(client),
         client_ip: Ipv4Address::UNSPECIFIED,
         your_ip: grant.address,
-        server_ip: SERVER,
+        server_ip: grant.server,
         router: None,
         subnet_mask: grant.mask,
         relay_agent_ip: Ipv4Address::UNSPECIFIED,
         broadcast: false,
         requested_ip: None,
         client_identifier: None,
-        server_identifier: Some(SERVER),
+        server_identifier: Some(grant.server),
         parameter_request_list: None,
         dns_servers: None,
         max_size: None,
@@ -100,7 +103,7 @@ fn answer(
     };
     let length = message.buffer_len();
     let packet = Ipv4Repr {
-        src_addr: SERVER,
+        src_addr: grant.server,
         dst_addr: grant.address,
         next_header: IpProtocol::Udp,
         payload_len: 8 + length,
@@ -114,7 +117,7 @@ fn answer(
     };
     header.emit(&mut EthernetFrame::new_unchecked(&mut frame[..]));
     packet.emit(&mut Ipv4Packet::new_unchecked(&mut frame[14..]), &checks);
-    let (source, destination) = (SERVER.into(), grant.address.into());
+    let (source, destination) = (grant.server.into(), grant.address.into());
     let mut place = UdpPacket::new_unchecked(&mut frame[34..]);
     datagram.emit(
         &mut place,
@@ -204,6 +207,21 @@ fn lease_of(grant: Grant, bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec
 
 /// Lets the stack work once, and answers its requests; returns them.
 fn serve(grant: Grant, bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<DhcpMessageType> {
+    let heard = serve_by(bed, stack, server, |kind| match kind {
+        DhcpMessageType::Discover => vec![(DhcpMessageType::Offer, grant)],
+        _ => vec![(DhcpMessageType::Ack, grant)],
+    });
+    heard.into_iter().map(|(kind, _)| kind).collect()
+}
+
+/// Lets the stack work once, and answers its requests by `answers`; returns them and their
+/// identifiers.
+fn serve_by(
+    bed: &Bed,
+    stack: &mut Stack,
+    server: &mut Raw,
+    answers: impl Fn(DhcpMessageType) -> Vec<(DhcpMessageType, Grant)>,
+) -> Vec<(DhcpMessageType, u32)> {
     let client = stack.port().mac();
     let mac = server.port.mac();
     stack.poll(bed.world.clock().now());
@@ -213,12 +231,10 @@ fn serve(grant: Grant, bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<Dh
             continue;
         };
         assert_eq!(from, client);
-        heard.push(kind);
-        let kind = match kind {
-            DhcpMessageType::Discover => DhcpMessageType::Offer,
-            _ => DhcpMessageType::Ack,
-        };
-        server.send(&answer(kind, id, (client, grant), mac));
+        heard.push((kind, id));
+        for (kind, grant) in answers(kind) {
+            server.send(&answer(kind, id, (client, grant), mac));
+        }
     }
     heard
 }
@@ -803,4 +819,163 @@ fn leases_of_addresses_that_no_host_has_are_not_taken() {
         let address = address.into();
         assert_eq!(taken(Grant { address, ..GRANT }), None, "{address}");
     }
+}
+
+/// A second server or relay hears the same requests, and every station hears broadcasts.
+#[test]
+fn answers_that_no_request_waits_for_change_no_lease() {
+    let bed = Bed::new();
+    let mut config = config(&["192.0.2.1/24"]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let mut heard = Vec::new();
+    while stack.leased().is_none() {
+        heard.extend(serve_by(&bed, &mut stack, &mut server, |kind| match kind {
+            DhcpMessageType::Discover => vec![(DhcpMessageType::Offer, GRANT)],
+            _ => vec![(DhcpMessageType::Ack, GRANT)],
+        }));
+        bed.pass();
+    }
+    let id = heard.last().expect("a request").1;
+    let (client, mac) = (stack.port().mac(), server.port.mac());
+    let elsewhere = Grant {
+        address: Ipv4Addr::new(198, 51, 100, 99),
+        ..GRANT
+    };
+    for of in [GRANT.server, OTHER_SERVER] {
+        for (kind, grant) in [
+            (DhcpMessageType::Nak, GRANT),
+            (DhcpMessageType::Ack, elsewhere),
+            (DhcpMessageType::Offer, elsewhere),
+        ] {
+            let grant = Grant {
+                server: of,
+                ..grant
+            };
+            let message = answer(kind, id, (client, grant), mac);
+            server.send(&message);
+            for part in in_two(&message) {
+                server.send(&part);
+            }
+            sent(&bed, &mut stack, &mut server, 20);
+            let leased = stack.leased().map(|leased| leased.address);
+            assert_eq!(leased, Some(IpAddr::V4(OFFERED)), "{kind:?} of {of}");
+        }
+    }
+    assert!(is_answered(&bed, &mut stack, &mut server));
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
+/// Two fragments of a packet.
+fn in_two(frame: &[u8]) -> [Vec<u8>; 2] {
+    const FIRST_BYTES: usize = 64;
+    let part = |bytes: &[u8], flags: [u8; 2]| {
+        let mut part = [&frame[..34], bytes].concat();
+        part[20..22].copy_from_slice(&flags);
+        let mut packet = Ipv4Packet::new_unchecked(&mut part[14..]);
+        packet.set_total_len((20 + bytes.len()) as u16);
+        packet.fill_checksum();
+        part
+    };
+    let (first, second) = frame[34..].split_at(FIRST_BYTES);
+    // More fragments follow; the place of the second in units of 8 bytes.
+    [
+        part(first, [0x20, 0]),
+        part(second, [0, (FIRST_BYTES / 8) as u8]),
+    ]
+}
+
+/// The stack with a lease of two minutes, up to the request that `answers` is called for: the
+/// renewal a minute later, or the rebinding, if it answers nothing to that. The address that is
+/// leased after `seconds`.
+fn renewed_by(
+    seconds: u64,
+    answers: impl Fn(usize) -> Vec<(DhcpMessageType, Grant)>,
+) -> Option<IpAddr> {
+    let bed = Bed::new();
+    let mut config = config(&["192.0.2.1/24"]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let grant = Grant {
+        seconds: 120,
+        ..GRANT
+    };
+    lease_of(grant, &bed, &mut stack, &mut server);
+    let (clock, mac) = (bed.world.clock(), server.port.mac());
+    let mut requests = 0;
+    for _ in 0..seconds {
+        clock.pause(Duration::from_secs(1));
+        // The stack asks this server alone, whose MAC address it has to know.
+        server.send(&question(mac, SERVER.octets(), OFFERED.octets()));
+        for _ in 0..10 {
+            let heard = serve_by(&bed, &mut stack, &mut server, |kind| match kind {
+                DhcpMessageType::Request => answers(requests),
+                _ => Vec::new(),
+            });
+            requests += heard.len();
+            bed.pass();
+        }
+    }
+    let leased = stack.leased().map(|leased| leased.address);
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+    leased
+}
+
+#[test]
+fn a_renewal_is_refused_by_the_server_of_the_lease_and_by_no_other() {
+    let refused_by = |server| vec![(DhcpMessageType::Nak, Grant { server, ..GRANT })];
+    let leased = renewed_by(70, |_| refused_by(OTHER_SERVER));
+    assert_eq!(leased, Some(IpAddr::V4(OFFERED)));
+    assert_eq!(renewed_by(70, |_| refused_by(SERVER)), None);
+}
+
+#[test]
+fn any_server_answers_a_station_that_hears_no_more_of_the_one_of_its_lease() {
+    let other = Grant {
+        server: OTHER_SERVER,
+        ..GRANT
+    };
+    let leased = renewed_by(150, |before| match before {
+        0 => Vec::new(),
+        _ => vec![(DhcpMessageType::Ack, other)],
+    });
+    assert_eq!(leased, Some(IpAddr::V4(OFFERED)));
+    assert_eq!(renewed_by(150, |_| Vec::new()), None, "its time is over");
+}
+
+#[test]
+fn the_server_whose_offer_is_taken_decides_on_it() {
+    let bed = Bed::new();
+    let mut config = config(&["192.0.2.1/24"]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let other = Grant {
+        server: OTHER_SERVER,
+        address: Ipv4Addr::new(198, 51, 100, 99),
+        ..GRANT
+    };
+    for _ in 0..200 {
+        serve_by(&bed, &mut stack, &mut server, |kind| match kind {
+            DhcpMessageType::Discover => vec![
+                (DhcpMessageType::Offer, GRANT),
+                (DhcpMessageType::Offer, other),
+            ],
+            _ => vec![
+                (DhcpMessageType::Nak, other),
+                (DhcpMessageType::Ack, other),
+                (DhcpMessageType::Ack, GRANT),
+                (DhcpMessageType::Nak, other),
+            ],
+        });
+        bed.pass();
+    }
+    let leased = stack.leased().map(|leased| leased.address);
+    assert_eq!(leased, Some(IpAddr::V4(OFFERED)));
+    drop(stack);
+    bed.finish([near, server.into_device()]);
 }

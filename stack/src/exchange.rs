@@ -1,0 +1,97 @@
+//! The exchange of messages with DHCP servers: an answer counts while the stack waits for it.
+
+use crate::bootp::{self, Way};
+use smoltcp::wire::{DhcpMessageType, DhcpRepr, EthernetAddress};
+use std::net::Ipv4Addr;
+
+/// The answer that the stack waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Awaited {
+    #[default]
+    Nothing,
+    /// offers of any server
+    Offers,
+    /// a grant or a refusal by this server, or by any one
+    Decision(Option<Ipv4Addr>),
+}
+
+/// The last message of the stack, and the answers to it that count. Source: RFC 2131, figure 5: a
+/// client that has a lease discards offers, grants and refusals.
+///
+/// smoltcp compares neither the servers of a message nor the time: the refusal of a second server,
+/// which has seen the same broadcast, ended a lease.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    awaited: Awaited,
+    transaction: u32,
+    client: EthernetAddress,
+    /// the server whose offer was taken last: it renews the lease
+    chosen: Option<Ipv4Addr>,
+}
+
+impl Default for Exchange {
+    fn default() -> Self {
+        Self {
+            awaited: Awaited::Nothing,
+            transaction: 0,
+            client: EthernetAddress::BROADCAST,
+            chosen: None,
+        }
+    }
+}
+
+impl Exchange {
+    /// Notes a frame that leaves.
+    pub(crate) fn note(&mut self, frame: &[u8]) {
+        bootp::with_message(frame, Way::ToServer, |sent, destination| {
+            self.note_message(sent, destination);
+        });
+    }
+
+    fn note_message(&mut self, sent: &DhcpRepr<'_>, destination: Ipv4Addr) {
+        self.awaited = match sent.message_type {
+            DhcpMessageType::Discover => Awaited::Offers,
+            DhcpMessageType::Request => {
+                // The one that takes an offer names its server.
+                self.chosen = sent.server_identifier.or(self.chosen);
+                let is_rebinding = sent.server_identifier.is_none() && destination.is_broadcast();
+                Awaited::Decision(self.chosen.filter(|_| !is_rebinding))
+            }
+            _ => return,
+        };
+        (self.transaction, self.client) = (sent.transaction_id, sent.client_hardware_address);
+    }
+
+    /// True for a frame that is no message of a DHCP server, and for an answer that the stack waits
+    /// for. A decision is the last answer of its exchange.
+    pub(crate) fn admits(&mut self, frame: &[u8]) -> bool {
+        if bootp::is_part_of_answer(frame) {
+            return false;
+        }
+        if !bootp::is_answer(frame) {
+            return true;
+        }
+        let admitted = bootp::with_message(frame, Way::ToClient, |answer, _| {
+            self.admits_message(answer)
+        });
+        admitted.unwrap_or(false)
+    }
+
+    fn admits_message(&mut self, answer: &DhcpRepr<'_>) -> bool {
+        let is_same = answer.transaction_id == self.transaction
+            && answer.client_hardware_address == self.client;
+        let Some(server) = answer.server_identifier.filter(|_| is_same) else {
+            return false;
+        };
+        match (self.awaited, answer.message_type) {
+            (Awaited::Offers, DhcpMessageType::Offer) => true,
+            (Awaited::Decision(of), DhcpMessageType::Ack | DhcpMessageType::Nak)
+                if of.is_none_or(|of| of == server) =>
+            {
+                self.awaited = Awaited::Nothing;
+                true
+            }
+            _ => false,
+        }
+    }
+}
