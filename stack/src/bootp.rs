@@ -1,5 +1,5 @@
-//! Messages of DHCP beside smoltcp: the size and the pace of those that it sends, and the mask and
-//! the sole router that it requires.
+//! Messages of DHCP beside smoltcp: the size and the pace of those that it sends, and the source,
+//! the mask and the sole router that it requires.
 
 use crate::wire::ETHERNET_BYTES;
 use smoltcp::time::{Duration, Instant};
@@ -133,8 +133,11 @@ pub(crate) fn padded(frame: &[u8]) -> Option<Vec<u8>> {
     with_payload(frame, message.header_bytes, &payload)
 }
 
-/// The frame of a lease as smoltcp takes it; `None` for all other frames, and for a lease that it
-/// takes as it is.
+/// The frame of an offer or a lease as smoltcp takes it; `None` for all other frames, and for those
+/// that it takes as they are.
+///
+/// An offer comes from its server: smoltcp renews the lease at the address that the offer came
+/// from, which may be a relay's. Source: RFC 2131, sections 4.1 and 4.4.5.
 ///
 /// A lease that names no mask gets that of the address's class, as other clients take it: smoltcp
 /// takes none without one. Of several routers the first stays, which the server prefers: smoltcp
@@ -145,6 +148,9 @@ pub(crate) fn understandable(frame: &[u8]) -> Option<Vec<u8>> {
     let message = datagram(frame, (SERVER, CLIENT)).filter(|_| is_whole(frame))?;
     let packet = DhcpPacket::new_checked(message.payload).ok()?;
     let lease = DhcpRepr::parse(&packet).ok()?;
+    if lease.message_type == DhcpMessageType::Offer {
+        return from_server(frame, &message, lease.server_identifier?);
+    }
     if lease.message_type != DhcpMessageType::Ack {
         return None;
     }
@@ -158,6 +164,22 @@ pub(crate) fn understandable(frame: &[u8]) -> Option<Vec<u8>> {
     };
     let payload = [front, &mask, &options].concat();
     with_payload(frame, message.header_bytes, &payload)
+}
+
+/// The frame of a message as if it came from its server; `None` if it does, and if no station can
+/// have the server's address.
+fn from_server(frame: &[u8], message: &Datagram<'_>, server: Ipv4Addr) -> Option<Vec<u8>> {
+    let is_never = server.is_multicast()
+        || server.is_unspecified()
+        || server.is_loopback()
+        || server.is_broadcast();
+    let mut headers = frame.get(..message.header_bytes)?.to_vec();
+    let mut packet = Ipv4Packet::new_unchecked(headers.get_mut(ETHERNET_BYTES..)?);
+    if is_never || packet.src_addr() == server {
+        return None;
+    }
+    packet.set_src_addr(server);
+    with_payload(&headers, message.header_bytes, message.payload)
 }
 
 /// Leaves the first router of each list of several; true if there was one. The bytes of the others

@@ -31,6 +31,8 @@ pub(crate) struct Queues {
     waiting: VecDeque<Packet>,
     /// bytes of a frame without its check sequence
     frame_bytes: usize,
+    /// frames that the device has got
+    pub(crate) sent: u64,
     /// frames that were not sent: no buffer, or a full ring
     pub(crate) unsent: u64,
     /// frames that the device received with an error
@@ -47,6 +49,7 @@ impl Queues {
             burst: Burst::with_limit(MAX_BURST),
             waiting: VecDeque::with_capacity(MAX_BURST),
             frame_bytes: HEADER_BYTES + usize::from(mtu),
+            sent: 0,
             unsent: 0,
             damaged: 0,
             searches: Searches::default(),
@@ -267,8 +270,9 @@ impl TxToken for Sending<'_> {
             packet.set_vlan(vlan);
             let _ = burst.push(packet);
         }
-        if queues.transmit.send(&mut burst) == 0 {
-            queues.unsent += 1;
+        match queues.transmit.send(&mut burst) {
+            0 => queues.unsent += 1,
+            _ => queues.sent += 1,
         }
         result
     }

@@ -9,7 +9,9 @@ use smoltcp::iface::{
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::{dhcpv4, tcp};
 use smoltcp::time::{Duration, Instant};
-use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr, IpEndpoint};
+use smoltcp::wire::{
+    EthernetAddress, EthernetFrame, EthernetProtocol, IpAddress, IpCidr, IpEndpoint, Ipv4Packet,
+};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Addresses that an interface takes.
@@ -20,6 +22,11 @@ pub(crate) const ADDRESSES: usize = 8;
 const REASSEMBLY: Duration = Duration::from_secs(30);
 /// Packets of each socket that are sent in one [`Link::maintain`], at most.
 const PACKETS: usize = 8;
+/// Fragments of an answer, at most: of 16 KiB (the feature `fragmentation-buffer-size-16384` of
+/// smoltcp in the workspace's manifest), each with the 48 bytes that the least MTU leaves.
+const FRAGMENTS: usize = 342;
+/// Bytes of an IPv4 header without options.
+const IPV4_BYTES: usize = 20;
 
 /// See the module.
 pub(crate) struct Link {
@@ -147,6 +154,7 @@ impl Link {
         now: Instant,
     ) {
         self.now = now;
+        let has_fragments = is_fragment(packet.bytes());
         let mut device = LinkDevice {
             queues,
             packet: Some(packet),
@@ -158,7 +166,22 @@ impl Link {
             .interface
             .poll_ingress_single(now, &mut device, &mut self.sockets);
         if processed == PollIngressSingleResult::None {
-            queues.unsent += 1;
+            device.queues.unsent += 1;
+        }
+        if has_fragments {
+            self.send_fragments(&mut device, now);
+        }
+    }
+
+    /// Sends the other fragments of an answer: smoltcp keeps those of one answer only, and sends
+    /// one a call.
+    fn send_fragments(&mut self, device: &mut LinkDevice<'_>, now: Instant) {
+        for _ in 0..FRAGMENTS {
+            let before = device.queues.sent;
+            self.interface.poll_egress(now, device, &mut self.sockets);
+            if device.queues.sent == before {
+                break;
+            }
         }
     }
 
@@ -173,8 +196,10 @@ impl Link {
         };
         self.interface.poll_maintenance(now);
         for _ in 0..PACKETS {
-            let interface = &mut self.interface;
-            if interface.poll_egress(now, &mut device, &mut self.sockets) == PollResult::None {
+            let (interface, before) = (&mut self.interface, device.queues.sent);
+            let polled = interface.poll_egress(now, &mut device, &mut self.sockets);
+            // A fragment changes no socket.
+            if polled == PollResult::None && device.queues.sent == before {
                 break;
             }
         }
@@ -221,6 +246,17 @@ impl Link {
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         self.interface.has_ip_addr(IpAddress::from(address))
     }
+}
+
+/// True for a frame of one of several fragments of an IPv4 packet, which may be the last one: the
+/// answer to that packet is in fragments as a rule.
+fn is_fragment(frame: &[u8]) -> bool {
+    let ethernet = EthernetFrame::new_checked(frame).ok();
+    let ethernet = ethernet.filter(|frame| frame.ethertype() == EthernetProtocol::Ipv4);
+    ethernet.is_some_and(|frame| {
+        let packet = Ipv4Packet::new_unchecked(frame.payload());
+        frame.payload().len() >= IPV4_BYTES && (packet.more_frags() || packet.frag_offset() != 0)
+    })
 }
 
 /// The queues of one link: at most one received frame, and the link's tag on each frame that it

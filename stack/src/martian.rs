@@ -25,18 +25,23 @@ pub(crate) fn is_martian<'a>(source: IpAddr, own: impl Iterator<Item = &'a Local
 /// True for a packet to a group or to all stations that is of none of the protocols that the stack
 /// serves there. Segments and datagrams must not be answered by resets and errors, which each
 /// station of the network would send. Source: RFC 1122, sections 3.2.2 and 4.2.3.10; RFC 4443,
-/// section 2.4 (e.3).
+/// section 2.4 (e.3). Pings over IPv4 are not answered either: one of a forged source would have
+/// each station send to that one. Source: RFC 1122, section 3.2.2.6; Linux,
+/// `icmp_echo_ignore_broadcasts`.
 pub(crate) fn is_unwanted<'a>(
     header: &Header,
     own: impl Iterator<Item = &'a LocalAddress>,
 ) -> bool {
     let to = header.destination;
-    let is_to_several = header.is_to_group || to.is_multicast() || is_broadcast(to);
-    if !is_to_several && !own.into_iter().any(|own| is_broadcast_of(own, to)) {
+    let is_of_several = to.is_multicast()
+        || is_broadcast(to)
+        || own.into_iter().any(|own| is_broadcast_of(own, to));
+    if !is_of_several && !header.is_to_group {
         return false;
     }
     match header.protocol {
-        IpProtocol::Icmp | IpProtocol::Igmp => !to.is_ipv4(),
+        IpProtocol::Icmp => is_of_several || !to.is_ipv4(),
+        IpProtocol::Igmp => !to.is_ipv4(),
         IpProtocol::Icmpv6 => !to.is_ipv6(),
         IpProtocol::Udp => !to.is_ipv4() || header.destination_port != Some(DHCP_CLIENT),
         _ => true,
@@ -128,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn only_control_messages_and_dhcp_are_wanted_from_packets_to_several_stations() {
+    fn only_reports_and_dhcp_are_wanted_from_packets_to_several_stations() {
         let own = ["10.1.0.1/24".parse().unwrap()];
         let is = |to: &str, is_to_group, protocol, port| {
             let destination: IpAddr = to.parse().unwrap();
@@ -152,7 +157,8 @@ mod tests {
             assert!(is(to, is_to_group, IpProtocol::Udp, None), "{to}");
             assert!(is(to, is_to_group, IpProtocol::Unknown(99), None), "{to}");
             assert!(!is(to, is_to_group, IpProtocol::Udp, Some(68)), "{to}");
-            assert!(!is(to, is_to_group, IpProtocol::Icmp, None), "{to}");
+            let is_ping_wanted = !is(to, is_to_group, IpProtocol::Icmp, None);
+            assert_eq!(is_ping_wanted, to == "10.1.0.1", "{to}");
             assert!(!is(to, is_to_group, IpProtocol::Igmp, None), "{to}");
         }
         assert!(is("ff02::1", true, IpProtocol::Tcp, None));

@@ -10,6 +10,9 @@ use std::time::Duration;
 
 /// Neighbours that are remembered at most: a host that invents addresses does not fill the memory.
 pub(crate) const ENTRIES: usize = 1024;
+/// Addresses of which nothing is known yet that are queried at once, at most: packets from invented
+/// sources leave room for the neighbours that are known.
+const UNKNOWN: usize = ENTRIES / 2;
 
 /// The timing of queries for neighbours, and the lifetime of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +141,7 @@ impl Neighbours {
                 };
             }
             Some(State::Failed { .. }) => None,
-            None if !self.make_room() => return Found::Full,
+            None if self.asks_enough() || !self.make_room() => return Found::Full,
             None => None,
         };
         let asked = State::Asked {
@@ -152,16 +155,25 @@ impl Neighbours {
         Found::Pending
     }
 
-    /// Makes room for one more; false if every entry is waited for.
+    /// True while as many unknown addresses are queried as may be at once.
+    fn asks_enough(&self) -> bool {
+        let is_unknown = |state: &&State| matches!(state, State::Asked { before: None, .. });
+        let has_few = self.entries.len() < UNKNOWN;
+        !has_few && self.entries.values().filter(is_unknown).count() >= UNKNOWN
+    }
+
+    /// Makes room for one more: addresses that no host has go first, then the neighbours that were
+    /// heard of the longest time ago. False if every entry is waited for.
     fn make_room(&mut self) -> bool {
         if self.entries.len() < ENTRIES {
             return true;
         }
         let oldest = self.entries.iter().filter_map(|(key, state)| match state {
             State::Asked { .. } => None,
-            State::Known { since, .. } | State::Failed { since, .. } => Some((*since, *key)),
+            State::Failed { since, .. } => Some((false, *since, *key)),
+            State::Known { since, .. } => Some((true, *since, *key)),
         });
-        let Some((_, key)) = oldest.min() else {
+        let Some((_, _, key)) = oldest.min() else {
             return false;
         };
         self.entries.remove(&key);

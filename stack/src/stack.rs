@@ -475,7 +475,7 @@ impl Stack {
                 self.counters.martians += 1;
                 return;
             }
-            if is_unwanted(&header, of_vlan) {
+            if is_unwanted(&header, of_vlan) || self.is_of_another(place, &header) {
                 return;
             }
             self.learn_from_ping((place, frame), &header, now);

@@ -126,19 +126,46 @@ fn a_hint_of_another_station_does_not_take_the_place_of_the_known_one_that_is_qu
     assert_eq!(table.find(key, OWN, at(32_200)), Found::Mac(moved));
 }
 
-#[test]
-fn the_table_is_bounded_and_the_oldest_goes_first() {
+/// A table full of neighbours, each heard of a millisecond after the one before.
+fn full() -> Neighbours {
     let mut table = Neighbours::new(ResolveSettings::default());
     for number in 0..ENTRIES as u32 {
-        let key = (None, peer(100 + number));
-        assert_eq!(table.find(key, OWN, at(number.into())), Found::Pending);
+        let (address, now) = (peer(100 + number), at(number.into()));
+        assert_eq!(table.find((None, address), OWN, now), Found::Pending);
+        table.learn_from(None, &answer(address), is_ours, now);
     }
+    table
+}
+
+#[test]
+fn the_table_is_bounded_and_the_oldest_goes_first() {
+    let mut table = full();
+    table.learn_from(None, &answer(peer(100)), is_ours, at(5000));
     let one_more = (None, peer(2));
-    assert_eq!(table.find(one_more, OWN, at(5000)), Found::Full);
-    table.learn_from(None, &answer(peer(150)), is_ours, at(5000));
-    table.learn_from(None, &answer(peer(160)), is_ours, at(5001));
     assert_eq!(table.find(one_more, OWN, at(5002)), Found::Pending);
     assert_eq!(table.list(at(5002)).len(), ENTRIES);
-    assert!(!table.forget((None, peer(150))), "the oldest answer");
-    assert!(table.forget((None, peer(160))));
+    assert!(!table.forget((None, peer(101))), "the oldest answer");
+    assert!(table.forget((None, peer(100))));
+    assert!(table.forget((None, peer(102))));
+}
+
+/// A host that sends from a thousand addresses a second, which no host has, for a minute.
+#[test]
+fn addresses_that_no_host_has_leave_half_of_the_table_to_those_that_are_known() {
+    let mut table = full();
+    let mut is_full = false;
+    for ms in 2000..62_000 {
+        let invented = peer(10_000 + ms as u32);
+        is_full |= table.find((None, invented), OWN, at(ms)) == Found::Full;
+        table.due(at(ms));
+    }
+    assert!(is_full, "half of them at once");
+    let entries = table.list(at(62_000));
+    assert_eq!(entries.len(), ENTRIES);
+    let is_known = |one: &&Neighbour| matches!(one.state, NeighbourState::Stale(_));
+    assert_eq!(entries.iter().filter(is_known).count(), ENTRIES / 2);
+    // Those are queried again as ever.
+    let last = (None, peer(99 + ENTRIES as u32));
+    assert_eq!(table.find(last, OWN, at(62_000)), Found::Pending);
+    assert_eq!(table.due(at(62_000)).len(), 1);
 }

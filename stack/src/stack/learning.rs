@@ -76,6 +76,15 @@ impl Stack {
         self.teach(place, (source, known.unwrap_or(sender)));
     }
 
+    /// True for an IPv6 packet to a station that is not this one, which a switch floods. smoltcp
+    /// looks at the options of each hop before it looks at the destination, and would answer in
+    /// that station's name. Source: RFC 4443, section 2.2.
+    pub(super) fn is_of_another(&self, place: usize, header: &Header) -> bool {
+        let to = header.destination;
+        let is_own = self.links.get(place).is_some_and(|link| link.has(to));
+        to.is_ipv6() && !to.is_multicast() && !is_own
+    }
+
     fn teach(&mut self, place: usize, neighbour: (IpAddr, MacAddress)) {
         if let Some(link) = self.links.get_mut(place) {
             let vlan = link.vlan;

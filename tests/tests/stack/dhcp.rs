@@ -23,6 +23,8 @@ const OFFERED: Ipv4Address = Ipv4Addr::new(198, 51, 100, 77);
 #[derive(Clone, Copy)]
 struct Grant {
     server: Ipv4Address,
+    /// its messages come from here
+    relay: Option<Ipv4Address>,
     address: Ipv4Address,
     router: Ipv4Address,
     /// another one, named behind it
@@ -33,6 +35,7 @@ struct Grant {
 
 const GRANT: Grant = Grant {
     server: SERVER,
+    relay: None,
     address: OFFERED,
     router: SERVER,
     second_router: None,
@@ -102,8 +105,9 @@ fn answer(
         dst_port: 68,
     };
     let length = message.buffer_len();
+    let src_addr = grant.relay.unwrap_or(grant.server);
     let packet = Ipv4Repr {
-        src_addr: grant.server,
+        src_addr,
         dst_addr: grant.address,
         next_header: IpProtocol::Udp,
         payload_len: 8 + length,
@@ -117,7 +121,7 @@ fn answer(
     };
     header.emit(&mut EthernetFrame::new_unchecked(&mut frame[..]));
     packet.emit(&mut Ipv4Packet::new_unchecked(&mut frame[14..]), &checks);
-    let (source, destination) = (grant.server.into(), grant.address.into());
+    let (source, destination) = (src_addr.into(), grant.address.into());
     let mut place = UdpPacket::new_unchecked(&mut frame[34..]);
     datagram.emit(
         &mut place,
@@ -830,7 +834,10 @@ fn answers_that_no_request_waits_for_change_no_lease() {
     let (near, mut stack) = bed.stack(0, &config);
     let mut server = Raw::new(&bed, 1, &settings());
     let mut heard = Vec::new();
-    while stack.leased().is_none() {
+    for _ in 0..2000 {
+        if stack.leased().is_some() {
+            break;
+        }
         heard.extend(serve_by(&bed, &mut stack, &mut server, |kind| match kind {
             DhcpMessageType::Discover => vec![(DhcpMessageType::Offer, GRANT)],
             _ => vec![(DhcpMessageType::Ack, GRANT)],
@@ -945,6 +952,36 @@ fn any_server_answers_a_station_that_hears_no_more_of_the_one_of_its_lease() {
     });
     assert_eq!(leased, Some(IpAddr::V4(OFFERED)));
     assert_eq!(renewed_by(150, |_| Vec::new()), None, "its time is over");
+}
+
+#[test]
+fn a_lease_that_came_through_a_relay_is_renewed_at_its_server() {
+    let bed = Bed::new();
+    let mut config = config(&["192.0.2.1/24"]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let grant = Grant {
+        server: Ipv4Addr::new(203, 0, 113, 5),
+        relay: Some(SERVER),
+        seconds: 120,
+        ..GRANT
+    };
+    lease_of(grant, &bed, &mut stack, &mut server);
+    let (clock, mac) = (bed.world.clock(), server.port.mac());
+    let mut renewed_at = Vec::new();
+    for _ in 0..70 {
+        clock.pause(Duration::from_secs(1));
+        // The router, whose MAC address the stack has to know.
+        server.send(&question(mac, SERVER.octets(), OFFERED.octets()));
+        let frames = sent(&bed, &mut stack, &mut server, 10);
+        let requests = frames.iter().filter(|frame| request(frame).is_some());
+        renewed_at
+            .extend(requests.map(|frame| Ipv4Addr::from([30, 31, 32, 33].map(|at| frame[at]))));
+    }
+    assert_eq!(renewed_at, [grant.server]);
+    drop(stack);
+    bed.finish([near, server.into_device()]);
 }
 
 #[test]

@@ -406,3 +406,129 @@ fn the_ends_of_a_network_are_asked_for_by_no_frame() {
     drop(stack);
     bed.finish([near]);
 }
+
+/// The answer to one of them was cut off by that to the next one.
+#[test]
+fn pings_in_fragments_that_arrive_at_once_are_all_answered() {
+    const DATA_BYTES: usize = 8000;
+    const FRAGMENT_BYTES: usize = 1480;
+    let bed = Bed::new();
+    let (near, mut stack) = bed.stack(0, &config(&["192.0.2.1/24"]));
+    let mut far = Raw::new(&bed, 1, &settings());
+    let stations = (stack.port().mac(), far.port.mac());
+    let own = [192, 0, 2, 1];
+    for host in 10..14 {
+        far.send(&question(stations.1, [192, 0, 2, host], own));
+    }
+    sent(&bed, &mut stack, &mut far, 100);
+    let data: Vec<u8> = (0..DATA_BYTES).map(|at| at as u8).collect();
+    for host in 10..14 {
+        let whole = echo(stations, ([192, 0, 2, host], own), &data);
+        let parts = whole[34..].chunks(FRAGMENT_BYTES);
+        let last = parts.len() - 1;
+        for (number, part) in parts.enumerate() {
+            let mut frame = ipv4(stations, 1, ([192, 0, 2, host], own), part);
+            // More fragments follow; the place in units of 8 bytes.
+            let place = (number * FRAGMENT_BYTES / 8) as u16;
+            let more = if number < last { 0x2000 } else { 0 };
+            frame[20..22].copy_from_slice(&(place | more).to_be_bytes());
+            frame[24..26].fill(0);
+            let sum = checksum(&frame[14..34]).to_be_bytes();
+            frame[24..26].copy_from_slice(&sum);
+            far.send(&frame);
+        }
+    }
+    let frames = sent(&bed, &mut stack, &mut far, 400);
+    for host in 10..14 {
+        let to_host = |frame: &&Vec<u8>| {
+            frame[12..14] == [8, 0] && frame[23] == 1 && frame[30..34] == [192, 0, 2, host]
+        };
+        let length = |frame: &Vec<u8>| usize::from(u16::from_be_bytes([frame[16], frame[17]])) - 20;
+        let bytes: usize = frames.iter().filter(to_host).map(length).sum();
+        assert_eq!(bytes, 8 + DATA_BYTES, "to {host}");
+    }
+    assert_eq!(stack.counters().unsent, 0);
+    drop(stack);
+    bed.finish([near, far.into_device()]);
+}
+
+/// A switch floods packets to stations that it does not know.
+#[test]
+fn options_of_packets_to_another_station_are_not_answered() {
+    let bed = Bed::new();
+    let (near, mut stack) = bed.stack(0, &config(&["2001:db8::1/64"]));
+    let mut far = Raw::new(&bed, 1, &settings());
+    let (to, from) = (stack.port().mac(), far.port.mac());
+    let peer: std::net::Ipv6Addr = "2001:db8::9".parse().unwrap();
+    let echo = Icmpv6Repr::EchoRequest {
+        ident: IDENT,
+        seq_no: 1,
+        data: b"data",
+    };
+    // The second has an option of each hop that a station must know.
+    let options = [58, 0, 0x81, 4, 9, 9, 9, 9];
+    let types = [
+        ("2001:db8::1", &[][..]),
+        ("2001:db8::1", &options),
+        ("2001:db8::55", &options),
+    ]
+    .map(|(target, options)| {
+        let target: std::net::Ipv6Addr = target.parse().unwrap();
+        let mut message = vec![0; echo.buffer_len()];
+        let mut place = Icmpv6Packet::new_unchecked(&mut message[..]);
+        echo.emit(&peer, &target, &mut place, &ChecksumCapabilities::default());
+        let next = if options.is_empty() { 58 } else { 0 };
+        let length = (options.len() + message.len()) as u8;
+        let mut frame = [
+            &to[..],
+            &from,
+            &[0x86, 0xDD, 0x60, 0, 0, 0, 0, length, next, 64],
+        ]
+        .concat();
+        frame.extend(peer.octets());
+        frame.extend(target.octets());
+        frame.extend(options);
+        frame.extend(&message);
+        far.send(&frame);
+        let frames = sent(&bed, &mut stack, &mut far, 20);
+        let of_control = frames
+            .iter()
+            .filter(|frame| frame[12] == 0x86 && frame[20] == 58);
+        of_control.map(|frame| frame[54]).collect::<Vec<u8>>()
+    });
+    // An answer, "parameter problem", and nothing.
+    assert_eq!(types, [vec![129], vec![4], vec![]]);
+    drop(stack);
+    bed.finish([near, far.into_device()]);
+}
+
+/// All stations would answer one of a forged source.
+#[test]
+fn pings_to_all_stations_are_not_answered() {
+    let bed = Bed::new();
+    let (near, mut stack) = bed.stack(0, &config(&["192.0.2.1/24"]));
+    let mut far = Raw::new(&bed, 1, &settings());
+    let (to, from) = (stack.port().mac(), far.port.mac());
+    let source = [192, 0, 2, 7];
+    far.send(&question(from, source, [192, 0, 2, 1]));
+    sent(&bed, &mut stack, &mut far, 100);
+    for (to, target, answers) in [
+        ([0xFF; 6], [255; 4], 0),
+        ([0xFF; 6], [192, 0, 2, 255], 0),
+        (to, [192, 0, 2, 255], 0),
+        ([1, 0, 0x5E, 0, 0, 1], [224, 0, 0, 1], 0),
+        ([0xFF; 6], [192, 0, 2, 1], 1),
+        (to, [192, 0, 2, 1], 1),
+    ] {
+        far.send(&echo((to, from), (source, target), b"data"));
+        let frames = sent(&bed, &mut stack, &mut far, 20);
+        let is_answer = |frame: &&Vec<u8>| frame[12..14] == [8, 0] && frame[34] == 0;
+        assert_eq!(
+            frames.iter().filter(is_answer).count(),
+            answers,
+            "{target:?}"
+        );
+    }
+    drop(stack);
+    bed.finish([near, far.into_device()]);
+}
