@@ -101,6 +101,26 @@ impl LocalAddress {
             _ => false,
         }
     }
+
+    /// The number of an address in the address's network, and the last one there; `None` for
+    /// addresses of other networks, and in those that have no broadcast address.
+    #[must_use]
+    pub fn place_of(&self, other: IpAddr) -> Option<(u32, u32)> {
+        let IpAddr::V4(four) = other else {
+            return None;
+        };
+        // Networks of two addresses and one have none: RFC 3021.
+        let last = u32::MAX.checked_shr(self.prefix_bits.into())?;
+        (last > 1 && self.is_neighbour(other)).then(|| (four.to_bits() & last, last))
+    }
+
+    /// Returns true for the first and the last address of the address's network, which name the
+    /// network and all its hosts: no host has one of them. Source: RFC 1122, section 3.2.1.3.
+    #[must_use]
+    pub fn is_end(&self, other: IpAddr) -> bool {
+        let place = self.place_of(other);
+        place.is_some_and(|(of_host, last)| of_host == 0 || of_host == last)
+    }
 }
 
 /// Networks of a device.
@@ -277,5 +297,23 @@ mod tests {
         let own: LocalAddress = "fd00:0:0:1::3/64".parse().unwrap();
         assert!(own.is_neighbour("fd00:0:0:1:ffff::".parse().unwrap()));
         assert!(!own.is_neighbour("fd00:0:0:2::3".parse().unwrap()));
+    }
+
+    #[test]
+    fn the_ends_of_a_network_are_those_of_no_host() {
+        let is = |own: &str, address: &str| {
+            let own: LocalAddress = own.parse().unwrap();
+            own.is_end(address.parse().unwrap())
+        };
+        for address in ["10.1.0.0", "10.1.0.255"] {
+            assert!(is("10.1.0.1/24", address), "{address}");
+            assert!(!is("10.1.0.1/16", "10.1.0.255"));
+        }
+        for address in ["10.1.0.9", "10.2.0.0", "10.2.0.255", "fd00::"] {
+            assert!(!is("10.1.0.1/24", address), "{address}");
+        }
+        assert!(!is("10.1.0.1/31", "10.1.0.0"));
+        assert!(!is("10.1.0.1/32", "10.1.0.1"));
+        assert!(!is("fd00::1/64", "fd00::"));
     }
 }

@@ -466,6 +466,18 @@ fn addresses_of_the_port_are_checked_one_by_one_and_against_each_other() {
             "network.gateways = 192.0.2.1: this is an address of the port itself",
         ),
         (
+            "addresses = [\"200.0.0.1/2\"]\ngateways = [\"224.0.0.1\"]".to_owned(),
+            "network.gateways = 224.0.0.1: no single station can have this address; name the",
+        ),
+        (
+            "addresses = [\"192.0.2.1/24\"]\ngateways = [\"192.0.2.255\"]".to_owned(),
+            "network.gateways = 192.0.2.255: no single station can have this address",
+        ),
+        (
+            "gateways = [\"ff02::1\"]".to_owned(),
+            "network.gateways = ff02::1: no single station can have this address",
+        ),
+        (
             "addresses = [\"::ffff:192.0.2.1/96\"]".to_owned(),
             "it stands for an IPv4 address: write 192.0.2.1",
         ),

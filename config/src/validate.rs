@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
 use ringside_bus::{DeviceAddress, tap};
@@ -188,6 +188,10 @@ fn network(checks: &mut Checks, section: &NetworkSection) {
         let key = "network.host_interface";
         checks.require(tap::is_name(name), key, quoted, tap::NAME_RULE);
     }
+    gateways(checks, section);
+}
+
+fn gateways(checks: &mut Checks, section: &NetworkSection) {
     for (at, gateway) in section.gateways.iter().enumerate() {
         let earlier = section.gateways.iter().take(at);
         let same = earlier.filter(|other| other.is_ipv4() == gateway.is_ipv4());
@@ -196,6 +200,17 @@ fn network(checks: &mut Checks, section: &NetworkSection) {
             "network.gateways",
             gateway,
             "at most one gateway of each IP version is possible; remove the others",
+        );
+        let is_never = gateway.is_multicast()
+            || gateway.is_unspecified()
+            || gateway.is_loopback()
+            || *gateway == IpAddr::V4(Ipv4Addr::BROADCAST);
+        let is_end = |own: &LocalAddress| own.is_end(*gateway);
+        checks.require(
+            !is_never && !section.addresses.iter().any(is_end),
+            "network.gateways",
+            gateway,
+            "no single station can have this address; name the router's own",
         );
         // The port has a link-local address without a VLAN, unless eight others take its place.
         let untagged = section.addresses.iter().filter(|own| own.vlan.is_none());

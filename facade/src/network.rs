@@ -122,6 +122,18 @@ impl Network {
         self.thread.resolver().has_ended(&self.clock)
     }
 
+    /// True once the stack's thread has panicked. Does not wait.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.thread.has_panicked()
+    }
+
+    /// Has the stack's thread panic, as by a packet that it fails at.
+    #[cfg(test)]
+    pub(crate) fn fail(&self) {
+        let panicked = self.thread.resolver().with(|_| panic!("for a test"));
+        assert!(matches!(panicked, Err::<(), _>(StackError::Ended)));
+    }
+
     /// Returns a lookup of next hops for the connection manager. It works from any thread while
     /// the stack runs, and does not wait for answers.
     pub(crate) fn finder(&self) -> impl Fn(Peer) -> Lookup<NextHop> + Send + Sync + 'static {

@@ -226,6 +226,11 @@ pub(crate) struct Searches {
 }
 
 impl Searches {
+    /// The next search is not early: the earlier ones may not have left.
+    pub(crate) const fn forget(&mut self) {
+        self.last = None;
+    }
+
     /// True if a frame of smoltcp is a search that comes too early: after a server that
     /// refuses what it has offered, or that grants a lease without time. Dropped, it is repeated
     /// after 10 s.

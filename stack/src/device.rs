@@ -37,7 +37,7 @@ pub(crate) struct Queues {
     pub(crate) unsent: u64,
     /// frames that the device received with an error
     pub(crate) damaged: u64,
-    searches: Searches,
+    pub(crate) searches: Searches,
     pub(crate) exchange: Exchange,
 }
 

@@ -4,6 +4,9 @@ use crate::bootp::{self, Way};
 use smoltcp::wire::{DhcpMessageType, DhcpRepr, EthernetAddress};
 use std::net::Ipv4Addr;
 
+/// Seconds of a lease that names no time, as smoltcp has it.
+const DEFAULT_SECONDS: u32 = 120;
+
 /// The answer that the stack waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum Awaited {
@@ -25,6 +28,8 @@ pub(crate) struct Exchange {
     awaited: Awaited,
     transaction: u32,
     client: EthernetAddress,
+    /// seconds of the last grant, until they are taken
+    granted: Option<u32>,
     /// the server whose offer was taken last: it renews the lease
     chosen: Option<Ipv4Addr>,
 }
@@ -35,6 +40,7 @@ impl Default for Exchange {
             awaited: Awaited::Nothing,
             transaction: 0,
             client: EthernetAddress::BROADCAST,
+            granted: None,
             chosen: None,
         }
     }
@@ -77,6 +83,11 @@ impl Exchange {
         admitted.unwrap_or(false)
     }
 
+    /// Takes the time of a lease that was granted since the last call, seconds.
+    pub(crate) const fn take_granted(&mut self) -> Option<u32> {
+        self.granted.take()
+    }
+
     fn admits_message(&mut self, answer: &DhcpRepr<'_>) -> bool {
         let is_same = answer.transaction_id == self.transaction
             && answer.client_hardware_address == self.client;
@@ -89,6 +100,9 @@ impl Exchange {
                 if of.is_none_or(|of| of == server) =>
             {
                 self.awaited = Awaited::Nothing;
+                if answer.message_type == DhcpMessageType::Ack {
+                    self.granted = Some(answer.lease_duration.unwrap_or(DEFAULT_SECONDS));
+                }
                 true
             }
             _ => false,

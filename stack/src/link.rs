@@ -95,6 +95,13 @@ impl Link {
         self.dhcp = Some(self.sockets.add(dhcpv4::Socket::new()));
     }
 
+    /// Searches for DHCP servers anew, if it does so at all.
+    pub(crate) fn search_again(&mut self) {
+        if let Some(handle) = self.dhcp {
+            self.sockets.get_mut::<dhcpv4::Socket<'_>>(handle).reset();
+        }
+    }
+
     /// True if it requests an address from DHCP servers.
     pub(crate) const fn has_dhcp(&self) -> bool {
         self.dhcp.is_some()

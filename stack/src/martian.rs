@@ -50,25 +50,8 @@ pub(crate) fn is_unwanted<'a>(
 
 /// True for the broadcast address of the network of `own`.
 fn is_broadcast_of(own: &LocalAddress, address: IpAddr) -> bool {
-    place_of(own, address).is_some_and(|(of_host, last)| of_host == last)
-}
-
-/// True for the first and the last address of the network of `own`, which name the network and all
-/// its hosts: no host has one of them. Source: RFC 1122, section 3.2.1.3.
-pub(crate) fn is_end_of(own: &LocalAddress, address: IpAddr) -> bool {
-    place_of(own, address).is_some_and(|(of_host, last)| of_host == 0 || of_host == last)
-}
-
-/// The number of an address in the network of `own`, and the last one there; `None` for addresses
-/// of other networks, and in those that have no broadcast address.
-fn place_of(own: &LocalAddress, address: IpAddr) -> Option<(u32, u32)> {
-    let (IpAddr::V4(own_address), IpAddr::V4(address)) = (own.address, address) else {
-        return None;
-    };
-    // Networks of two addresses and one have none: RFC 3021.
-    let last = u32::MAX.checked_shr(own.prefix_bits.into())?;
-    let is_near = (own_address.to_bits() ^ address.to_bits()) & !last == 0;
-    (last > 1 && is_near).then(|| (address.to_bits() & last, last))
+    own.place_of(address)
+        .is_some_and(|(of_host, last)| of_host == last)
 }
 
 pub(crate) fn is_broadcast(address: IpAddr) -> bool {
@@ -114,22 +97,6 @@ mod tests {
         for source in stations {
             assert!(!is(source), "{source}");
         }
-    }
-
-    #[test]
-    fn the_ends_of_a_network_are_those_of_no_host() {
-        let is =
-            |own: &str, address: &str| is_end_of(&own.parse().unwrap(), address.parse().unwrap());
-        for address in ["10.1.0.0", "10.1.0.255"] {
-            assert!(is("10.1.0.1/24", address), "{address}");
-            assert!(!is("10.1.0.1/16", "10.1.0.255"));
-        }
-        for address in ["10.1.0.9", "10.2.0.0", "10.2.0.255", "fd00::"] {
-            assert!(!is("10.1.0.1/24", address), "{address}");
-        }
-        assert!(!is("10.1.0.1/31", "10.1.0.0"));
-        assert!(!is("10.1.0.1/32", "10.1.0.1"));
-        assert!(!is("fd00::1/64", "fd00::"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Look-ups of the next hop, on the stack's own thread.
 
-use crate::martian::{is_broadcast, is_end_of};
+use crate::martian::is_broadcast;
 use crate::neighbours::Found;
 use crate::route::{Hop, hop};
 use crate::{LocalAddress, MacAddress, ResolveError, Stack};
@@ -55,7 +55,7 @@ impl Stack {
         let Some(Hop { next, own }) = hop(&from, &self.gateways, address) else {
             return Err(ResolveError::NoRoute(address));
         };
-        if next == address && is_end_of(&own, address) {
+        if next == address && own.is_end(address) {
             return Err(ResolveError::NotUnicast(address));
         }
         match self.neighbours.find((own.vlan, next), own.address, now) {

@@ -12,7 +12,7 @@ use crate::filters::Filters;
 use crate::groups::Groups;
 use crate::header::header;
 use crate::link::{ADDRESSES, Change, Link};
-use crate::martian::{is_broadcast, is_end_of, is_martian, is_unwanted};
+use crate::martian::{is_broadcast, is_martian, is_unwanted};
 use crate::neighbours::{Neighbours, Question};
 use crate::route::{Routes, hop};
 use crate::tcp::{Table, TcpError};
@@ -302,11 +302,16 @@ impl Stack {
     }
 
     /// Announces every address again in [`Stack::poll`]: for a link that came up, whose other
-    /// stations may have missed the announcements. Control path.
+    /// stations may have missed the announcements. It may be that of another network: a stack with
+    /// DHCP searches for servers at once, and announces the address of a lease once the server has
+    /// granted it again. Control path.
     pub fn announce_again(&mut self, now: Instant) {
+        let unverified = self.verify_lease();
         for address in &self.addresses {
             self.announcements.remove(address.address, address.vlan);
-            self.announcements.add(*address, now);
+            if Some(*address) != unverified {
+                self.announcements.add(*address, now);
+            }
         }
         self.groups.report_again(now);
     }
@@ -353,7 +358,7 @@ impl Stack {
             || gateway.is_unspecified()
             || gateway.is_loopback()
             || is_broadcast(gateway);
-        if is_never || self.networks.iter().any(|own| is_end_of(own, gateway)) {
+        if is_never || self.networks.iter().any(|own| own.is_end(gateway)) {
             return Err(StackError::GatewayOfNone(gateway));
         }
         match self.networks.iter().any(|own| own.is_neighbour(gateway)) {
@@ -444,6 +449,7 @@ impl Stack {
             }
         }
         self.retry_lease(now);
+        self.end_unverified_lease(now);
         count
     }
 
@@ -487,7 +493,7 @@ impl Stack {
                 return;
             }
         }
-        if self.is_unasked(place, frame) {
+        if self.is_unasked(place, frame, now) {
             return;
         }
         // smoltcp answers neither stations of other networks nor those without an address.

@@ -120,6 +120,15 @@ impl StackThread {
         self.handle.statistics()
     }
 
+    /// True once the thread has ended by a panic: the stack answers nothing more, and another one
+    /// can be started in its place. Does not wait. False in a child of a fork, which does not have
+    /// the thread.
+    #[must_use]
+    pub fn has_panicked(&self) -> bool {
+        let is_stopped = || matches!(self.handle.send(|_| {}), Err(SendError::Stopped(_)));
+        self.birth.is_here() && is_stopped()
+    }
+
     /// Ends the thread and gives the stack back; `None` if it panicked or did not end in about a
     /// minute, and in a child of a fork, which does not have the thread.
     pub fn stop(mut self) -> Option<Stack> {

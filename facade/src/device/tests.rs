@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 fn config() -> Config {
     let mut config = Config::default();
-    config.model.functions = 3;
+    config.model.functions = 5;
     config
 }
 
@@ -99,5 +99,24 @@ fn a_link_that_comes_up_while_a_call_has_the_stack_delays_no_event_and_is_announ
     while announced() == 0 {
         assert!(Instant::now() < end, "no announcement");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The program calls nothing: it relies on `network.serve`.
+#[test]
+fn a_stack_that_panics_is_started_again_without_a_call_of_the_program() {
+    let with_address = |last| {
+        let mut config = config();
+        config.network.addresses = vec![format!("10.20.90.{last}/24").parse().unwrap()];
+        config
+    };
+    let near = crate::open("model:3", &with_address(1)).unwrap();
+    let far = crate::open("model:4", &with_address(2)).unwrap();
+    let neighbours = near.neighbours().unwrap();
+    neighbours.running().expect("served").fail();
+    drop(neighbours);
+    let end = Instant::now() + LIMIT;
+    while let Err(error) = far.resolve("10.20.90.1".parse().unwrap()) {
+        assert!(Instant::now() < end, "{error}");
     }
 }

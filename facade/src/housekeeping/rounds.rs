@@ -7,7 +7,7 @@ use ringside_pmd::rdma::{Event, Interrupts, RdmaError};
 use ringside_pmd::recovery::{FailureCause, Supervised, Supervision};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest sleep without an interrupt: the delay of events and flushes.
 const WITHOUT_INTERRUPT: Duration = Duration::from_millis(2);
@@ -15,6 +15,9 @@ const WITHOUT_INTERRUPT: Duration = Duration::from_millis(2);
 /// The longest wait until no other thread uses the device, before it is recovered. The next round
 /// tries again.
 const EXCLUSIVE_LIMIT: Duration = Duration::from_millis(100);
+
+/// The time between two looks if the IP stack still runs.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The interrupt of this period of service.
 #[derive(Debug)]
@@ -54,6 +57,8 @@ pub(super) struct Rounds {
     events: Vec<Event>,
     /// true from a rise of the link until the addresses are announced again
     announce: bool,
+    /// the time at which the IP stack was looked at last
+    looked: Instant,
     /// readable while the host asks for the device; `None` if the backend has no request
     release: Option<OwnedFd>,
 }
@@ -75,6 +80,7 @@ impl Rounds {
             link_life: 0,
             events: Vec::new(),
             announce: false,
+            looked: Instant::now(),
         };
         // Changes are events from now on, also those before the thread's first round.
         rounds.look_at_link(&served.driver());
@@ -86,6 +92,7 @@ impl Rounds {
         while !self.served.handoff.is_stopped() {
             self.connect();
             self.round();
+            self.look_at_stack();
             self.sleep();
         }
         self.wakeup = Wakeup::Nothing;
@@ -134,6 +141,14 @@ impl Rounds {
             && self.recover
         {
             self.recover_from(cause, life);
+        }
+    }
+
+    /// Starts an IP stack again that has panicked, within a second or two.
+    fn look_at_stack(&mut self) {
+        if self.looked.elapsed() >= LOOK {
+            self.served.revive_neighbours();
+            self.looked = Instant::now();
         }
     }
 

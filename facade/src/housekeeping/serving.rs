@@ -2,7 +2,7 @@
 
 use super::neighbours::{Demand, Neighbours};
 use super::served::{Driver, Served};
-use crate::network::NetworkError;
+use crate::network::{Network, NetworkError};
 use ringside_pmd::lan::{OpenPort, PortError, PortSettings};
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 
@@ -46,15 +46,40 @@ impl Served {
         }
     }
 
+    /// The stack; `None` while another thread has it: that one may execute control commands
+    /// meanwhile, so the housekeeping thread does not wait for it.
+    fn free_neighbours(&self) -> Option<MutexGuard<'_, Neighbours>> {
+        match self.neighbours.try_lock() {
+            Ok(neighbours) => Some(neighbours),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Starts a stack again whose thread has panicked. Not on a device that has failed: its
+    /// recovery starts the stack.
+    pub(crate) fn revive_neighbours(&self) {
+        let Some(mut neighbours) = self.free_neighbours() else {
+            return;
+        };
+        let device = self.driver();
+        let has_panicked = neighbours.running().is_some_and(Network::has_panicked);
+        if !has_panicked || device.failure().is_some() {
+            return;
+        }
+        tracing::error!("the IP stack panicked and is started again; report this as a bug");
+        let demand = neighbours.demand();
+        if let Err(error) = neighbours.start_anyway(&device, demand) {
+            tracing::warn!(%error, "the port answers no ARP any more; call serve_network");
+        }
+    }
+
     /// Announces the addresses of a running stack again, and returns true. False if another thread
-    /// has the stack: it may execute control commands meanwhile, so the housekeeping thread does
-    /// not wait for it.
+    /// has the stack.
     #[must_use]
     pub(crate) fn announce_again(&self) -> bool {
-        let neighbours = match self.neighbours.try_lock() {
-            Ok(neighbours) => neighbours,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
+        let Some(neighbours) = self.free_neighbours() else {
+            return false;
         };
         if let Some(running) = neighbours.running() {
             running.announce_again();

@@ -2,7 +2,6 @@
 
 use super::Stack;
 use crate::link::{DhcpChange, Lease, Link};
-use crate::martian::is_end_of;
 use crate::{LocalAddress, StackError};
 use ringside_clock::Instant;
 use std::net::IpAddr;
@@ -21,6 +20,11 @@ pub(super) struct Leasing {
     /// the first of the stack's gateways is a DHCP server's
     has_gateway: bool,
     refused: Option<Refused>,
+    /// the end of the lease's time, as the server granted it last
+    end: Option<Instant>,
+    /// The link was down, and no server has granted the lease again since: the stack keeps it for
+    /// its time, unless it gets another one. smoltcp has forgotten it.
+    is_unverified: bool,
 }
 
 /// A lease that the stack could not use so far: the server grants it once, and repeats nothing.
@@ -51,9 +55,34 @@ impl Stack {
     }
 
     /// True for a message of a DHCP server that the link at `place` does not wait for.
-    pub(super) fn is_unasked(&mut self, place: usize, frame: &[u8]) -> bool {
-        let has_dhcp = self.links.get(place).is_some_and(Link::has_dhcp);
-        has_dhcp && !self.queues.exchange.admits(frame)
+    pub(super) fn is_unasked(&mut self, place: usize, frame: &[u8], now: Instant) -> bool {
+        if !self.links.get(place).is_some_and(Link::has_dhcp) {
+            return false;
+        }
+        let is_unasked = !self.queues.exchange.admits(frame);
+        if let Some(seconds) = self.queues.exchange.take_granted() {
+            self.leasing.end = Some(now.plus(Duration::from_secs(seconds.into())));
+        }
+        is_unasked
+    }
+
+    /// Searches for DHCP servers at once. A lease stays for its time, unless a server grants
+    /// another one: no server may answer yet. Returns its address, unless the port had that before.
+    /// Source: RFC 2131, section 3.7.
+    pub(super) fn verify_lease(&mut self) -> Option<LocalAddress> {
+        self.leasing.is_unverified = self.leasing.lease.is_some();
+        self.queues.searches.forget();
+        for link in &mut self.links {
+            link.search_again();
+        }
+        self.leased().filter(|_| !self.leasing.is_own)
+    }
+
+    /// Ends a lease whose time is over, and which no server has granted again.
+    pub(super) fn end_unverified_lease(&mut self, now: Instant) {
+        if self.leasing.is_unverified && self.leasing.end.is_none_or(|end| end <= now) {
+            self.apply_lease(DhcpChange::Lost, now);
+        }
     }
 
     /// The first of the gateways is no longer that of a DHCP server.
@@ -79,13 +108,16 @@ impl Stack {
     /// Its address may stay: the caller tells the links what changed.
     fn forget_lease(&mut self) {
         (self.leasing.lease, self.leasing.is_own) = (None, false);
+        self.leasing.is_unverified = false;
         self.drop_leased_gateway();
     }
 
     /// Follows a change that DHCP brought.
     pub(super) fn apply_lease(&mut self, change: DhcpChange, now: Instant) {
         self.leasing.refused = None;
+        let is_over = self.leasing.end.is_none_or(|end| end <= now);
         match change {
+            DhcpChange::Lost if self.leasing.is_unverified && !is_over => {}
             DhcpChange::Granted(Lease { address, .. }) if !is_of_a_host(&address) => {
                 self.end_lease();
                 tracing::error!(%address, "a DHCP server grants an address that no host can have");
@@ -93,6 +125,9 @@ impl Stack {
             DhcpChange::Granted(lease) if self.leased() == Some(lease.address) => {
                 // The address stays, and its connections with it.
                 self.drop_leased_gateway();
+                if std::mem::take(&mut self.leasing.is_unverified) {
+                    self.announcements.add(lease.address, now);
+                }
                 self.begin_lease(lease);
             }
             DhcpChange::Granted(lease) => {
@@ -174,5 +209,5 @@ fn is_of_a_host(leased: &LocalAddress) -> bool {
     let IpAddr::V4(address) = leased.address else {
         return true;
     };
-    !is_end_of(leased, leased.address) && matches!(address.octets()[0], 1..=126 | 128..=223)
+    !leased.is_end(leased.address) && matches!(address.octets()[0], 1..=126 | 128..=223)
 }

@@ -984,6 +984,108 @@ fn a_lease_that_came_through_a_relay_is_renewed_at_its_server() {
     bed.finish([near, server.into_device()]);
 }
 
+/// True for an announcement of the address of the lease.
+fn is_announcement(frame: &[u8]) -> bool {
+    is_arp(frame, QUESTION) && [&frame[28..32], &frame[38..42]] == [OFFERED.octets(); 2]
+}
+
+/// Searches that were sent before have left no port.
+#[test]
+fn a_server_is_searched_for_at_once_when_the_link_comes_up() {
+    let bed = Bed::new();
+    let mut config = config(&["192.0.2.1/24"]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let silent = |stack: &mut Stack, server: &mut Raw| {
+        let mut heard = Vec::new();
+        for _ in 0..20 {
+            heard.extend(serve_by(&bed, stack, server, |_| Vec::new()));
+            bed.pass();
+        }
+        heard.into_iter().map(|(kind, _)| kind).collect::<Vec<_>>()
+    };
+    assert_eq!(silent(&mut stack, &mut server), [DhcpMessageType::Discover]);
+    bed.world.clock().pause(Duration::from_secs(3));
+    assert_eq!(silent(&mut stack, &mut server), []);
+    stack.announce_again(bed.world.clock().now());
+    assert_eq!(silent(&mut stack, &mut server), [DhcpMessageType::Discover]);
+    lease(&bed, &mut stack, &mut server);
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
+/// A lease of two minutes, whose link comes up again; the addresses that are leased in each of the
+/// next seconds, with a server that answers by `after`, and the announcements of the first lease.
+fn leased_after_the_link_was_down(after: Option<Grant>) -> (Vec<Option<IpAddr>>, usize) {
+    let bed = Bed::new();
+    let mut config = config(&["192.0.2.1/24"]);
+    config.network.dhcp = true;
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let grant = Grant {
+        seconds: 120,
+        ..GRANT
+    };
+    lease_of(grant, &bed, &mut stack, &mut server);
+    for _ in 0..30 {
+        bed.world.clock().pause(Duration::from_secs(1));
+        sent(&bed, &mut stack, &mut server, 2);
+    }
+    stack.announce_again(bed.world.clock().now());
+    let (client, mac) = (stack.port().mac(), server.port.mac());
+    let (mut leased, mut announcements) = (Vec::new(), 0);
+    for _ in 0..100 {
+        for frame in (0..5)
+            .flat_map(|_| sent(&bed, &mut stack, &mut server, 2))
+            .collect::<Vec<_>>()
+        {
+            announcements += usize::from(is_announcement(&frame));
+            let Some(((kind, id, _), grant)) = request(&frame).zip(after) else {
+                continue;
+            };
+            let kind = match kind {
+                DhcpMessageType::Discover => DhcpMessageType::Offer,
+                _ => DhcpMessageType::Ack,
+            };
+            server.send(&answer(kind, id, (client, grant), mac));
+        }
+        leased.push(stack.leased().map(|leased| leased.address));
+        bed.world.clock().pause(Duration::from_secs(1));
+    }
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+    (leased, announcements)
+}
+
+#[test]
+fn a_lease_that_is_granted_again_after_the_link_was_down_stays_and_is_announced_then() {
+    let (leased, announcements) = leased_after_the_link_was_down(Some(GRANT));
+    assert_eq!(leased, [Some(IpAddr::V4(OFFERED)); 100]);
+    assert_eq!(announcements, 2);
+}
+
+#[test]
+fn another_network_s_server_replaces_the_lease_and_the_former_address_is_not_announced() {
+    let there = Grant {
+        server: Ipv4Addr::new(203, 0, 113, 1),
+        router: Ipv4Addr::new(203, 0, 113, 1),
+        address: Ipv4Addr::new(203, 0, 113, 9),
+        ..GRANT
+    };
+    let (leased, announcements) = leased_after_the_link_was_down(Some(there));
+    assert_eq!(leased[5..], [Some(IpAddr::V4(there.address)); 95]);
+    assert_eq!(announcements, 0);
+}
+
+#[test]
+fn a_lease_that_no_server_grants_again_after_the_link_was_down_lasts_for_its_time() {
+    let (leased, announcements) = leased_after_the_link_was_down(None);
+    assert_eq!(leased[..88], [Some(IpAddr::V4(OFFERED)); 88]);
+    assert_eq!(leased[92..], [None; 8]);
+    assert_eq!(announcements, 0);
+}
+
 #[test]
 fn the_server_whose_offer_is_taken_decides_on_it() {
     let bed = Bed::new();
