@@ -3,9 +3,8 @@
 //! It sleeps on the miscellaneous interrupt, or for a short time if the device has none. After each
 //! wake-up it takes the device's events, has the queues of failed queue pairs flushed, checks the
 //! device's health, recovers a failed device, and starts its IP stack again, also one that has
-//! panicked. Pollers learn of a
-//! flush through the inboxes of their completion queues, so the data path never waits for this
-//! thread.
+//! panicked. Pollers learn of a flush through the inboxes of their completion queues, so the data
+//! path never waits for this thread.
 
 mod handoff;
 mod neighbours;
