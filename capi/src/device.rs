@@ -24,7 +24,7 @@ use std::ffi::{c_char, c_int};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A way to look up: an own address, and a peer's.
 pub(crate) type Way = (IpAddr, IpAddr);
@@ -41,10 +41,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// pointers of their own, and must find none.
 const PRIVATE_BYTES: usize = 64;
 
-/// The number of the first bring-up.
-const FIRST_LIFE: u32 = 1;
 /// The longest wait for a DHCP server when a program opens the device.
 const LEASE_WAIT: Duration = Duration::from_secs(3);
+/// The time between two looks for its address.
+const LEASE_STEP: Duration = Duration::from_millis(2);
 
 /// The device, in the form of the public headers.
 #[repr(C)]
@@ -126,6 +126,12 @@ impl Port {
         let device = machine
             .device()
             .ok_or_else(|| no_rdma(&"it is being recovered"))?;
+        let gids = device.gids().map_err(|error| no_rdma(&error))?;
+        let mut gids: Vec<LocalAddress> = gids.into_iter().map(|gid| gid.address).collect();
+        // As on Linux: the link-local address comes first.
+        gids.sort_by_key(
+            |own| !matches!(own.address, IpAddr::V6(six) if six.is_unicast_link_local()),
+        );
         let vectors = Vectors::of(&device).map_err(|error| no_rdma(&error))?;
         let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
         let containment = device.containment().map_err(|error| no_rdma(&error))?;
@@ -134,23 +140,6 @@ impl Port {
                 let text = format!("no IP stack, so that peers are not found: {error}");
                 crate::diagnosis::say(machine.name(), &text);
             });
-        if let Ok(network) = &network
-            && device.config().network.dhcp
-            && device.life() == FIRST_LIFE
-            && !network.await_lease(&device, LEASE_WAIT)
-        {
-            let text = format!(
-                "no DHCP server has granted an address within {} s: the program begins without one",
-                LEASE_WAIT.as_secs()
-            );
-            crate::diagnosis::say(machine.name(), &text);
-        }
-        let gids = device.gids().map_err(|error| no_rdma(&error))?;
-        let mut gids: Vec<LocalAddress> = gids.into_iter().map(|gid| gid.address).collect();
-        // As on Linux: the link-local address comes first.
-        gids.sort_by_key(
-            |own| !matches!(own.address, IpAddr::V6(six) if six.is_unicast_link_local()),
-        );
         let (life, is_model) = (device.life(), machine.is_model());
         drop(device);
         Ok(Arc::new(Self {
@@ -170,6 +159,31 @@ impl Port {
             are_requests_late: Arc::default(),
             is_asked_for: AtomicBool::new(false),
         }))
+    }
+
+    /// Waits until a DHCP server has granted an address, which comes into the GID table, if the
+    /// configuration asks for one; says so if none has in time.
+    pub(crate) fn await_lease(&self) {
+        let end = Instant::now() + LEASE_WAIT;
+        while let (Some(network), Ok(device)) = (self.network(), self.device()) {
+            if !device.config().network.dhcp {
+                return;
+            }
+            if network.follow_lease(&device) {
+                drop(device);
+                return self.refresh_gids();
+            }
+            drop(device);
+            if Instant::now() >= end {
+                let text = format!(
+                    "no DHCP server has granted an address within {} s: the program begins without \
+                     one",
+                    LEASE_WAIT.as_secs()
+                );
+                return crate::diagnosis::say(self.machine.name(), &text);
+            }
+            std::thread::sleep(LEASE_STEP);
+        }
     }
 
     /// The IP stack, if it runs.

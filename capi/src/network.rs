@@ -14,10 +14,6 @@ use std::error::Error;
 use std::ffi::c_int;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-/// The time between two looks for the address of a DHCP server.
-const LEASE_STEP: Duration = Duration::from_millis(2);
 
 /// A stack on the port's only receive and transmit queue, on a thread of its own. It ends with the
 /// process, or with [`Network::end`].
@@ -163,19 +159,6 @@ impl Network {
     /// The own address that packets to a peer have; `None` without a way to it.
     pub(crate) fn source_towards(&self, peer: IpAddr) -> Option<LocalAddress> {
         self.resolver.source_towards(peer)
-    }
-
-    /// Waits until a DHCP server has granted an address, which comes into the GID table. False if
-    /// none has within the limit.
-    pub(crate) fn await_lease(&self, device: &Device, limit: Duration) -> bool {
-        let end = Instant::now() + limit;
-        while !self.follow_lease(device) {
-            if Instant::now() >= end {
-                return false;
-            }
-            std::thread::sleep(LEASE_STEP);
-        }
-        true
     }
 
     /// Announces the addresses again: other stations may have missed that while the link was down.

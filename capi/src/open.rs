@@ -62,6 +62,7 @@ pub(crate) fn port() -> Result<Option<Arc<Port>>, c_int> {
         on_own_thread(|| {
             let port = open_when_free(&name)?;
             events::start(&port).map_err(|error| Failure::of(libc::EIO, error))?;
+            port.await_lease();
             files::write(&port);
             Ok(port)
         })

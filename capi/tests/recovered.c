@@ -241,6 +241,9 @@ static int descriptors(void)
     return count;
 }
 
+/* An id that was bound before the last failure, and listens since its recovery. */
+static struct rdma_cm_id *late_listener;
+
 /* One failure: everything is in use when it happens. */
 static void fail(const char *command, const char *peer_command, struct rdma_cm_id *everywhere, int keeps_old)
 {
@@ -270,7 +273,7 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
     struct bound_socket accepting, polling;
     listen_bound(&accepting, BOUND_SOCKET_PORT, accept_none);
     listen_bound(&polling, BOUND_SOCKET_PORT + 1, poll_failure);
-    int ends[2], early = bound_socket();
+    int ends[2], early = bound_socket(), early_listener = bound_socket();
     stream(stream_socket(), ends);
     FILE *peers_output = popen(peer_command, "r");
     CHECK(peers_output);
@@ -296,9 +299,9 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
     CHECK(is_readable(told->fd, WAIT_MS));
     struct ibv_wc done = next(cq);
     CHECK(done.wr_id == 77 && done.status == IBV_WC_WR_FLUSH_ERR);
-    struct rdma_cm_id *users[] = { lost.active, lost.passive, bound, of_peer, addressed, late, asking, asked };
+    struct rdma_cm_id *users[] = { lost.active, lost.passive, bound, of_peer, addressed, late, asking, asked, late_listener };
     enum { USERS = sizeof users / sizeof *users };
-    for (int i = 0; i < USERS; i++) {
+    for (int i = late_listener ? 0 : 1; i < USERS; i++) {
         struct rdma_cm_event *removal = expect(RDMA_CM_EVENT_DEVICE_REMOVAL);
         int k = 0;
         while (k < USERS && users[k] != removal->id)
@@ -329,7 +332,8 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
     destroyed(late);
     destroyed(asking);
     destroyed(asked);
-    CHECK(!rdma_destroy_id(addressed) && !rdma_destroy_id(bound));
+    CHECK(!rdma_destroy_id(bound) && (!late_listener || !rdma_destroy_id(late_listener)));
+    late_listener = addressed;
     struct ibv_cq *notified;
     void *nothing;
     CHECK(!ibv_get_cq_event(told, &notified, &nothing) && notified == cq);
@@ -359,6 +363,13 @@ static void fail(const char *command, const char *peer_command, struct rdma_cm_i
         stream(connecting_sockets[i], ends);
         CHECK(!rclose(ends[0]) && !rclose(ends[1]));
     }
+    struct sockaddr_in to;
+    socklen_t length = sizeof to;
+    CHECK(!rlisten(early_listener, 1) && !rgetsockname(early_listener, (struct sockaddr *)&to, &length));
+    ends[0] = stream_socket();
+    CHECK(!rconnect(ends[0], (struct sockaddr *)&to, sizeof to) && (ends[1] = raccept(early_listener, NULL, NULL)) >= 0);
+    CHECK(!rclose(ends[0]) && !rclose(ends[1]) && !rclose(early_listener));
+    CHECK(!rdma_listen(late_listener, 1));
     CHECK(!is_readable(channel->fd, 0) && !is_readable(again->async_fd, 0));
     CHECK(!ibv_close_device(again));
 }
@@ -383,7 +394,7 @@ int main(int count, char **commands)
     for (int wait = 0; wait < WAIT_MS && descriptors() > before + 3 * (count - 4); wait++)
         usleep(1000); /* threads of the last period close theirs */
     CHECK(descriptors() <= before + 3 * (count - 4));
-    CHECK(!rclose(socket_listener) && !rdma_destroy_id(everywhere));
+    CHECK(!rclose(socket_listener) && !rdma_destroy_id(everywhere) && !rdma_destroy_id(late_listener));
     rdma_destroy_event_channel(channel);
     puts("ok");
     return 0;

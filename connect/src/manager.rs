@@ -222,7 +222,7 @@ impl ConnectionManager {
             Ok::<_, ConnectError>(id)
         })?;
         let mut unfinished = Unfinished::new(shared, id);
-        let (agreed, private_data) = loop {
+        let (mut agreed, private_data) = loop {
             match shared.next_event(id, peer, limit, wait)? {
                 News::Event(EventKind::Reply {
                     parameters,
@@ -231,6 +231,7 @@ impl ConnectionManager {
                 other => refused(other, peer)?,
             }
         };
+        settings.limit(shared.reads, &mut agreed);
         let pair = match pair::set(pair, &agreed, hop.mac) {
             Ok(pair) => pair,
             Err(error) => {

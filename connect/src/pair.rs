@@ -54,14 +54,19 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The answer to a request for queue pair `pair`: as many reads as both sides and the device
-    /// have; `reads` are those that the device answers, and that it has under way.
-    pub(crate) fn answer(&self, reads: (u8, u8), pair: u32, agreed: &mut Parameters) -> Accept {
-        let (inbound, outbound) = reads;
+    /// Cuts the reads that a peer names to those of the settings and of the device, which answers
+    /// and has under way `reads`.
+    pub(crate) fn limit(&self, (inbound, outbound): (u8, u8), agreed: &mut Parameters) {
         let responder_resources = agreed.responder_resources.min(self.inbound_reads);
         agreed.responder_resources = responder_resources.min(inbound);
         let initiator_depth = agreed.initiator_depth.min(self.outbound_reads);
         agreed.initiator_depth = initiator_depth.min(outbound);
+    }
+
+    /// The answer to a request for queue pair `pair`: as many reads as both sides and the device
+    /// have; `reads` are those that the device answers, and that it has under way.
+    pub(crate) fn answer(&self, reads: (u8, u8), pair: u32, agreed: &mut Parameters) -> Accept {
+        self.limit(reads, agreed);
         Accept {
             queue_pair: pair,
             shared_receive_queue: false,

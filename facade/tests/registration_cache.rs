@@ -293,24 +293,27 @@ fn threads_that_register_at_once_keep_to_the_limits_together() {
     let first = pages.at(0).addr();
     let barrier = Barrier::new(THREADS);
     for _ in 0..20 {
-        let get = |number: usize| {
-            barrier.wait();
-            let place = std::ptr::without_provenance(first + (number << 20));
-            let made = cache.get(place, 1 << 20);
-            barrier.wait();
-            made.map(drop)
-        };
-        let made = std::thread::scope(|scope| {
-            let get = &get;
-            let threads: Vec<_> = (0..THREADS)
-                .map(|number| scope.spawn(move || get(number)))
-                .collect();
-            let results = threads.into_iter().map(|thread| thread.join().unwrap());
-            results.collect::<Vec<Result<(), CacheError>>>()
-        });
-        assert_eq!(made.iter().filter(|made| made.is_ok()).count(), 1);
-        let report = cache.report();
-        assert_eq!((report.entries, report.bytes), (1, 1 << 20));
+        // Ranges of their own, and the same one, which there is room for.
+        for (step, succeed) in [(1 << 20, 1), (0, THREADS)] {
+            let get = |number: usize| {
+                barrier.wait();
+                let place = std::ptr::without_provenance(first + number * step);
+                let made = cache.get(place, 1 << 20);
+                barrier.wait();
+                made.map(drop)
+            };
+            let made = std::thread::scope(|scope| {
+                let get = &get;
+                let threads: Vec<_> = (0..THREADS)
+                    .map(|number| scope.spawn(move || get(number)))
+                    .collect();
+                let results = threads.into_iter().map(|thread| thread.join().unwrap());
+                results.collect::<Vec<Result<(), CacheError>>>()
+            });
+            assert_eq!(made.iter().filter(|made| made.is_ok()).count(), succeed);
+            let report = cache.report();
+            assert_eq!((report.entries, report.bytes), (1, 1 << 20));
+        }
     }
     cache.invalidate(pages.at(0), THREADS << 20).unwrap();
     drop((left, right));

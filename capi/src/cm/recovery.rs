@@ -12,7 +12,7 @@ use crate::abi::ibv_context;
 use crate::device::{Port, present};
 use crate::open::port_in_service;
 use ringside_cm::OutgoingMad;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -112,14 +112,16 @@ impl State {
                 .is_some_and(|local| !local.ip().is_unspecified())
         };
         let ended = self.listeners.iter().filter(|(_, id)| bound(id));
-        let ended: Vec<_> = ended.map(|(listener, _)| *listener).collect();
-        for listener in ended {
-            self.listeners.remove(&listener);
-            self.manager.unlisten(now, listener);
+        let ended: Vec<_> = ended.map(|(listener, id)| (*listener, *id)).collect();
+        for (listener, _) in &ended {
+            self.listeners.remove(listener);
+            self.manager.unlisten(now, *listener);
         }
         let gone = node.shared().context as usize;
         let users = self.ids.iter().copied().filter(|id| uses(*id, gone));
-        for id in users {
+        // An id that was bound in a former period of service may have listened since.
+        let ids: BTreeSet<usize> = users.chain(ended.into_iter().map(|(_, id)| id)).collect();
+        for id in ids {
             push(Notice::new(id, event::DEVICE_REMOVAL, 0));
         }
     }

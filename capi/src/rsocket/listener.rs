@@ -45,6 +45,8 @@ impl Socket {
     /// Listens; requests are answered from now on, also if the program makes no call.
     pub(super) fn listen(self: &Arc<Self>, backlog: c_int) -> Result<(), c_int> {
         let mut core = self.core();
+        // The end of a device that failed before: the socket listens on the recovered one.
+        self.progress(&mut core);
         match core.phase {
             // Not yet served if the kernel refused that in the first call.
             Phase::Listening => return service::serve(self, &mut core, serve),

@@ -41,16 +41,21 @@ pub use settings::{CacheReport, CacheSettings, Unmapping};
 use state::{Entry, InMaking, Registration, State};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Bytes of the pages that entries consist of.
 const PAGE: u64 = 4096;
+/// The longest wait for registrations of other threads, before another look.
+const WAIT: Duration = Duration::from_millis(1);
 
 struct Shared {
     domain: ProtectionDomain,
     permit: LendPermit,
     settings: CacheSettings,
     state: Mutex<State>,
+    /// a registration was made, or could not be made
+    has_made: Condvar,
 }
 
 /// See the module. Clones share one cache. Dropping the last clone deregisters what is not in use.
@@ -111,6 +116,7 @@ impl ProtectionDomain {
                 next_number: 0,
                 report: CacheReport::default(),
             }),
+            has_made: Condvar::new(),
         })))
     }
 }
@@ -284,6 +290,10 @@ impl Shared {
             drop(gone);
             let plan = match planned? {
                 Planned::Found(found) => return Ok(found),
+                Planned::Wait => {
+                    self.await_others();
+                    continue;
+                }
                 Planned::Register(plan) => plan,
             };
             let is_watched = self.watch(&plan.range);
@@ -355,9 +365,12 @@ impl Shared {
             || state.index.bytes() + of_others + bytes > max_bytes
         {
             let Some(evicted) = state.evict() else {
+                if others > 0 {
+                    return Ok(Planned::Wait);
+                }
                 return Err(CacheError::Full {
-                    entries: state.index.len() + others,
-                    bytes: state.index.bytes() + of_others,
+                    entries: state.index.len(),
+                    bytes: state.index.bytes(),
                 });
             };
             state.report.evicted += 1;
@@ -432,12 +445,20 @@ impl Shared {
             state.index.insert(plan.range.clone(), registration);
         }
         drop(state);
+        self.has_made.notify_all();
         drop(gone);
         made
     }
 
     fn give_up(&self, plan: &Plan) {
         self.state().end_making(plan.number);
+        self.has_made.notify_all();
+    }
+
+    /// Waits a moment for the registrations that other threads make: one may be the wanted one, or
+    /// leave room. Each is a command, which has a deadline of its own.
+    fn await_others(&self) {
+        drop(self.has_made.wait_timeout(self.state(), WAIT));
     }
 
     /// Deregisters the entry not used for longest; false if there is none.
@@ -454,6 +475,8 @@ impl Shared {
 enum Planned {
     Found(Registered),
     Register(Plan),
+    /// Registrations that other threads make just now take the rest of the room.
+    Wait,
 }
 
 /// True if fewer registrations may help.
