@@ -249,8 +249,9 @@ fn simulate(options: &Sim, wanted: &Wanted, started: Instant) -> Summary {
     let watch = Watch::new(options.jobs.max(1));
     std::thread::scope(|scope| {
         let threads = std::thread::Builder::new;
-        let looking = threads().spawn_scoped(scope, || watch.look_at_jobs());
-        let mut missing = looking.err();
+        // Without it, runs that take long are not told of.
+        let _ = threads().spawn_scoped(scope, || watch.look_at_jobs());
+        let mut missing = None;
         for number in 1..options.jobs.max(1) {
             // One that is not started ends here.
             let (jobs, job) = (&jobs, watch.job(number));

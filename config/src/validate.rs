@@ -10,7 +10,7 @@ use ringside_spec::lan::limits::MAX_MTU;
 
 use crate::choice::{Core, NumaNode};
 use crate::fault::Fault;
-use crate::network::LocalAddress;
+use crate::network::{LocalAddress, nearest};
 use crate::sections::{
     Config, DdpSection, DeadlinesSection, DeviceSection, HousekeepingSection, LinkSection,
     MAX_FUNCTIONS, MemorySection, ModelSection, NetworkSection, RdmaSection, WorkerSection,
@@ -205,9 +205,9 @@ fn gateways(checks: &mut Checks, section: &NetworkSection) {
             || gateway.is_unspecified()
             || gateway.is_loopback()
             || *gateway == IpAddr::V4(Ipv4Addr::BROADCAST);
-        let is_end = |own: &LocalAddress| own.is_end(*gateway);
+        let is_end = nearest(&section.addresses, *gateway).is_some_and(|own| own.is_end(*gateway));
         checks.require(
-            !is_never && !section.addresses.iter().any(is_end),
+            !is_never && !is_end,
             "network.gateways",
             gateway,
             "no single station can have this address; name the router's own",

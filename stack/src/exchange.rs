@@ -101,6 +101,8 @@ impl Exchange {
             {
                 self.awaited = Awaited::Nothing;
                 if answer.message_type == DhcpMessageType::Ack {
+                    // After a rebinding the lease is this server's.
+                    self.chosen = Some(server);
                     self.granted = Some(answer.lease_duration.unwrap_or(DEFAULT_SECONDS));
                 }
                 true

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) const ENTRIES: usize = 1024;
 /// Addresses of which nothing is known yet that are queried at once, at most: packets from invented
 /// sources leave room for the neighbours that are known.
-const UNKNOWN: usize = ENTRIES / 2;
+pub(crate) const UNKNOWN: usize = ENTRIES / 2;
 
 /// The timing of queries for neighbours, and the lifetime of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +199,19 @@ impl Neighbours {
             since: now,
         };
         match (self.entries.get(&key).copied(), said.how) {
+            // It names no MAC address: that of the entry counts.
+            (
+                Some(
+                    State::Known { mac, .. }
+                    | State::Asked {
+                        before: Some(mac), ..
+                    },
+                ),
+                How::Confirmation,
+            ) => {
+                self.entries.insert(key, State::Known { mac, since: now });
+            }
+            (_, How::Confirmation) => {}
             (Some(State::Known { mac, .. }), How::Hint) if mac != said.mac => {}
             // Only the station that had the address was queried so far.
             (

@@ -62,7 +62,7 @@ impl Stack {
             Found::Mac(mac) => Ok(Some(self.destination(address, mac, &own))),
             Found::Pending => Ok(None),
             Found::Full => Err(ResolveError::Busy {
-                limit: crate::neighbours::ENTRIES,
+                limit: crate::neighbours::UNKNOWN,
             }),
             Found::Failed { probes, waited } => Err(ResolveError::NoAnswer {
                 address,

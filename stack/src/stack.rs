@@ -21,7 +21,7 @@ use crate::{bootp, wire};
 use learning::{is_by_another, teach};
 use leasing::Leasing;
 use ringside_clock::Instant;
-use ringside_config::{AddressFault, Config};
+use ringside_config::{AddressFault, Config, nearest};
 use ringside_lan::{MAX_BURST, Packet, ReceiveQueue, TransmitQueue};
 use ringside_pmd::lan::Port;
 use ringside_pmd::lan::port::MTU_MIN;
@@ -358,12 +358,13 @@ impl Stack {
             || gateway.is_unspecified()
             || gateway.is_loopback()
             || is_broadcast(gateway);
-        if is_never || self.networks.iter().any(|own| own.is_end(gateway)) {
+        let near = nearest(&self.networks, gateway);
+        if is_never || near.is_some_and(|own| own.is_end(gateway)) {
             return Err(StackError::GatewayOfNone(gateway));
         }
-        match self.networks.iter().any(|own| own.is_neighbour(gateway)) {
-            true => Ok(()),
-            false => Err(StackError::FarGateway(gateway)),
+        match near {
+            Some(_) => Ok(()),
+            None => Err(StackError::FarGateway(gateway)),
         }
     }
 

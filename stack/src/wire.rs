@@ -33,6 +33,9 @@ pub(crate) enum How {
     /// It answers without the override flag: another known MAC address stays. Source: RFC 4861,
     /// section 7.2.5.
     Hint,
+    /// It answers a question for it alone, and leaves its MAC address out: a known one is right
+    /// still, whichever station sends the frame. Source: RFC 4861, sections 4.4 and 7.2.5.
+    Confirmation,
     /// It answers the station of this address, which is ours or another one.
     Reply { target: IpAddr },
     /// It queries this address of ours, and announces its own.
@@ -119,14 +122,14 @@ fn said_by_discovery(frame: &EthernetFrame<&[u8]>) -> Option<Said> {
             target_addr,
             lladdr,
         } => {
-            // An answer to a question for one station may leave it out: RFC 4861, section 4.4.
-            let (mac, is_named) = match lladdr {
-                Some(mac) => (ethernet(mac.as_bytes())?, true),
-                None => (frame.src_addr(), false),
-            };
-            let how = match is_named && flags.contains(NdiscNeighborFlags::OVERRIDE) {
-                true => How::Answer,
-                false => How::Hint,
+            let is_confirmed = flags.contains(NdiscNeighborFlags::SOLICITED);
+            let (mac, how) = match lladdr {
+                Some(mac) if flags.contains(NdiscNeighborFlags::OVERRIDE) => {
+                    (ethernet(mac.as_bytes())?, How::Answer)
+                }
+                Some(mac) => (ethernet(mac.as_bytes())?, How::Hint),
+                None if is_confirmed => (frame.src_addr(), How::Confirmation),
+                None => return None,
             };
             said(target_addr, mac, how)
         }

@@ -26,6 +26,8 @@ pub(crate) struct Neighbours {
     /// The lease of the former stack. The GID table has its address if the program has added it.
     former_lease: Option<LocalAddress>,
     demand: Demand,
+    /// it has panicked, and was not started since
+    has_panicked: bool,
 }
 
 impl Neighbours {
@@ -36,6 +38,15 @@ impl Neighbours {
 
     pub(super) const fn demand(&self) -> Demand {
         self.demand
+    }
+
+    /// True if the stack has panicked, and was not started since; logs that once.
+    pub(super) fn has_panicked(&mut self) -> bool {
+        if self.running().is_some_and(Network::has_panicked) && !self.has_panicked {
+            tracing::error!("the IP stack panicked and is started again; report this as a bug");
+            self.has_panicked = true;
+        }
+        self.has_panicked
     }
 
     /// Drops the stack of a former period of service.
@@ -56,6 +67,7 @@ impl Neighbours {
     pub(crate) fn end(&mut self) {
         self.stop();
         self.demand = Demand::Nothing;
+        self.has_panicked = false;
     }
 
     fn stop(&mut self) {
@@ -146,6 +158,7 @@ impl Neighbours {
         }
         let network = Network::start(device, self.former_lease(device))?;
         self.demand = demand;
+        self.has_panicked = false;
         let port = network.port();
         self.running = Some(network);
         let Some(host) = &mut self.host else {

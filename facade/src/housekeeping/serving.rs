@@ -2,7 +2,7 @@
 
 use super::neighbours::{Demand, Neighbours};
 use super::served::{Driver, Served};
-use crate::network::{Network, NetworkError};
+use crate::network::NetworkError;
 use ringside_pmd::lan::{OpenPort, PortError, PortSettings};
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 
@@ -63,14 +63,12 @@ impl Served {
             return;
         };
         let device = self.driver();
-        let has_panicked = neighbours.running().is_some_and(Network::has_panicked);
-        if !has_panicked || device.failure().is_some() {
+        if !neighbours.has_panicked() || device.failure().is_some() {
             return;
         }
-        tracing::error!("the IP stack panicked and is started again; report this as a bug");
         let demand = neighbours.demand();
         if let Err(error) = neighbours.start_anyway(&device, demand) {
-            tracing::warn!(%error, "the port answers no ARP any more; call serve_network");
+            tracing::debug!(%error, "the port answers no ARP still; trying again");
         }
     }
 

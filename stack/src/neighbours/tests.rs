@@ -169,3 +169,23 @@ fn addresses_that_no_host_has_leave_half_of_the_table_to_those_that_are_known() 
     assert_eq!(table.find(last, OWN, at(62_000)), Found::Pending);
     assert_eq!(table.due(at(62_000)).len(), 1);
 }
+
+/// It may come from another interface of the station, which is not the way to it.
+#[test]
+fn an_answer_without_a_mac_address_confirms_the_known_one() {
+    let mut table = Neighbours::new(ResolveSettings::default());
+    let key = (None, peer(2));
+    let confirmation = Said {
+        mac: [2, 0, 0, 0, 0, 8],
+        how: How::Confirmation,
+        ..answer(peer(2))
+    };
+    table.find(key, OWN, at(0));
+    table.learn_from(None, &confirmation, is_ours, at(1));
+    assert_eq!(table.find(key, OWN, at(2)), Found::Pending, "none is known");
+    table.learn_from(None, &answer(peer(2)), is_ours, at(3));
+    assert_eq!(table.find(key, OWN, at(31_000)), Found::Pending);
+    table.due(at(31_000));
+    table.learn_from(None, &confirmation, is_ours, at(31_001));
+    assert_eq!(table.find(key, OWN, at(31_002)), Found::Mac(MAC));
+}

@@ -43,7 +43,9 @@ impl Stack {
         let mut of_vlan = self.networks.iter().filter(|own| own.vlan == vlan);
         let is_near = of_vlan.any(|own| own.is_neighbour(address));
         let heard = self.neighbours.mac((vlan, address));
-        if is_near && !link.has(address) && heard.is_none_or(|mac| mac == said.mac) {
+        let is_named = said.how != wire::How::Confirmation;
+        let is_new = heard.is_none_or(|mac| mac == said.mac);
+        if is_near && !link.has(address) && is_named && is_new {
             self.teach(place, (address, said.mac));
         }
     }
@@ -97,7 +99,10 @@ impl Stack {
 /// True for an advertisement from another address than the one that it tells of: of a station that
 /// answers for others, or from its link-local address. Source: RFC 4861, sections 4.4 and 7.2.8.
 pub(super) fn is_by_another(said: &wire::Said, header: &Header) -> bool {
-    let is_advertisement = matches!(said.how, wire::How::Answer | wire::How::Hint);
+    let is_advertisement = matches!(
+        said.how,
+        wire::How::Answer | wire::How::Hint | wire::How::Confirmation
+    );
     is_advertisement && said.address.is_ipv6() && said.address != header.source
 }
 

@@ -15,9 +15,7 @@ use ringside_bus::TscClock;
 use ringside_bus::clock::ticks;
 use ringside_bus::pinning::allowed_cores;
 use ringside_pmd::Device;
-use ringside_pmd::rdma::{
-    Access, Endpoint, MemoryRegion, QueuePairConfig, RemoteAddress, RemoteRegion,
-};
+use ringside_pmd::rdma::{Access, MemoryRegion, QueuePairConfig, RemoteAddress, RemoteRegion};
 use ringside_rendezvous::{Greeting, Session, SessionError, Step};
 use std::time::{Duration, Instant};
 
@@ -158,10 +156,14 @@ impl<'d> End<'d> {
             if counts_receives(test) && link.role == Role::Server {
                 remote_counts.push(region(greeting, 1, 8)?);
             }
-            endpoints.push(Endpoint {
-                mac: neighbours.next_hop(device, &greeting.endpoint),
-                ..greeting.endpoint
-            });
+            endpoints.push(greeting.endpoint);
+        }
+        // All are of one peer.
+        if let Some(first) = endpoints.first() {
+            let (of_peer, mac) = (first.address, neighbours.next_hop(device, first));
+            for one in endpoints.iter_mut().filter(|one| one.address == of_peer) {
+                one.mac = mac;
+            }
         }
         let (side, managed) = match managed {
             Some(mut managed) => (
