@@ -34,6 +34,16 @@ fn the_total_of_a_lost_link_includes_the_time_for_which_it_is_down() {
     assert!(least("detect") > 0.0, "{times:?}");
 }
 
+#[test]
+fn the_path_mtu_is_that_of_the_configuration_unless_it_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("own.toml");
+    std::fs::write(&file, "[rdma]\npath_mtu = 1024\n").unwrap();
+    let line = format!("--config {} bench write lat -n 10 -s 8", file.display());
+    let mtu = |flag: &str| report(&format!("{line}{flag}"))["tables"][0]["mtu"].clone();
+    assert_eq!((mtu(""), mtu(" -m 2048")), (1024.into(), 2048.into()));
+}
+
 /// A head as a mirror sends it: losses of a direction, bytes, direction, and the mark of the last.
 fn head(lost: u8, bytes: u8, is_sent: bool, is_last: bool) -> [u8; 32] {
     let mut head = [0; 32];

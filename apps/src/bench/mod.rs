@@ -27,6 +27,10 @@ use ringside_config::Config;
 
 pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
     run::can_be_written(options)?;
+    let options = &Bench {
+        configured_mtu: Some(config.rdma.path_mtu.bytes()),
+        ..options.clone()
+    };
     let address = options.device.as_ref().unwrap_or(&config.device.address);
     if options.chaos {
         return chaos::run(options, address, config);
