@@ -195,8 +195,8 @@ pub(crate) struct Bench {
     /// for bandwidth]
     #[arg(short = 'I', long = "inline_size", value_name = "BYTES")]
     pub(crate) inline: Option<u32>,
-    /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096 [default: rdma.path_mtu of the
-    /// configuration, or 4096]
+    /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096; of two processes that of the one that
+    /// connects [default: rdma.path_mtu of the configuration, or 4096]
     #[arg(short = 'm', long, value_name = "BYTES")]
     pub(crate) mtu: Option<u32>,
     /// that of the configuration, bytes

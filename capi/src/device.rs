@@ -360,9 +360,11 @@ impl Port {
     /// The device's table has changed: takes addresses that are gone out of this one, and gives new
     /// ones the first free indexes.
     pub(crate) fn refresh_gids(&self) {
-        let table = self
-            .device()
-            .and_then(|device| device.gids().map_err(|error| crate::errno::of(&error)));
+        let device = self.device();
+        // Locked first: another thread may have read the device's table earlier.
+        let mut gids = lock(&self.gids);
+        let table =
+            device.and_then(|device| device.gids().map_err(|error| crate::errno::of(&error)));
         let now: Vec<LocalAddress> = match table {
             Ok(table) => table.into_iter().map(|gid| gid.address).collect(),
             Err(error) => {
@@ -370,7 +372,6 @@ impl Port {
                 return;
             }
         };
-        let mut gids = lock(&self.gids);
         for gid in gids.iter_mut() {
             *gid = gid.filter(|own| now.contains(own));
         }

@@ -169,10 +169,11 @@ impl Network {
     /// Brings the address of a DHCP server into the GID table, and takes one that is lost out of
     /// it. True if there is one.
     pub(crate) fn follow_lease(&self, device: &Device) -> bool {
+        // Locked first: another thread may have asked the stack earlier.
+        let mut leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(now) = self.resolver.with(|stack| stack.leased()) else {
             return false;
         };
-        let mut leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
         leased.follow(now, device, self.clock.now());
         now.is_some()
     }

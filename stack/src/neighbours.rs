@@ -203,8 +203,11 @@ impl Neighbours {
             (
                 Some(
                     State::Known { mac, .. }
+                    // The question went to that station alone.
                     | State::Asked {
-                        before: Some(mac), ..
+                        sent: 0..=1,
+                        before: Some(mac),
+                        ..
                     },
                 ),
                 How::Confirmation,

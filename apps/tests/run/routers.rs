@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 /// A program on a function of a server, with its own configuration.
 fn on(socket: &Path, config: &Path, program: &str) -> Command {
@@ -65,7 +66,9 @@ fn a_program_waits_for_a_dhcp_server_and_says_that_there_is_none() {
     let [socket, config] = ["socket", "config"].map(|name| folder.path().join(name));
     std::fs::write(&config, "[network]\ndhcp = true\n").expect("a file");
     let _server = serve(&[&socket]);
+    let began = Instant::now();
     let output = on(&socket, &config, &program).arg("10.0.0.1").output();
+    assert!(began.elapsed() >= Duration::from_secs(3), "it did not wait");
     let output = output.expect("the program");
     assert_eq!(succeeded(&output), "10.0.0.1 from 10.0.0.1\n");
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -6,6 +6,7 @@ use super::events::{drop_event, finish};
 use super::id::{IdObject, Notice, Step};
 use super::node::{Node, node, push};
 use super::pairs;
+use super::recovery::node_in_service;
 use super::route;
 use crate::abi::{kind, state};
 use crate::cancel::Uncancelled;
@@ -57,6 +58,11 @@ unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), c_int> {
         private.expect(Step::Bound)?;
         (private.local.ok_or(libc::EINVAL)?, private.family_only)
     };
+    let is_bound = !local.ip().is_unspecified();
+    if is_bound {
+        // An address is one of the device, which may be out of service for good.
+        node_in_service()?;
+    }
     let service = ServiceId::of(object.space().ok_or(libc::EINVAL)?, local.port());
     let place = match (local.ip(), family_only) {
         (ip, _) if !ip.is_unspecified() => ListenAt::Address(ip),
@@ -72,6 +78,9 @@ unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), c_int> {
     node.with(|state, _| {
         // Another thread may have done so meanwhile.
         object.private().expect(Step::Bound)?;
+        if is_bound && state.lost.is_some() {
+            return Err(libc::ENODEV);
+        }
         // SAFETY: the caller's promise.
         let space = unsafe { (*id).ps };
         state.ports.may_listen(space, local.port(), id as usize)?;

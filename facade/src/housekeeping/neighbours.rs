@@ -71,6 +71,7 @@ impl Neighbours {
     }
 
     fn stop(&mut self) {
+        self.has_panicked |= self.running().is_some_and(Network::has_panicked);
         if let Some(host) = &mut self.host {
             host.detach();
         }

@@ -42,12 +42,14 @@ use state::{Entry, InMaking, Registration, State};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of the pages that entries consist of.
 const PAGE: u64 = 4096;
 /// The longest wait for registrations of other threads, before another look.
 const WAIT: Duration = Duration::from_millis(1);
+/// The longest wait for them: longer than a command takes.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 struct Shared {
     domain: ProtectionDomain,
@@ -283,6 +285,7 @@ impl Shared {
         }
         let own = self.pages(wanted)?;
         let mut may_unite = true;
+        let end = Instant::now() + LONGEST_WAIT;
         loop {
             // What the lock protects is deregistered after it was released.
             let mut gone = Vec::new();
@@ -290,10 +293,11 @@ impl Shared {
             drop(gone);
             let plan = match planned? {
                 Planned::Found(found) => return Ok(found),
-                Planned::Wait => {
+                Planned::Wait if Instant::now() < end => {
                     self.await_others();
                     continue;
                 }
+                Planned::Wait => return Err(self.full()),
                 Planned::Register(plan) => plan,
             };
             let is_watched = self.watch(&plan.range);
@@ -361,6 +365,10 @@ impl Shared {
         let bytes = range.end - range.start;
         // Those that other threads make just now become entries, too.
         let (others, of_others) = state.making();
+        let is_taken = others >= max_entries || of_others + bytes > max_bytes;
+        if is_taken || state.makes(wanted) {
+            return Ok(Planned::Wait);
+        }
         while state.index.len() + others >= max_entries
             || state.index.bytes() + of_others + bytes > max_bytes
         {
@@ -453,6 +461,14 @@ impl Shared {
     fn give_up(&self, plan: &Plan) {
         self.state().end_making(plan.number);
         self.has_made.notify_all();
+    }
+
+    fn full(&self) -> CacheError {
+        let state = self.state();
+        CacheError::Full {
+            entries: state.index.len(),
+            bytes: state.index.bytes(),
+        }
     }
 
     /// Waits a moment for the registrations that other threads make: one may be the wanted one, or

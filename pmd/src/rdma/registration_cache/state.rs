@@ -113,6 +113,14 @@ impl State {
         }
     }
 
+    /// True if a registration that holds the range is being made.
+    pub(super) fn makes(&self, wanted: &Range<u64>) -> bool {
+        self.in_making.iter().any(|one| {
+            let holds = one.range.start <= wanted.start && wanted.end <= one.range.end;
+            holds && !one.is_spoiled
+        })
+    }
+
     /// The number of registrations that are being made, and their bytes.
     pub(super) fn making(&self) -> (usize, u64) {
         let bytes = self
