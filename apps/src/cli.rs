@@ -199,9 +199,9 @@ pub(crate) struct Bench {
     /// connects [default: rdma.path_mtu of the configuration, or 4096]
     #[arg(short = 'm', long, value_name = "BYTES")]
     pub(crate) mtu: Option<u32>,
-    /// that of the configuration, bytes
-    #[arg(skip)]
-    pub(crate) configured_mtu: Option<u32>,
+    /// without `mtu`, bytes
+    #[arg(skip = 4096_u32)]
+    pub(crate) configured_mtu: u32,
     /// Time without an answer after which a request is repeated: 4.096 us x 2^N, 14 to 18, so 67 ms
     /// to 1.07 s (the unit of a card's timer is not documented) [default: 14]
     #[arg(short = 'u', long = "qp-timeout", value_name = "N")]
@@ -331,7 +331,7 @@ impl Bench {
     }
 
     pub(crate) fn mtu(&self) -> u32 {
-        self.mtu.or(self.configured_mtu).unwrap_or(4096)
+        self.mtu.unwrap_or(self.configured_mtu)
     }
 
     /// The least time before a request is repeated, in the card's steps. Drivers write 5, which is

@@ -197,7 +197,7 @@ fn shows_with_frames(scenario: &Scenario, finding: &Finding) -> bool {
     found.is_some_and(|found| found.rule == finding.rule)
 }
 
-/// What the jobs share.
+/// The state that the jobs share.
 struct Jobs<'a> {
     options: &'a Sim,
     wanted: &'a Wanted,

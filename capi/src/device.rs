@@ -14,7 +14,7 @@ use crate::reach::Reaches;
 use crate::vectors::Vectors;
 use crate::wakeup::Wakeup;
 use ringside_bus::PerProcess;
-use ringside_config::{LocalAddress, entry_towards, towards};
+use ringside_config::{LocalAddress, entry_towards, is_link_local, towards};
 use ringside_connect::{Lookup, Within};
 use ringside_pmd::rdma::MAX_GIDS;
 use ringside_pmd::rdma::address::{MacAddress, eui_64, multicast_mac};
@@ -129,9 +129,7 @@ impl Port {
         let gids = device.gids().map_err(|error| no_rdma(&error))?;
         let mut gids: Vec<LocalAddress> = gids.into_iter().map(|gid| gid.address).collect();
         // As on Linux: the link-local address comes first.
-        gids.sort_by_key(
-            |own| !matches!(own.address, IpAddr::V6(six) if six.is_unicast_link_local()),
-        );
+        gids.sort_by_key(|own| !is_link_local(own.address));
         let vectors = Vectors::of(&device).map_err(|error| no_rdma(&error))?;
         let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
         let containment = device.containment().map_err(|error| no_rdma(&error))?;

@@ -33,7 +33,10 @@ mod validate;
 pub use choice::{Core, HugePages, LinkSpeed, NumaNode, PathMtu, Polling, Protocol};
 pub use fault::{ConfigError, Fault, Position};
 pub use log_format::{LogFormat, LogFormatError};
-pub use network::{AddressFault, LocalAddress, Within, entry_towards, nearest, towards};
+pub use network::{
+    AddressFault, LocalAddress, Within, entry_towards, is_link_local, is_of_a_host, nearest,
+    towards,
+};
 pub use ringside_bus::DeviceAddress;
 pub use sections::{
     Config, DdpSection, DeadlinesSection, DeviceSection, HousekeepingSection, LinkSection,

@@ -71,8 +71,7 @@ impl LocalAddress {
         if !(1..=most).contains(&self.prefix_bits) {
             return Err(AddressFault::Prefix { most });
         }
-        let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
-        if ip.is_multicast() || ip.is_unspecified() || ip.is_loopback() || is_broadcast {
+        if !is_of_a_host(ip) {
             return Err(AddressFault::NotUnicast);
         }
         if let IpAddr::V6(six) = ip
@@ -145,6 +144,20 @@ impl Within {
     }
 }
 
+/// True for an address that a single host can have on a wire: not a group's, and neither the
+/// unspecified, a loopback nor the broadcast address. Source: RFC 1122, section 3.2.1.3.
+#[must_use]
+pub fn is_of_a_host(address: IpAddr) -> bool {
+    let is_broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+    !(address.is_multicast() || address.is_unspecified() || address.is_loopback() || is_broadcast)
+}
+
+/// True for an IPv6 address that routers do not forward. Source: RFC 4291, section 2.5.6.
+#[must_use]
+pub const fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(six) if six.is_unicast_link_local())
+}
+
 /// The address of `own` whose network holds `peer`: of several the one with the longest prefix, of
 /// those with equal prefixes the first.
 #[must_use]
@@ -167,11 +180,10 @@ pub fn entry_towards(own: &[LocalAddress], address: IpAddr, peer: IpAddr) -> Opt
 /// the first of its IP version, link-local if the peer's address is.
 #[must_use]
 pub fn towards(own: &[LocalAddress], peer: IpAddr) -> Option<LocalAddress> {
-    let is_narrow = |ip: &IpAddr| matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
     let mut same = own
         .iter()
         .filter(|one| one.address.is_ipv4() == peer.is_ipv4());
-    let fitting = |one: &&LocalAddress| is_narrow(&one.address) == is_narrow(&peer);
+    let fitting = |one: &&LocalAddress| is_link_local(one.address) == is_link_local(peer);
     nearest(own, peer)
         .or_else(|| same.clone().find(fitting).copied())
         .or_else(|| same.next().copied())

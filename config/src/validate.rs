@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
 use ringside_bus::{DeviceAddress, tap};
@@ -10,7 +9,7 @@ use ringside_spec::lan::limits::MAX_MTU;
 
 use crate::choice::{Core, NumaNode};
 use crate::fault::Fault;
-use crate::network::{LocalAddress, nearest};
+use crate::network::{LocalAddress, is_link_local, is_of_a_host, nearest};
 use crate::sections::{
     Config, DdpSection, DeadlinesSection, DeviceSection, HousekeepingSection, LinkSection,
     MAX_FUNCTIONS, MemorySection, ModelSection, NetworkSection, RdmaSection, WorkerSection,
@@ -201,13 +200,9 @@ fn gateways(checks: &mut Checks, section: &NetworkSection) {
             gateway,
             "at most one gateway of each IP version is possible; remove the others",
         );
-        let is_never = gateway.is_multicast()
-            || gateway.is_unspecified()
-            || gateway.is_loopback()
-            || *gateway == IpAddr::V4(Ipv4Addr::BROADCAST);
         let is_end = nearest(&section.addresses, *gateway).is_some_and(|own| own.is_end(*gateway));
         checks.require(
-            !is_never && !is_end,
+            is_of_a_host(*gateway) && !is_end,
             "network.gateways",
             gateway,
             "no single station can have this address; name the router's own",
@@ -215,8 +210,7 @@ fn gateways(checks: &mut Checks, section: &NetworkSection) {
         // The port has a link-local address without a VLAN, unless eight others take its place.
         let untagged = section.addresses.iter().filter(|own| own.vlan.is_none());
         let has_own = untagged.count() < ADDRESSES_OF_A_VLAN;
-        let is_link_local =
-            matches!(gateway, IpAddr::V6(address) if address.is_unicast_link_local()) && has_own;
+        let is_link_local = is_link_local(*gateway) && has_own;
         let near = |own: &LocalAddress| own.is_neighbour(*gateway);
         let is_near = is_link_local || section.addresses.iter().any(near);
         checks.require(

@@ -2,6 +2,7 @@
 //! the mask and the sole router that it requires.
 
 use crate::wire::ETHERNET_BYTES;
+use ringside_config::is_of_a_host;
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{
     DhcpMessageType, DhcpPacket, DhcpRepr, EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet,
@@ -169,13 +170,9 @@ pub(crate) fn understandable(frame: &[u8]) -> Option<Vec<u8>> {
 /// The frame of a message as if it came from its server; `None` if it does, and if no station can
 /// have the server's address.
 fn from_server(frame: &[u8], message: &Datagram<'_>, server: Ipv4Addr) -> Option<Vec<u8>> {
-    let is_never = server.is_multicast()
-        || server.is_unspecified()
-        || server.is_loopback()
-        || server.is_broadcast();
     let mut headers = frame.get(..message.header_bytes)?.to_vec();
     let mut packet = Ipv4Packet::new_unchecked(headers.get_mut(ETHERNET_BYTES..)?);
-    if is_never || packet.src_addr() == server {
+    if !is_of_a_host(server.into()) || packet.src_addr() == server {
         return None;
     }
     packet.set_src_addr(server);

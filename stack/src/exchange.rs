@@ -21,8 +21,8 @@ enum Awaited {
 /// The last message of the stack, and the answers to it that count. Source: RFC 2131, figure 5: a
 /// client that has a lease discards offers, grants and refusals.
 ///
-/// smoltcp compares neither the servers of a message nor the time: the refusal of a second server,
-/// which has seen the same broadcast, ended a lease.
+/// smoltcp compares neither the servers of messages nor the time: a second server that had seen the
+/// same broadcast ended a lease by its refusal.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     awaited: Awaited,

@@ -1,7 +1,7 @@
 //! The next hop to an address.
 
 use crate::LocalAddress;
-use ringside_config::nearest;
+use ringside_config::{is_link_local, nearest};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
@@ -52,11 +52,10 @@ pub(crate) fn hop(
 /// has the longest prefix in common with the destination. Source: RFC 4291, section 2.5.6; RFC
 /// 6724, section 5, rules 2 and 8.
 fn source_of(addresses: &[LocalAddress], hop: &Hop, destination: IpAddr) -> LocalAddress {
-    let is_narrow = |ip: IpAddr| matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
     let IpAddr::V6(six) = destination else {
         return hop.own;
     };
-    if !is_narrow(hop.own.address) || is_narrow(destination) {
+    if !is_link_local(hop.own.address) || is_link_local(destination) {
         return hop.own;
     }
     let common = |own: &&LocalAddress| match own.address {
@@ -64,7 +63,7 @@ fn source_of(addresses: &[LocalAddress], hop: &Hop, destination: IpAddr) -> Loca
         IpAddr::V4(_) => 0,
     };
     let fits = |own: &&LocalAddress| {
-        own.vlan == hop.own.vlan && own.address.is_ipv6() && !is_narrow(own.address)
+        own.vlan == hop.own.vlan && own.address.is_ipv6() && !is_link_local(own.address)
     };
     // `max_by_key` takes the last of equal ones.
     let wide = addresses.iter().rev().filter(fits).max_by_key(common);

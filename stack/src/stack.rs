@@ -12,7 +12,7 @@ use crate::filters::Filters;
 use crate::groups::Groups;
 use crate::header::header;
 use crate::link::{ADDRESSES, Change, Link};
-use crate::martian::{is_broadcast, is_martian, is_unwanted};
+use crate::martian::{is_martian, is_unwanted};
 use crate::neighbours::{Neighbours, Question};
 use crate::route::{Routes, hop};
 use crate::tcp::{Table, TcpError};
@@ -21,7 +21,7 @@ use crate::{bootp, wire};
 use learning::{is_by_another, teach};
 use leasing::Leasing;
 use ringside_clock::Instant;
-use ringside_config::{AddressFault, Config, nearest};
+use ringside_config::{AddressFault, Config, is_of_a_host, nearest};
 use ringside_lan::{MAX_BURST, Packet, ReceiveQueue, TransmitQueue};
 use ringside_pmd::lan::Port;
 use ringside_pmd::lan::port::MTU_MIN;
@@ -354,12 +354,8 @@ impl Stack {
         if self.addresses.iter().any(|own| own.address == gateway) {
             return Err(StackError::OwnGateway(gateway));
         }
-        let is_never = gateway.is_multicast()
-            || gateway.is_unspecified()
-            || gateway.is_loopback()
-            || is_broadcast(gateway);
         let near = nearest(&self.networks, gateway);
-        if is_never || near.is_some_and(|own| own.is_end(gateway)) {
+        if !is_of_a_host(gateway) || near.is_some_and(|own| own.is_end(gateway)) {
             return Err(StackError::GatewayOfNone(gateway));
         }
         match near {

@@ -28,7 +28,7 @@ use ringside_config::Config;
 pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
     run::can_be_written(options)?;
     let options = &Bench {
-        configured_mtu: Some(config.rdma.path_mtu.bytes()),
+        configured_mtu: config.rdma.path_mtu.bytes(),
         ..options.clone()
     };
     let address = options.device.as_ref().unwrap_or(&config.device.address);

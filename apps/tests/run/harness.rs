@@ -280,3 +280,12 @@ pub(crate) fn serve(sockets: &[&Path]) -> Ended {
     }
     server
 }
+
+/// A program on a function of a server, by its socket.
+pub(crate) fn on_socket(program: &str, socket: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env("LD_LIBRARY_PATH", libraries())
+        .env("RINGSIDE_DEVICE", format!("vfio-user:{}", socket.display()));
+    command
+}

@@ -9,10 +9,8 @@ use std::sync::PoisonError;
 /// The program `owner` on a socket; with the folder of the files, as under `ringside run`, it waits
 /// for a device that is in use.
 fn owner(program: &str, socket: &Path, files: Option<&Path>) -> Command {
-    let mut command = Command::new(program);
+    let mut command = on_socket(program, socket);
     command
-        .env("LD_LIBRARY_PATH", libraries())
-        .env("RINGSIDE_DEVICE", format!("vfio-user:{}", socket.display()))
         .env_remove("RINGSIDE_FILES")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

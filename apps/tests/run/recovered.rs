@@ -33,11 +33,9 @@ fn a_program_opens_its_device_again_after_each_failure() {
         "RINGSIDE_DEVICE=vfio-user:{} {program} peer",
         others.display()
     );
-    let output = Command::new("timeout")
+    let output = on_socket("timeout", &socket)
         .args(["-k", "5", "100", &program, &peer])
         .args(faults.map(|fault| format!("{tell} fault 0 {fault} >/dev/null")))
-        .env("LD_LIBRARY_PATH", libraries())
-        .env("RINGSIDE_DEVICE", format!("vfio-user:{}", socket.display()))
         .output();
     assert_eq!(succeeded(&output.expect("the program")), "ok\n");
     let status = Command::new("sh")
@@ -57,10 +55,8 @@ fn memory_stays_registered_while_a_device_whose_server_is_stopped_may_write() {
     let socket = folder.path().join("socket");
     let server = serve(&[&socket]);
     let process = server.0.id().to_string();
-    let output = Command::new("timeout")
+    let output = on_socket("timeout", &socket)
         .args(["-k", "5", "100", &program, &process])
-        .env("LD_LIBRARY_PATH", libraries())
-        .env("RINGSIDE_DEVICE", format!("vfio-user:{}", socket.display()))
         .output();
     // A program that failed left it stopped.
     let _ = Command::new("kill").args(["-CONT", &process]).status();

@@ -9,11 +9,9 @@ use std::time::{Duration, Instant};
 
 /// A program on a function of a server, with its own configuration.
 fn on(socket: &Path, config: &Path, program: &str) -> Command {
-    let mut command = Command::new("timeout");
+    let mut command = on_socket("timeout", socket);
     command
         .args(["-k", "5", "60", program])
-        .env("LD_LIBRARY_PATH", libraries())
-        .env("RINGSIDE_DEVICE", format!("vfio-user:{}", socket.display()))
         .env("RINGSIDE_CONFIG", config);
     command
 }

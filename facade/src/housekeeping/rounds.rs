@@ -16,7 +16,7 @@ const WITHOUT_INTERRUPT: Duration = Duration::from_millis(2);
 /// tries again.
 const EXCLUSIVE_LIMIT: Duration = Duration::from_millis(100);
 
-/// The time between two looks if the IP stack still runs.
+/// The least time between two looks if the IP stack still runs.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The interrupt of this period of service.
@@ -144,7 +144,7 @@ impl Rounds {
         }
     }
 
-    /// Starts an IP stack again that has panicked, within a second or two.
+    /// Starts an IP stack again that has panicked.
     fn look_at_stack(&mut self) {
         if self.looked.elapsed() >= LOOK {
             self.served.revive_neighbours();

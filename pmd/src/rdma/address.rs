@@ -3,7 +3,7 @@
 use super::RdmaError;
 use super::numbers::{Numbers, within};
 use rand::Rng;
-use ringside_config::{LocalAddress, NetworkSection};
+use ringside_config::{LocalAddress, NetworkSection, is_of_a_host};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -112,13 +112,11 @@ pub(crate) fn unicast(address: IpAddr) -> Result<(), RdmaError> {
     }
 }
 
-/// Refuses an address that no station sends from. Errors: [`RdmaError::NotUnicast`]. Source: RFC
-/// 1122, section 3.2.1.3.
+/// Refuses an address that no station sends from. Errors: [`RdmaError::NotUnicast`].
 pub(crate) fn source_address(address: IpAddr) -> Result<IpAddr, RdmaError> {
-    unicast(address)?;
-    match address.is_loopback() {
-        true => Err(RdmaError::NotUnicast { address }),
-        false => Ok(address),
+    match is_of_a_host(address) {
+        true => Ok(address),
+        false => Err(RdmaError::NotUnicast { address }),
     }
 }
 

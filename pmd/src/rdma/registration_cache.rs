@@ -297,7 +297,7 @@ impl Shared {
                     self.await_others();
                     continue;
                 }
-                Planned::Wait => return Err(self.full()),
+                Planned::Wait => return Err(self.state().full()),
                 Planned::Register(plan) => plan,
             };
             let is_watched = self.watch(&plan.range);
@@ -376,10 +376,7 @@ impl Shared {
                 if others > 0 {
                     return Ok(Planned::Wait);
                 }
-                return Err(CacheError::Full {
-                    entries: state.index.len(),
-                    bytes: state.index.bytes(),
-                });
+                return Err(state.full());
             };
             state.report.evicted += 1;
             gone.push(evicted);
@@ -461,14 +458,6 @@ impl Shared {
     fn give_up(&self, plan: &Plan) {
         self.state().end_making(plan.number);
         self.has_made.notify_all();
-    }
-
-    fn full(&self) -> CacheError {
-        let state = self.state();
-        CacheError::Full {
-            entries: state.index.len(),
-            bytes: state.index.bytes(),
-        }
     }
 
     /// Waits a moment for the registrations that other threads make: one may be the wanted one, or

@@ -1,141 +1,17 @@
 //! An address from a DHCP server, which is made by hand.
 
 use crate::bed::{Bed, Raw, config, settings};
+use crate::dhcp_server::{
+    GRANT, Grant, OFFERED, SERVER, answer, is_answered, lease, lease_of, request, searching, serve,
+};
 use crate::frames::{ANSWER, QUESTION, echo, is_arp, question, sent, tagged};
 use ringside_config::Within;
 use ringside_pmd::Device;
 use ringside_pmd::lan::port::{FlowKind, FlowMatch, FlowRule, FlowTarget, RuleKind};
 use ringside_stack::{LeasedGid, Stack};
-use smoltcp::phy::ChecksumCapabilities;
-use smoltcp::wire::{
-    DhcpMessageType, DhcpOption, DhcpPacket, DhcpRepr, EthernetAddress, EthernetFrame,
-    EthernetProtocol, EthernetRepr, IpProtocol, Ipv4Address, Ipv4Packet, Ipv4Repr, UdpPacket,
-    UdpRepr,
-};
+use smoltcp::wire::{DhcpMessageType, Ipv4Address};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
-
-const SERVER: Ipv4Address = Ipv4Addr::new(198, 51, 100, 1);
-const OTHER_SERVER: Ipv4Address = Ipv4Addr::new(198, 51, 100, 2);
-const OFFERED: Ipv4Address = Ipv4Addr::new(198, 51, 100, 77);
-
-/// The lease that a server has for the stack.
-#[derive(Clone, Copy)]
-struct Grant {
-    server: Ipv4Address,
-    /// its messages come from here
-    relay: Option<Ipv4Address>,
-    address: Ipv4Address,
-    router: Ipv4Address,
-    /// another one, named behind it
-    second_router: Option<Ipv4Address>,
-    mask: Option<Ipv4Address>,
-    seconds: u32,
-}
-
-const GRANT: Grant = Grant {
-    server: SERVER,
-    relay: None,
-    address: OFFERED,
-    router: SERVER,
-    second_router: None,
-    mask: Some(Ipv4Addr::new(255, 255, 255, 0)),
-    seconds: 3600,
-};
-
-/// The DHCP message in a frame to port 67.
-fn request(frame: &[u8]) -> Option<(DhcpMessageType, u32, [u8; 6])> {
-    let frame = EthernetFrame::new_checked(frame).ok()?;
-    if frame.ethertype() != EthernetProtocol::Ipv4 {
-        return None;
-    }
-    let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
-    let datagram = UdpPacket::new_checked(packet.payload()).ok()?;
-    if packet.next_header() != IpProtocol::Udp || datagram.dst_port() != 67 {
-        return None;
-    }
-    let message = DhcpPacket::new_checked(datagram.payload()).ok()?;
-    let message = DhcpRepr::parse(&message).ok()?;
-    Some((
-        message.message_type,
-        message.transaction_id,
-        message.client_hardware_address.0,
-    ))
-}
-
-/// The server's answer: an offer, or the grant.
-fn answer(
-    kind: DhcpMessageType,
-    id: u32,
-    (client, grant): ([u8; 6], Grant),
-    mac: [u8; 6],
-) -> Vec<u8> {
-    let routers = [Some(grant.router), grant.second_router].map(|one| one.map(|one| one.octets()));
-    let routers = routers.into_iter().flatten().flatten().collect::<Vec<u8>>();
-    let list = [DhcpOption {
-        kind: 3,
-        data: &routers,
-    }];
-    let message = DhcpRepr {
-        message_type: kind,
-        transaction_id: id,
-        secs: 0,
-        client_hardware_address: EthernetAddress(client),
-        client_ip: Ipv4Address::UNSPECIFIED,
-        your_ip: grant.address,
-        server_ip: grant.server,
-        router: None,
-        subnet_mask: grant.mask,
-        relay_agent_ip: Ipv4Address::UNSPECIFIED,
-        broadcast: false,
-        requested_ip: None,
-        client_identifier: None,
-        server_identifier: Some(grant.server),
-        parameter_request_list: None,
-        dns_servers: None,
-        max_size: None,
-        lease_duration: Some(grant.seconds),
-        renew_duration: None,
-        rebind_duration: None,
-        additional_options: &list,
-    };
-    let checks = ChecksumCapabilities::default();
-    let datagram = UdpRepr {
-        src_port: 67,
-        dst_port: 68,
-    };
-    let length = message.buffer_len();
-    let src_addr = grant.relay.unwrap_or(grant.server);
-    let packet = Ipv4Repr {
-        src_addr,
-        dst_addr: grant.address,
-        next_header: IpProtocol::Udp,
-        payload_len: 8 + length,
-        hop_limit: 64,
-    };
-    let mut frame = vec![0; 14 + 20 + 8 + length];
-    let header = EthernetRepr {
-        src_addr: EthernetAddress(mac),
-        dst_addr: EthernetAddress(client),
-        ethertype: EthernetProtocol::Ipv4,
-    };
-    header.emit(&mut EthernetFrame::new_unchecked(&mut frame[..]));
-    packet.emit(&mut Ipv4Packet::new_unchecked(&mut frame[14..]), &checks);
-    let (source, destination) = (src_addr.into(), grant.address.into());
-    let mut place = UdpPacket::new_unchecked(&mut frame[34..]);
-    datagram.emit(
-        &mut place,
-        &source,
-        &destination,
-        length,
-        |payload| {
-            let mut place = DhcpPacket::new_unchecked(payload);
-            message.emit(&mut place).expect("room");
-        },
-        &checks,
-    );
-    frame
-}
 
 #[test]
 fn a_granted_address_is_used_and_its_router_is_the_gateway() {
@@ -175,11 +51,7 @@ fn a_router_that_no_station_can_be_is_no_gateway() {
 
 /// The gateways of a stack with this lease, which a host of another network has pinged.
 fn gateways_of(grant: Grant) -> Vec<IpAddr> {
-    let bed = Bed::new();
-    let mut config = config(&[]);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
+    let (bed, near, mut stack, mut server) = searching(&[]);
     lease_of(grant, &bed, &mut stack, &mut server);
     assert!(stack.leased().is_some(), "no lease");
     let stations = (stack.port().mac(), server.port.mac());
@@ -189,58 +61,6 @@ fn gateways_of(grant: Grant) -> Vec<IpAddr> {
     drop(stack);
     bed.finish([near, server.into_device()]);
     gateways
-}
-
-/// Answers the stack's requests until it has a lease; returns the requests.
-pub(crate) fn lease(bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<DhcpMessageType> {
-    lease_of(GRANT, bed, stack, server)
-}
-
-/// As [`lease`], of an address and a router.
-fn lease_of(grant: Grant, bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<DhcpMessageType> {
-    let mut heard = Vec::new();
-    for _ in 0..2000 {
-        heard.extend(serve(grant, bed, stack, server));
-        if stack.leased().is_some() {
-            break;
-        }
-        bed.pass();
-    }
-    heard
-}
-
-/// Lets the stack work once, and answers its requests; returns them.
-fn serve(grant: Grant, bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<DhcpMessageType> {
-    let heard = serve_by(bed, stack, server, |kind| match kind {
-        DhcpMessageType::Discover => vec![(DhcpMessageType::Offer, grant)],
-        _ => vec![(DhcpMessageType::Ack, grant)],
-    });
-    heard.into_iter().map(|(kind, _)| kind).collect()
-}
-
-/// Lets the stack work once, and answers its requests by `answers`; returns them and their
-/// identifiers.
-fn serve_by(
-    bed: &Bed,
-    stack: &mut Stack,
-    server: &mut Raw,
-    answers: impl Fn(DhcpMessageType) -> Vec<(DhcpMessageType, Grant)>,
-) -> Vec<(DhcpMessageType, u32)> {
-    let client = stack.port().mac();
-    let mac = server.port.mac();
-    stack.poll(bed.world.clock().now());
-    let mut heard = Vec::new();
-    for frame in server.poll() {
-        let Some((kind, id, from)) = request(&frame) else {
-            continue;
-        };
-        assert_eq!(from, client);
-        heard.push((kind, id));
-        for (kind, grant) in answers(kind) {
-            server.send(&answer(kind, id, (client, grant), mac));
-        }
-    }
-    heard
 }
 
 /// Removes the lease by hand: the server's router goes with it.
@@ -268,11 +88,7 @@ fn a_lease_hides_the_configured_router_and_its_end_brings_that_one_back() {
 /// As after a recovery of the device, or where the configuration has the address, too.
 #[test]
 fn a_lease_of_an_address_that_the_port_has_with_another_prefix_ends_with_it() {
-    let bed = Bed::new();
-    let mut config = config(&["198.51.100.77/16"]);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
+    let (bed, near, mut stack, mut server) = searching(&["198.51.100.77/16"]);
     lease(&bed, &mut stack, &mut server);
     assert_eq!(stack.gateways(), [IpAddr::V4(SERVER)]);
     stack
@@ -296,21 +112,9 @@ fn let_end(bed: &Bed, stack: &mut Stack, server: &mut Raw) {
     panic!("the lease does not end");
 }
 
-/// True if the stack answers a question for the address of the lease.
-fn is_answered(bed: &Bed, stack: &mut Stack, server: &mut Raw) -> bool {
-    let mac = server.port.mac();
-    server.send(&question(mac, SERVER.octets(), OFFERED.octets()));
-    let frames = sent(bed, stack, server, 100);
-    frames.iter().any(|frame| is_arp(frame, ANSWER))
-}
-
 /// `program` is called during the lease; the address is answered for after it if `stays`.
 fn ends_with_the_lease(own: &str, program: impl FnOnce(&mut Stack), stays: bool) {
-    let bed = Bed::new();
-    let mut config = config(&[own]);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
+    let (bed, near, mut stack, mut server) = searching(&[own]);
     let grant = Grant {
         seconds: 120,
         ..GRANT
@@ -348,11 +152,7 @@ fn a_leased_address_ends_with_its_lease() {
 
 #[test]
 fn a_router_that_is_set_during_a_lease_replaces_the_lease_s_one_of_its_kind() {
-    let bed = Bed::new();
-    let mut config = config(&["192.0.2.1/24", "2001:db8::1/64"]);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
+    let (bed, near, mut stack, mut server) = searching(&["192.0.2.1/24", "2001:db8::1/64"]);
     lease(&bed, &mut stack, &mut server);
     let [v4, v6] = ["192.0.2.254", "2001:db8::fe"].map(|text| text.parse::<IpAddr>().unwrap());
     stack.set_gateway(v6).expect("a neighbour");
@@ -404,11 +204,7 @@ fn packets_to_other_networks_go_to_the_router_of_the_lease() {
 /// The port's automatic address has a prefix of 8 bits: 10.5.6.7 is no neighbour for that.
 #[test]
 fn hosts_of_10_0_0_0_are_behind_the_router_of_a_lease_there() {
-    let bed = Bed::new();
-    let mut config = config(&["fd00::1/64"]);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
+    let (bed, near, mut stack, mut server) = searching(&["fd00::1/64"]);
     let (far, router) = (Ipv4Addr::new(10, 5, 6, 7), Ipv4Addr::new(10, 1, 2, 1));
     let now = || bed.world.clock().now();
     let own = Ipv4Addr::new(10, 1, 2, 3);
@@ -565,11 +361,7 @@ fn a_lease_that_the_port_refuses_is_tried_again_each_second() {
 /// The server names another router when the stack asks for a longer time.
 #[test]
 fn a_lease_that_changes_its_router_only_keeps_its_address() {
-    let bed = Bed::new();
-    let mut config = config(&["192.0.2.1/24"]);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
+    let (bed, near, mut stack, mut server) = searching(&["192.0.2.1/24"]);
     let mut grant = Grant {
         seconds: 120,
         ..GRANT
@@ -729,11 +521,7 @@ fn a_lease_of_an_address_of_the_configuration_leaves_it_in_the_gid_table() {
 /// Half a minute with a server that answers each message at once, and a request by `answer_to`;
 /// returns the messages of the stack.
 fn half_a_minute(grant: Grant, answer_to: DhcpMessageType) -> Vec<DhcpMessageType> {
-    let bed = Bed::new();
-    let mut config = config(&["192.0.2.1/24"]);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
+    let (bed, near, mut stack, mut server) = searching(&["192.0.2.1/24"]);
     let (client, mac) = (stack.port().mac(), server.port.mac());
     let mut heard = Vec::new();
     for _ in 0..300 {
@@ -779,11 +567,7 @@ fn searches_for_servers_are_ten_seconds_apart_and_messages_have_300_bytes() {
 
 /// The address that the stack takes of a grant, in 0.2 s.
 fn taken(grant: Grant) -> Option<String> {
-    let bed = Bed::new();
-    let mut config = config(&["192.0.2.1/24"]);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
+    let (bed, near, mut stack, mut server) = searching(&["192.0.2.1/24"]);
     for _ in 0..200 {
         serve(grant, &bed, &mut stack, &mut server);
         bed.pass();
@@ -823,298 +607,4 @@ fn leases_of_addresses_that_no_host_has_are_not_taken() {
         let address = address.into();
         assert_eq!(taken(Grant { address, ..GRANT }), None, "{address}");
     }
-}
-
-/// A second server or relay hears the same requests, and every station hears broadcasts.
-#[test]
-fn answers_that_no_request_waits_for_change_no_lease() {
-    let bed = Bed::new();
-    let mut config = config(&["192.0.2.1/24"]);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
-    let mut heard = Vec::new();
-    for _ in 0..2000 {
-        if stack.leased().is_some() {
-            break;
-        }
-        heard.extend(serve_by(&bed, &mut stack, &mut server, |kind| match kind {
-            DhcpMessageType::Discover => vec![(DhcpMessageType::Offer, GRANT)],
-            _ => vec![(DhcpMessageType::Ack, GRANT)],
-        }));
-        bed.pass();
-    }
-    let id = heard.last().expect("a request").1;
-    let (client, mac) = (stack.port().mac(), server.port.mac());
-    let elsewhere = Grant {
-        address: Ipv4Addr::new(198, 51, 100, 99),
-        ..GRANT
-    };
-    for of in [GRANT.server, OTHER_SERVER] {
-        for (kind, grant) in [
-            (DhcpMessageType::Nak, GRANT),
-            (DhcpMessageType::Ack, elsewhere),
-            (DhcpMessageType::Offer, elsewhere),
-        ] {
-            let grant = Grant {
-                server: of,
-                ..grant
-            };
-            let message = answer(kind, id, (client, grant), mac);
-            server.send(&message);
-            for part in in_two(&message) {
-                server.send(&part);
-            }
-            sent(&bed, &mut stack, &mut server, 20);
-            let leased = stack.leased().map(|leased| leased.address);
-            assert_eq!(leased, Some(IpAddr::V4(OFFERED)), "{kind:?} of {of}");
-        }
-    }
-    assert!(is_answered(&bed, &mut stack, &mut server));
-    drop(stack);
-    bed.finish([near, server.into_device()]);
-}
-
-/// Two fragments of a packet.
-fn in_two(frame: &[u8]) -> [Vec<u8>; 2] {
-    const FIRST_BYTES: usize = 64;
-    let part = |bytes: &[u8], flags: [u8; 2]| {
-        let mut part = [&frame[..34], bytes].concat();
-        part[20..22].copy_from_slice(&flags);
-        let mut packet = Ipv4Packet::new_unchecked(&mut part[14..]);
-        packet.set_total_len((20 + bytes.len()) as u16);
-        packet.fill_checksum();
-        part
-    };
-    let (first, second) = frame[34..].split_at(FIRST_BYTES);
-    // More fragments follow; the place of the second in units of 8 bytes.
-    [
-        part(first, [0x20, 0]),
-        part(second, [0, (FIRST_BYTES / 8) as u8]),
-    ]
-}
-
-/// The stack with a lease of two minutes, up to the request that `answers` is called for: the
-/// renewal a minute later, or the rebinding, if it answers nothing to that. The address that is
-/// leased after `seconds`.
-fn renewed_by(
-    seconds: u64,
-    answers: impl Fn(usize) -> Vec<(DhcpMessageType, Grant)>,
-) -> Option<IpAddr> {
-    let bed = Bed::new();
-    let mut config = config(&["192.0.2.1/24"]);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
-    let grant = Grant {
-        seconds: 120,
-        ..GRANT
-    };
-    lease_of(grant, &bed, &mut stack, &mut server);
-    let (clock, mac) = (bed.world.clock(), server.port.mac());
-    let mut requests = 0;
-    for _ in 0..seconds {
-        clock.pause(Duration::from_secs(1));
-        // The stack asks this server alone, whose MAC address it has to know.
-        server.send(&question(mac, SERVER.octets(), OFFERED.octets()));
-        for _ in 0..10 {
-            let heard = serve_by(&bed, &mut stack, &mut server, |kind| match kind {
-                DhcpMessageType::Request => answers(requests),
-                _ => Vec::new(),
-            });
-            requests += heard.len();
-            bed.pass();
-        }
-    }
-    let leased = stack.leased().map(|leased| leased.address);
-    drop(stack);
-    bed.finish([near, server.into_device()]);
-    leased
-}
-
-#[test]
-fn a_renewal_is_refused_by_the_server_of_the_lease_and_by_no_other() {
-    let refused_by = |server| vec![(DhcpMessageType::Nak, Grant { server, ..GRANT })];
-    let leased = renewed_by(70, |_| refused_by(OTHER_SERVER));
-    assert_eq!(leased, Some(IpAddr::V4(OFFERED)));
-    assert_eq!(renewed_by(70, |_| refused_by(SERVER)), None);
-}
-
-#[test]
-fn any_server_answers_a_station_that_hears_no_more_of_the_one_of_its_lease() {
-    let other = Grant {
-        server: OTHER_SERVER,
-        ..GRANT
-    };
-    let leased = renewed_by(150, |before| match before {
-        0 => Vec::new(),
-        _ => vec![(DhcpMessageType::Ack, other)],
-    });
-    assert_eq!(leased, Some(IpAddr::V4(OFFERED)));
-    assert_eq!(renewed_by(150, |_| Vec::new()), None, "its time is over");
-}
-
-#[test]
-fn a_lease_that_came_through_a_relay_is_renewed_at_its_server() {
-    let bed = Bed::new();
-    let mut config = config(&["192.0.2.1/24"]);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
-    let grant = Grant {
-        server: Ipv4Addr::new(203, 0, 113, 5),
-        relay: Some(SERVER),
-        seconds: 120,
-        ..GRANT
-    };
-    lease_of(grant, &bed, &mut stack, &mut server);
-    let (clock, mac) = (bed.world.clock(), server.port.mac());
-    let mut renewed_at = Vec::new();
-    for _ in 0..70 {
-        clock.pause(Duration::from_secs(1));
-        // The router, whose MAC address the stack has to know.
-        server.send(&question(mac, SERVER.octets(), OFFERED.octets()));
-        let frames = sent(&bed, &mut stack, &mut server, 10);
-        let requests = frames.iter().filter(|frame| request(frame).is_some());
-        renewed_at
-            .extend(requests.map(|frame| Ipv4Addr::from([30, 31, 32, 33].map(|at| frame[at]))));
-    }
-    assert_eq!(renewed_at, [grant.server]);
-    drop(stack);
-    bed.finish([near, server.into_device()]);
-}
-
-/// True for an announcement of the address of the lease.
-fn is_announcement(frame: &[u8]) -> bool {
-    is_arp(frame, QUESTION) && [&frame[28..32], &frame[38..42]] == [OFFERED.octets(); 2]
-}
-
-/// Searches that were sent before have left no port.
-#[test]
-fn a_server_is_searched_for_at_once_when_the_link_comes_up() {
-    let bed = Bed::new();
-    let mut config = config(&["192.0.2.1/24"]);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
-    let silent = |stack: &mut Stack, server: &mut Raw| {
-        let mut heard = Vec::new();
-        for _ in 0..20 {
-            heard.extend(serve_by(&bed, stack, server, |_| Vec::new()));
-            bed.pass();
-        }
-        heard.into_iter().map(|(kind, _)| kind).collect::<Vec<_>>()
-    };
-    assert_eq!(silent(&mut stack, &mut server), [DhcpMessageType::Discover]);
-    bed.world.clock().pause(Duration::from_secs(3));
-    assert_eq!(silent(&mut stack, &mut server), []);
-    stack.announce_again(bed.world.clock().now());
-    assert_eq!(silent(&mut stack, &mut server), [DhcpMessageType::Discover]);
-    lease(&bed, &mut stack, &mut server);
-    drop(stack);
-    bed.finish([near, server.into_device()]);
-}
-
-/// A lease of two minutes, whose link comes up again; the addresses that are leased in each of the
-/// next seconds, with a server that answers by `after`, and the announcements of the first lease.
-fn leased_after_the_link_was_down(after: Option<Grant>) -> (Vec<Option<IpAddr>>, usize) {
-    let bed = Bed::new();
-    let mut config = config(&["192.0.2.1/24"]);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
-    let grant = Grant {
-        seconds: 120,
-        ..GRANT
-    };
-    lease_of(grant, &bed, &mut stack, &mut server);
-    for _ in 0..30 {
-        bed.world.clock().pause(Duration::from_secs(1));
-        sent(&bed, &mut stack, &mut server, 2);
-    }
-    stack.announce_again(bed.world.clock().now());
-    let (client, mac) = (stack.port().mac(), server.port.mac());
-    let (mut leased, mut announcements) = (Vec::new(), 0);
-    for _ in 0..100 {
-        for frame in (0..5)
-            .flat_map(|_| sent(&bed, &mut stack, &mut server, 2))
-            .collect::<Vec<_>>()
-        {
-            announcements += usize::from(is_announcement(&frame));
-            let Some(((kind, id, _), grant)) = request(&frame).zip(after) else {
-                continue;
-            };
-            let kind = match kind {
-                DhcpMessageType::Discover => DhcpMessageType::Offer,
-                _ => DhcpMessageType::Ack,
-            };
-            server.send(&answer(kind, id, (client, grant), mac));
-        }
-        leased.push(stack.leased().map(|leased| leased.address));
-        bed.world.clock().pause(Duration::from_secs(1));
-    }
-    drop(stack);
-    bed.finish([near, server.into_device()]);
-    (leased, announcements)
-}
-
-#[test]
-fn a_lease_that_is_granted_again_after_the_link_was_down_stays_and_is_announced_then() {
-    let (leased, announcements) = leased_after_the_link_was_down(Some(GRANT));
-    assert_eq!(leased, [Some(IpAddr::V4(OFFERED)); 100]);
-    assert_eq!(announcements, 2);
-}
-
-#[test]
-fn another_network_s_server_replaces_the_lease_and_the_former_address_is_not_announced() {
-    let there = Grant {
-        server: Ipv4Addr::new(203, 0, 113, 1),
-        router: Ipv4Addr::new(203, 0, 113, 1),
-        address: Ipv4Addr::new(203, 0, 113, 9),
-        ..GRANT
-    };
-    let (leased, announcements) = leased_after_the_link_was_down(Some(there));
-    assert_eq!(leased[5..], [Some(IpAddr::V4(there.address)); 95]);
-    assert_eq!(announcements, 0);
-}
-
-#[test]
-fn a_lease_that_no_server_grants_again_after_the_link_was_down_lasts_for_its_time() {
-    let (leased, announcements) = leased_after_the_link_was_down(None);
-    assert_eq!(leased[..88], [Some(IpAddr::V4(OFFERED)); 88]);
-    assert_eq!(leased[92..], [None; 8]);
-    assert_eq!(announcements, 0);
-}
-
-#[test]
-fn the_server_whose_offer_is_taken_decides_on_it() {
-    let bed = Bed::new();
-    let mut config = config(&["192.0.2.1/24"]);
-    config.network.dhcp = true;
-    let (near, mut stack) = bed.stack(0, &config);
-    let mut server = Raw::new(&bed, 1, &settings());
-    let other = Grant {
-        server: OTHER_SERVER,
-        address: Ipv4Addr::new(198, 51, 100, 99),
-        ..GRANT
-    };
-    for _ in 0..200 {
-        serve_by(&bed, &mut stack, &mut server, |kind| match kind {
-            DhcpMessageType::Discover => vec![
-                (DhcpMessageType::Offer, GRANT),
-                (DhcpMessageType::Offer, other),
-            ],
-            _ => vec![
-                (DhcpMessageType::Nak, other),
-                (DhcpMessageType::Ack, other),
-                (DhcpMessageType::Ack, GRANT),
-                (DhcpMessageType::Nak, other),
-            ],
-        });
-        bed.pass();
-    }
-    let leased = stack.leased().map(|leased| leased.address);
-    assert_eq!(leased, Some(IpAddr::V4(OFFERED)));
-    drop(stack);
-    bed.finish([near, server.into_device()]);
 }

@@ -7,6 +7,8 @@ mod advertisements;
 mod backlog;
 mod bed;
 mod dhcp;
+mod dhcp_exchange;
+mod dhcp_server;
 mod frames;
 mod full;
 mod groups;

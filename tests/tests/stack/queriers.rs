@@ -1,7 +1,7 @@
 //! Answers to queriers of multicast listener discovery and of VLANs, and the sources of reports.
 
 use crate::bed::{Bed, Raw, config};
-use crate::dhcp;
+use crate::dhcp_server;
 use crate::frames::{sent, tagged};
 use crate::membership::{GROUP, LEAVES, OWN, REPORT, member, messages, promiscuous, query};
 use ringside_config::Within;
@@ -198,7 +198,7 @@ fn reports_come_from_the_lease_and_not_from_the_automatic_address() {
     let (near, mut stack) = bed.stack(0, &config);
     stack.report_groups_of(near.multicast_groups().unwrap());
     let mut server = Raw::new(&bed, 1, &promiscuous());
-    dhcp::lease(&bed, &mut stack, &mut server);
+    dhcp_server::lease(&bed, &mut stack, &mut server);
     let leased = stack.leased().expect("a lease").address;
     let member = member(&near);
     member.join(GROUP.into()).unwrap();

@@ -158,7 +158,7 @@ impl<'d> End<'d> {
             }
             endpoints.push(greeting.endpoint);
         }
-        // All are of one peer.
+        // Asked for once: they are of one peer.
         if let Some(first) = endpoints.first() {
             let (of_peer, mac) = (first.address, neighbours.next_hop(device, first));
             for one in endpoints.iter_mut().filter(|one| one.address == of_peer) {

@@ -103,6 +103,20 @@ impl Scene {
         }
     }
 
+    /// The same bind, to a new region of these rights.
+    fn bind_to(&mut self, access_rights: AccessRights, bind: Bind) -> Bind {
+        let region = RegisterMemoryRegion {
+            access_rights,
+            remote_access: false,
+            ..self.rig.contiguous(5, self.to, 4096)
+        };
+        self.rig.done(1, region);
+        Bind {
+            region: tag(5, 7),
+            ..bind
+        }
+    }
+
     /// Posts words to queue pair `which` of side 1 and lets them be carried out.
     fn post(&mut self, which: usize, words: &[u64]) -> Option<CompletionElement> {
         let qp = &mut self.qps[1][which];
@@ -323,36 +337,20 @@ fn every_bind_that_cannot_be_has_its_event() {
             ..bind
         }),
         (AeCode::BindInvalidRights, false, |scene, bind| {
-            let at = scene.to;
-            let access_rights = AccessRights::ZERO
-                .with_local_read(true)
-                .with_bind_window(true);
-            let region = RegisterMemoryRegion {
-                access_rights,
-                remote_access: false,
-                ..scene.rig.contiguous(5, at, 4096)
-            };
-            scene.rig.done(1, region);
-            Bind {
-                region: tag(5, 7),
-                ..bind
-            }
+            scene.bind_to(
+                AccessRights::ZERO
+                    .with_local_read(true)
+                    .with_bind_window(true),
+                bind,
+            )
         }),
         (AeCode::BindInvalidRights, false, |scene, bind| {
-            let at = scene.to;
-            let access_rights = AccessRights::ZERO
-                .with_local_read(true)
-                .with_local_write(true);
-            let region = RegisterMemoryRegion {
-                access_rights,
-                remote_access: false,
-                ..scene.rig.contiguous(6, at, 4096)
-            };
-            scene.rig.done(1, region);
-            Bind {
-                region: tag(6, 7),
-                ..bind
-            }
+            scene.bind_to(
+                AccessRights::ZERO
+                    .with_local_read(true)
+                    .with_local_write(true),
+                bind,
+            )
         }),
         (AeCode::UnallocatedStag, false, |_, bind| Bind {
             window: tag(WINDOW + 1, 1),

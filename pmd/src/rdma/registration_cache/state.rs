@@ -1,6 +1,7 @@
 //! The state that a cache's lock protects: entries, and registrations that are held or being made.
 
 use super::super::memory_region::{DeregisterError, MemoryRegion};
+use super::error::CacheError;
 use super::index::Index;
 use super::settings::CacheReport;
 use ringside_bus::unmaps::{News, Unmaps};
@@ -110,6 +111,14 @@ impl State {
                 .iter()
                 .flat_map(|range| self.invalidate(range))
                 .collect(),
+        }
+    }
+
+    /// The error of a cache whose entries are all in use.
+    pub(super) fn full(&self) -> CacheError {
+        CacheError::Full {
+            entries: self.index.len(),
+            bytes: self.index.bytes(),
         }
     }
 
