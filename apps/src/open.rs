@@ -63,6 +63,15 @@ impl Cores {
             model: asked.get(1).copied().or(model_core).or(other),
         }
     }
+
+    /// True if driver and model have one core between them.
+    pub(crate) fn are_one(self) -> bool {
+        match (self.driver, self.model) {
+            (Some(driver), Some(model)) => driver == model,
+            (Some(driver), None) => allowed_cores().iter().all(|&core| core == driver),
+            (None, _) => false,
+        }
+    }
 }
 
 /// The model inside this process.

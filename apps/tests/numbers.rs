@@ -10,7 +10,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// The JSON that a command writes to standard output; it has to succeed.
 fn report(line: &str) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_ringside"))
+    report_of(&mut Command::new(env!("CARGO_BIN_EXE_ringside")), line)
+}
+
+fn report_of(command: &mut Command, line: &str) -> Value {
+    let output = command
         .args(line.split(' '))
         .args(["--out_json", "--out_json_file", "-"])
         .env_remove("RUST_LOG")
@@ -42,6 +46,19 @@ fn the_path_mtu_is_that_of_the_configuration_unless_it_is_named() {
     let line = format!("--config {} bench write lat -n 10 -s 8", file.display());
     let mtu = |flag: &str| report(&format!("{line}{flag}"))["tables"][0]["mtu"].clone();
     assert_eq!((mtu(""), mtu(" -m 2048")), (1024.into(), 2048.into()));
+}
+
+#[test]
+fn a_report_says_whether_driver_and_model_have_one_core_between_them() {
+    let core = ringside_bus::pinning::allowed_cores()[0];
+    let line = "bench write lat -n 10 -s 8";
+    let mut confined = Command::new("taskset");
+    confined.args(["-c", &core.to_string(), env!("CARGO_BIN_EXE_ringside")]);
+    let one = report_of(&mut confined, line);
+    assert_eq!(one["placement"]["one_core"], true, "{one}");
+    let cores = &report(line)["placement"];
+    let is_one = cores["model_core"].is_null();
+    assert_eq!(cores.get("one_core").is_some(), is_one, "{cores}");
 }
 
 /// A head as a mirror sends it: losses of a direction, bytes, direction, and the mark of the last.

@@ -116,7 +116,7 @@ fn time_to_ready(
         queue_pairs: 1,
         ..first.clone()
     };
-    let pair = Pair::connect(client, server, &smallest, run.options)?;
+    let pair = Pair::connect(client, server, &smallest, run)?;
     let ready = began.elapsed();
     drop(pair);
     Ok(ready)
@@ -139,7 +139,7 @@ fn tables(
                 sizes: vec![size],
                 ..plan.clone()
             };
-            let mut pair = Pair::connect(client, server, &of_size, run.options)?;
+            let mut pair = Pair::connect(client, server, &of_size, run)?;
             row(run, &mut pair, plan, size)?;
             if interrupt::seen() {
                 return Ok(());

@@ -2,8 +2,8 @@
 //! pairs.
 
 use super::plan::{MAX_MESSAGE, Plan};
+use super::run::Run;
 pub(crate) use super::watch::Watch;
-use crate::cli::Bench;
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use ringside_bus::TscClock;
@@ -43,6 +43,8 @@ pub(crate) struct Pair<'d> {
     /// bytes from one queue pair's slot in a region to the next
     pub(crate) stride: usize,
     pub(crate) clock: TscClock,
+    /// true if the model has only the core of this thread: idle rounds give it away
+    yields: bool,
 }
 
 /// The most that a test with this plan needs at once.
@@ -147,8 +149,9 @@ impl<'d> Pair<'d> {
         client: &'d Device,
         server: &'d Device,
         plan: &Plan,
-        options: &Bench,
+        run: &Run<'_>,
     ) -> Result<Self, Failure> {
+        let options = run.options;
         let timeout = options.retransmission_timeout();
         let shape = |config: QueuePairConfig| {
             let config = config.path_mtu(options.mtu());
@@ -162,6 +165,7 @@ impl<'d> Pair<'d> {
             server: server.connect(&ours)?,
             stride: stride(plan),
             clock: TscClock::new(),
+            yields: run.report.placement.is_some_and(|cores| cores.one_core),
         })
     }
 
@@ -238,11 +242,14 @@ impl Watch {
     #[inline(always)]
     pub(crate) fn idle(&mut self, pair: &mut Pair<'_>) -> Result<(), Failure> {
         self.rounds += 1;
-        if self.rounds < 16_384 {
-            std::hint::spin_loop();
-            return Ok(());
+        if self.rounds >= 16_384 {
+            return self.look(pair);
         }
-        self.look(pair)
+        match pair.yields {
+            true => std::thread::yield_now(),
+            false => std::hint::spin_loop(),
+        }
+        Ok(())
     }
 
     #[cold]

@@ -3,6 +3,7 @@
 use crate::open::Cores;
 use ringside_bus::Function;
 use ringside_bus::hand_off::hand_off;
+use ringside_bus::pinning::allowed_cores;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -21,6 +22,9 @@ pub(crate) struct Placement {
     pub(crate) model_process: Option<u32>,
     /// time of a cache line from one core to the other, if both spin
     pub(crate) line_hand_off_nanoseconds: Option<f64>,
+    /// true if driver and model have one core between them, which the driver gives away while idle
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) one_core: bool,
 }
 
 impl Placement {
@@ -38,6 +42,7 @@ impl Placement {
             model_core: cores.model,
             model_process: None,
             line_hand_off_nanoseconds,
+            one_core: cores.are_one(),
         }
     }
 
@@ -48,6 +53,8 @@ impl Placement {
         let model = process.and_then(busiest_core);
         Self {
             model_process: process,
+            // The process may use another core the next moment, if there is one.
+            one_core: allowed_cores().len() < 2,
             ..Self::measure(Cores { driver, model })
         }
     }
@@ -65,6 +72,11 @@ impl Placement {
 
     /// The sentence on the hand-off, in a line of its own; empty without two cores to measure.
     pub(crate) fn hand_off(&self) -> String {
+        if self.one_core {
+            return "\nBoth have one core between them: the driver yields it while idle, and times \
+                    are those of the scheduler."
+                .into();
+        }
         match self.line_hand_off_nanoseconds {
             Some(nanoseconds) => format!(
                 "\nA cache line takes {nanoseconds} ns from one of these cores to the other."

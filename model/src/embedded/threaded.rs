@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::{JoinHandle, Thread};
+use std::thread::{JoinHandle, Thread, available_parallelism};
 use std::time::Duration;
 
 /// The deadline of a request to the model's thread.
@@ -35,6 +35,10 @@ const CLOCK_EVERY: u32 = 8;
 
 /// Rounds without work after which the thread offers its core to others each round.
 const IDLE_BEFORE_YIELD: u32 = 20_000;
+
+/// The same of a thread that has one core with all others of the process: what it waits for needs
+/// that core.
+const IDLE_BEFORE_YIELD_ON_ONE_CORE: u32 = 64;
 
 /// The time without work after which the thread sleeps, so that an unused model does not use a
 /// core.
@@ -134,7 +138,8 @@ impl Threaded {
                 let _ = report.send(outcome);
                 let _alive = Alive(Arc::clone(&inside));
                 if go_on {
-                    run(&mut world, &inside, &time, shortest_nap);
+                    let before_yield = rounds_before_yield(core);
+                    run(&mut world, &inside, &time, shortest_nap, before_yield);
                 }
             })?;
         let outcome = pinned.recv().unwrap_or(Ok(()));
@@ -219,21 +224,37 @@ impl Drop for Alive {
     }
 }
 
-fn run(world: &mut World, shared: &Shared, clock: &TscClock, shortest_nap: Duration) {
+/// Rounds without work after which this thread, pinned to `core` or not, offers its core to others.
+fn rounds_before_yield(core: Option<usize>) -> u32 {
+    let has_one = core.is_none() && available_parallelism().is_ok_and(|cores| cores.get() == 1);
+    match has_one {
+        true => IDLE_BEFORE_YIELD_ON_ONE_CORE,
+        false => IDLE_BEFORE_YIELD,
+    }
+}
+
+fn run(
+    world: &mut World,
+    shared: &Shared,
+    clock: &TscClock,
+    shortest_nap: Duration,
+    before_yield: u32,
+) {
+    let before_pause = IDLE_BEFORE_PAUSE.min(before_yield);
     let mut idle = 0u32;
     let mut now = clock.now();
     let mut idle_since = now;
     while !shared.stop.load(Ordering::Relaxed) {
         // Asked first, as taking from an empty queue is a fence.
         let mut worked = !shared.messages.is_empty() && answer_all(world, shared);
-        if idle.is_multiple_of(CLOCK_EVERY) || idle > IDLE_BEFORE_PAUSE {
+        if idle.is_multiple_of(CLOCK_EVERY) || idle > before_pause {
             now = clock.now();
         }
         worked |= world.step(now);
         idle = if worked { 0 } else { idle.saturating_add(1) };
-        if idle <= IDLE_BEFORE_PAUSE {
+        if idle <= before_pause {
             idle_since = now;
-        } else if idle <= IDLE_BEFORE_YIELD {
+        } else if idle <= before_yield {
             std::hint::spin_loop();
         } else if now.since(idle_since) <= IDLE_BEFORE_SLEEP {
             std::thread::yield_now();

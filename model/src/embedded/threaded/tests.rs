@@ -103,3 +103,14 @@ fn a_model_without_work_sleeps_a_millisecond_at_a_time() {
 fn rename(name: &str) {
     std::fs::write("/proc/thread-self/comm", name).unwrap();
 }
+
+#[test]
+fn a_model_on_the_only_core_of_its_process_offers_it_soon() {
+    let core = ringside_bus::pinning::allowed_cores()[0];
+    let on_one = std::thread::spawn(move || {
+        pin_to(core).unwrap();
+        (rounds_before_yield(None), rounds_before_yield(Some(core)))
+    });
+    let rounds = (IDLE_BEFORE_YIELD_ON_ONE_CORE, IDLE_BEFORE_YIELD);
+    assert_eq!(on_one.join().unwrap(), rounds);
+}
