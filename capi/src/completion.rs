@@ -11,7 +11,7 @@ use crate::completion_channel::ChannelObject;
 use crate::context_object::ContextObject;
 use crate::device::lock;
 use crate::errno;
-use crate::giving_way::gives_way;
+use crate::giving_way::{give_way, gives_way};
 use crate::guarded::{Guarded, Held};
 use crate::live::{self, Kind};
 use crate::memory::DomainObject;
@@ -266,7 +266,7 @@ impl CompletionObject {
         }
         polled.empty = 0;
         drop(polled);
-        std::thread::yield_now();
+        give_way();
         true
     }
 }

@@ -6,6 +6,7 @@ use super::link::Link;
 use super::socket::{LOOK, Phase, SPIN, Socket};
 use super::table::{self, Entry};
 use crate::channel::last_error;
+use crate::giving_way::MaySleep;
 use crate::signals::Held;
 use std::ffi::{c_int, c_short};
 use std::sync::Arc;
@@ -223,6 +224,7 @@ impl Patience {
 
 /// Waits until an entry is ready; returns how many are, 0 at the limit, or an errno value.
 pub(super) fn wait(entries: &mut [libc::pollfd], patience: &Patience) -> Result<c_int, c_int> {
+    let _sleeps = (!patience.is_over()).then(MaySleep::begin);
     let mut held = None;
     let sockets: Vec<Option<Entry>> = entries
         .iter()

@@ -15,6 +15,7 @@ use crate::cm::{
     ringside_rdma_get_cm_event, ringside_rdma_resolve_route, space,
 };
 use crate::device::lock;
+use crate::giving_way::MaySleep;
 use crate::signals::Held;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard};
@@ -248,6 +249,7 @@ impl Socket {
         limit: Option<Instant>,
         mut is_ready: impl FnMut(&mut Core) -> bool,
     ) -> Result<MutexGuard<'a, Core>, c_int> {
+        let _sleeps = waits.then(MaySleep::begin);
         let began = Instant::now();
         let mut held = None;
         let mut is_interrupted = false;

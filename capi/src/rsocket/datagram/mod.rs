@@ -17,6 +17,7 @@ use crate::channel::last_error;
 use crate::cm::datagrams::{self, Answer, Place, QuestionId};
 use crate::cm::socket_address;
 use crate::device::lock;
+use crate::giving_way::MaySleep;
 use crate::signals::Held;
 use open::Open;
 use pair::{Arrived, Pair};
@@ -295,6 +296,7 @@ impl Datagram {
         waits: Waits,
         mut is_ready: impl FnMut(&mut Core) -> Option<Result<T, c_int>>,
     ) -> Result<T, c_int> {
+        let _sleeps = (!matches!(waits, Waits::Not)).then(MaySleep::begin);
         let began = Instant::now();
         let mut held = None;
         let mut is_interrupted = false;
