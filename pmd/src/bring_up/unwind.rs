@@ -14,13 +14,15 @@ use crate::trace::Exchange;
 use ringside_bus::config_space::{COMMAND, Command};
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::link::{PhyConfig, link_events};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The result of an unwinding.
 #[derive(Clone, Debug, Default)]
 pub struct Unwound {
-    /// The undos performed, in that order.
+    /// The undos performed, in that order, and those that clearing the function's configuration and
+    /// its reset perform in their place.
     pub undone: Vec<Undo>,
     /// The undos that failed.
     pub failures: Vec<UndoFailure>,
@@ -39,17 +41,88 @@ impl Context {
     pub(crate) fn unwind_to(&mut self, keep: usize) -> Unwound {
         self.recorder().switch(true);
         let mut unwound = Unwound::default();
+        // Nodes of the scheduler's tree that are not empty.
+        let mut kept = Vec::new();
         while let Some(undo) = self.take_last_undo(keep) {
-            match perform(&undo, self) {
-                Ok(()) => unwound.undone.push(undo),
-                Err(error) => {
-                    tracing::error!(device = %self.function().address(), %undo, %error, "undo failed");
-                    unwound.failures.push(UndoFailure { undo, error });
-                }
+            let is_covered = self.is_covered(&undo);
+            if is_covered && is_of_any(&undo, &kept) {
+                self.leave(&undo, &"what is under it stays");
+                kept.extend(parent_of(&undo));
+                unwound.undone.push(undo);
+                continue;
             }
+            let Err(error) = perform_surely(&undo, self) else {
+                unwound.undone.push(undo);
+                continue;
+            };
+            kept.extend(parent_of(&undo));
+            if is_covered && is_unanswered(&error) {
+                self.leave(&undo, &error);
+                unwound.undone.push(undo);
+                continue;
+            }
+            tracing::error!(device = %self.function().address(), %undo, %error, "undo failed");
+            unwound.failures.push(UndoFailure { undo, error });
         }
         unwound.leaked_bytes = self.leaked_bytes();
         unwound
+    }
+
+    /// True if later undos perform this one, too: if they fail, that is the failure. The admin
+    /// queue needs no goodbye before a reset: its registers are zeroed.
+    fn is_covered(&self, undo: &Undo) -> bool {
+        let follows = |wanted| self.undos().any(|undo| *undo == wanted);
+        let is_cleared = undo.is_taken_by_a_reset() && follows(Undo::ClearFunctionConfig);
+        (is_cleared || *undo == Undo::ShutDownAdminQueue) && follows(Undo::ResetFunction)
+    }
+
+    fn leave(&mut self, undo: &Undo, reason: &dyn Display) {
+        self.warn(format!(
+            "left to clearing the function's configuration and its reset: {undo}: {reason}"
+        ));
+    }
+}
+
+/// The scheduler's node that an undo takes something from.
+const fn parent_of(undo: &Undo) -> Option<u32> {
+    match undo {
+        Undo::DeleteNode { parent, .. } | Undo::RemoveRdmaQueueSet { parent, .. } => Some(*parent),
+        _ => None,
+    }
+}
+
+/// True if an undo deletes one of these nodes. Source: ice `ice_sched.c`, `ice_free_sched_node`,
+/// which deletes no node that has children.
+fn is_of_any(undo: &Undo, nodes: &[u32]) -> bool {
+    matches!(undo, Undo::DeleteNode { node: Some(node), .. } if nodes.contains(node))
+}
+
+/// True if the firmware has not answered.
+const fn is_unanswered(error: &StageError) -> bool {
+    matches!(
+        error,
+        StageError::Admin(
+            AdminError::TimedOut { .. } | AdminError::Stopped { .. } | AdminError::RingDead { .. }
+        )
+    )
+}
+
+/// Performs an undo: once more if the firmware did not answer, and does after the admin queue was
+/// started again.
+fn perform_surely(undo: &Undo, context: &mut Context) -> Result<(), StageError> {
+    let first = perform(undo, context);
+    let is_late = matches!(&first, Err(StageError::Admin(AdminError::TimedOut { .. })));
+    // The end of the queue starts no queue.
+    if !is_late || *undo == Undo::ShutDownAdminQueue {
+        return first;
+    }
+    if !running_admin(context).is_ok_and(|admin| !admin.has_stopped()) {
+        return first;
+    }
+    match perform(undo, context) {
+        // The firmware had done it, and its answer was lost.
+        Err(StageError::Admin(error)) if error.code() == Some(ReturnCode::NoEntry) => Ok(()),
+        second => second,
     }
 }
 

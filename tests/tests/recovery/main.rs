@@ -9,5 +9,6 @@ mod refused;
 mod shared;
 mod silence;
 mod traffic;
+mod undo;
 mod waits;
 mod workers;
