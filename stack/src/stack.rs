@@ -4,21 +4,20 @@ mod learning;
 mod leasing;
 mod membership;
 mod reporting;
+mod sieve;
 
 use crate::announcements::Announcements;
 use crate::device::Queues;
 use crate::extensions::without_extensions;
 use crate::filters::Filters;
 use crate::groups::Groups;
-use crate::header::header;
 use crate::link::{ADDRESSES, Change, Link};
-use crate::martian::{is_martian, is_unwanted};
 use crate::neighbours::{Neighbours, Question};
 use crate::route::{Routes, hop};
 use crate::tcp::{Table, TcpError};
 use crate::{LocalAddress, MacAddress, Neighbour, ResolveSettings, StackError};
 use crate::{bootp, wire};
-use learning::{is_by_another, teach};
+use learning::teach;
 use leasing::Leasing;
 use ringside_clock::Instant;
 use ringside_config::{AddressFault, Config, is_of_a_host, nearest};
@@ -467,30 +466,7 @@ impl Stack {
         }
         let copy = (packet.segment_count() > 1).then(|| packet.to_vec());
         let frame = copy.as_deref().unwrap_or_else(|| packet.bytes());
-        let said = wire::said(frame);
-        if let Some(said) = &said {
-            self.learn(place, said, now);
-        }
-        let of_vlan = self.networks.iter().filter(|own| own.vlan == vlan);
-        self.groups.hear(frame, vlan, now);
-        if let Some(header) = header(frame) {
-            if is_martian(header.source, of_vlan.clone()) {
-                self.counters.martians += 1;
-                return;
-            }
-            if is_unwanted(&header, of_vlan) || self.is_of_another(place, &header) {
-                return;
-            }
-            self.learn_from_ping((place, frame), &header, now);
-            if let Some(said) = said
-                && is_by_another(&said, &header)
-            {
-                // smoltcp takes the sender for the one that it tells of.
-                self.learn_of_another(place, &said);
-                return;
-            }
-        }
-        if self.is_unasked(place, frame, now) {
+        if !self.admits(place, frame, now) {
             return;
         }
         // smoltcp answers neither stations of other networks nor those without an address.

@@ -1,20 +1,34 @@
-//! Requests for connections among received frames.
+//! Received segments that may be of no connection.
 
 use smoltcp::wire::{
     EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket,
 };
 use std::net::{IpAddr, SocketAddr};
 
-/// A request for a connection: a segment with SYN and without ACK.
+/// The ends of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct Ends {
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
 }
 
-/// The request in a frame without a VLAN tag; `None` for other frames, and for one with a wrong
-/// checksum, which smoltcp drops.
-pub(crate) fn request(frame: &[u8]) -> Option<Request> {
+type Segment<'a> = TcpPacket<&'a [u8]>;
+
+/// The request for a connection in a frame without a VLAN tag: a segment with SYN and without ACK;
+/// `None` for other frames, and for one with a wrong checksum, which smoltcp drops.
+pub(crate) fn request(frame: &[u8]) -> Option<Ends> {
+    ends_of(frame, |segment| segment.syn() && !segment.ack())
+}
+
+/// The same for a segment without SYN, ACK and RST, which no connection heeds.
+pub(crate) fn stray(frame: &[u8]) -> Option<Ends> {
+    ends_of(frame, |segment| {
+        !segment.syn() && !segment.ack() && !segment.rst()
+    })
+}
+
+/// The ends of a segment that is wanted.
+fn ends_of(frame: &[u8], is_wanted: impl Fn(&Segment<'_>) -> bool) -> Option<Ends> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     match frame.ethertype() {
         EthernetProtocol::Ipv4 => {
@@ -23,7 +37,7 @@ pub(crate) fn request(frame: &[u8]) -> Option<Request> {
                 && packet.frag_offset() == 0
                 && packet.verify_checksum();
             let (from, to) = (packet.src_addr().into(), packet.dst_addr().into());
-            is_tcp.then(|| of_segment(from, to, packet.payload()))?
+            is_tcp.then(|| of_segment(from, to, packet.payload(), is_wanted))?
         }
         EthernetProtocol::Ipv6 => {
             let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
@@ -37,16 +51,20 @@ pub(crate) fn request(frame: &[u8]) -> Option<Request> {
                 }
                 next => (next, packet.payload()),
             };
-            (next == IpProtocol::Tcp).then(|| of_segment(from, to, payload))?
+            (next == IpProtocol::Tcp).then(|| of_segment(from, to, payload, is_wanted))?
         }
         _ => None,
     }
 }
 
-fn of_segment(from: IpAddr, to: IpAddr, segment: &[u8]) -> Option<Request> {
+fn of_segment(
+    from: IpAddr,
+    to: IpAddr,
+    segment: &[u8],
+    is_wanted: impl Fn(&Segment<'_>) -> bool,
+) -> Option<Ends> {
     let segment = TcpPacket::new_checked(segment).ok()?;
-    let is_request = segment.syn() && !segment.ack();
-    (is_request && segment.verify_checksum(&from.into(), &to.into())).then(|| Request {
+    (is_wanted(&segment) && segment.verify_checksum(&from.into(), &to.into())).then(|| Ends {
         from: SocketAddr::new(from, segment.src_port()),
         to: SocketAddr::new(to, segment.dst_port()),
     })
@@ -108,6 +126,16 @@ mod tests {
         for flags in [0x12, 0x10, 0x04, 0] {
             assert_eq!(request(&frame(flags)), None, "{flags:#x}");
         }
+    }
+
+    #[test]
+    fn a_stray_segment_has_neither_syn_nor_ack_nor_rst() {
+        let is_stray = |flags: u8| stray(&frame(flags)).is_some();
+        assert!([0, 0x01, 0x08, 0x20, 0x29].into_iter().all(is_stray));
+        assert!(![0x02, 0x04, 0x10, 0x11, 0x03].into_iter().any(is_stray));
+        let mut damaged = frame(0x01);
+        damaged[40] ^= 0x20;
+        assert_eq!(stray(&damaged), None);
     }
 
     #[test]

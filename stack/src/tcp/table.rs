@@ -3,7 +3,7 @@
 use super::connection::TcpConnection;
 use super::entry::{Entry, Place, WINDOW_BYTES, confirm, connection};
 use super::error::TcpError;
-use super::segment::{Request, request};
+use super::segment::{Ends, request, stray};
 use super::shared::{Backlog, Phase, Shared};
 use crate::filters::Filters;
 use crate::link::Link;
@@ -252,8 +252,8 @@ impl Table {
         Ok(connection)
     }
 
-    /// True if a connection of its own on `vlan` has the ends of a request.
-    fn has(&self, request: &Request, vlan: Option<u16>, links: &mut [Link]) -> bool {
+    /// True if a connection of its own on `vlan` has the ends of a segment.
+    fn has(&self, request: &Ends, vlan: Option<u16>, links: &mut [Link]) -> bool {
         let mut entries = self.entries.iter().filter(|entry| entry.place.0 == vlan);
         if entries.any(|entry| (entry.local, entry.peer) == (request.to, request.from)) {
             return true;
@@ -284,8 +284,22 @@ impl Table {
     /// The request for a connection in a frame, if there may be a use for it. Call
     /// [`Table::pump`] before it is processed, so that connections which were established count,
     /// then [`Table::prepare`], and [`Table::pump`] again after it.
-    pub(crate) fn request(&self, frame: &[u8]) -> Option<Request> {
+    pub(crate) fn request(&self, frame: &[u8]) -> Option<Ends> {
         request(frame).filter(|_| !self.listeners.is_empty())
+    }
+
+    /// True for a segment to a listener that has neither SYN nor ACK nor RST, and is of no
+    /// connection. It is dropped: the stack would say by a reset that none listens. Source: RFC
+    /// 9293, section 3.10.7.2, the state LISTEN.
+    pub(crate) fn drops(&self, frame: &[u8], vlan: Option<u16>, links: &mut [Link]) -> bool {
+        let has_listeners = !self.listeners.is_empty();
+        let segment = has_listeners.then(|| stray(frame)).flatten();
+        segment.is_some_and(|segment| {
+            let to = segment.to;
+            let mut listeners = self.listeners.iter().map(|one| one.address);
+            let is_heard = |one: SocketAddr| one.port() == to.port() && covers(one.ip(), to.ip());
+            listeners.any(is_heard) && !self.has(&segment, vlan, links)
+        })
     }
 
     /// Has a socket wait for a request that arrived by `vlan`, if a listener takes it. The stack
@@ -294,7 +308,7 @@ impl Table {
     /// Listeners have no sockets that wait: one of all addresses would need one for each VLAN.
     pub(crate) fn prepare(
         &mut self,
-        request: &Request,
+        request: &Ends,
         vlan: Option<u16>,
         (links, filters): (&mut [Link], &mut Filters),
     ) {

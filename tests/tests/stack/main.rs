@@ -17,5 +17,6 @@ mod ping;
 mod queriers;
 mod rdma;
 mod sleeps;
+mod strays;
 mod tcp;
 mod vlans;

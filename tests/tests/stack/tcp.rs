@@ -613,7 +613,7 @@ pub(crate) struct Station {
     raw: Raw,
     to: [u8; 6],
     /// of the stack
-    to_port: u16,
+    pub(crate) to_port: u16,
 }
 
 const OWN: Ipv4Address = Ipv4Address::new(192, 0, 2, 9);
