@@ -74,15 +74,36 @@ enum State {
         /// the MAC address that it had
         before: Option<MacAddress>,
     },
-    Known {
-        mac: MacAddress,
-        since: Instant,
-    },
+    /// It has sent something to this port, and has answered no query of the table.
+    Heard { mac: MacAddress, since: Instant },
+    /// It has answered a query.
+    Known { mac: MacAddress, since: Instant },
     Failed {
         sent: u8,
         since: Instant,
         until: Instant,
     },
+}
+
+impl State {
+    /// The state after a frame that names this MAC address. A station that was queried has
+    /// answered.
+    const fn heard_of(self, mac: MacAddress, now: Instant) -> Self {
+        let since = now;
+        match self {
+            Self::Asked { .. } | Self::Known { .. } => Self::Known { mac, since },
+            Self::Heard { .. } | Self::Failed { .. } => Self::Heard { mac, since },
+        }
+    }
+}
+
+/// The address that an entry is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Newcomer {
+    /// It is looked up.
+    Wanted,
+    /// A frame came from it.
+    Stranger,
 }
 
 /// The state of an address at a look-up.
@@ -128,10 +149,12 @@ impl Neighbours {
     /// The MAC address of a neighbour. If it is unknown, a query from `own` is due.
     pub(crate) fn find(&mut self, key: Key, own: IpAddr, now: Instant) -> Found {
         let before = match self.entries.get(&key).copied() {
-            Some(State::Known { mac, since }) if now.since(since) < self.settings.lifetime => {
+            Some(State::Known { mac, since } | State::Heard { mac, since })
+                if now.since(since) < self.settings.lifetime =>
+            {
                 return Found::Mac(mac);
             }
-            Some(State::Known { mac, .. }) => Some(mac),
+            Some(State::Known { mac, .. } | State::Heard { mac, .. }) => Some(mac),
             Some(State::Asked { .. }) => return Found::Pending,
             Some(State::Failed { sent, since, until }) if now < until => {
                 let waited = until.since(since).saturating_sub(self.settings.interval);
@@ -141,7 +164,7 @@ impl Neighbours {
                 };
             }
             Some(State::Failed { .. }) => None,
-            None if self.asks_enough() || !self.make_room() => return Found::Full,
+            None if self.asks_enough() || !self.make_room(Newcomer::Wanted) => return Found::Full,
             None => None,
         };
         let asked = State::Asked {
@@ -162,16 +185,20 @@ impl Neighbours {
         !has_few && self.entries.values().filter(is_unknown).count() >= UNKNOWN
     }
 
-    /// Makes room for one more: addresses that no host has go first, then the neighbours that were
-    /// heard of the longest time ago. False if every entry is waited for.
-    fn make_room(&mut self) -> bool {
+    /// Makes room for one more: addresses that no host has go first, then strangers, then the
+    /// neighbours that have answered, of each kind those that were heard of the longest time ago. A
+    /// stranger takes the place of no neighbour that has answered: strangers may be invented. False
+    /// if there is no room.
+    fn make_room(&mut self, newcomer: Newcomer) -> bool {
         if self.entries.len() < ENTRIES {
             return true;
         }
         let oldest = self.entries.iter().filter_map(|(key, state)| match state {
             State::Asked { .. } => None,
-            State::Failed { since, .. } => Some((false, *since, *key)),
-            State::Known { since, .. } => Some((true, *since, *key)),
+            State::Failed { since, .. } => Some((0, *since, *key)),
+            State::Heard { since, .. } => Some((1, *since, *key)),
+            State::Known { since, .. } if newcomer == Newcomer::Wanted => Some((2, *since, *key)),
+            State::Known { .. } => None,
         });
         let Some((_, _, key)) = oldest.min() else {
             return false;
@@ -194,28 +221,26 @@ impl Neighbours {
             return;
         }
         let key = (vlan, said.address);
-        let known = State::Known {
-            mac: said.mac,
-            since: now,
-        };
         match (self.entries.get(&key).copied(), said.how) {
             // It names no MAC address: that of the entry counts.
             (
                 Some(
-                    State::Known { mac, .. }
+                    former @ (State::Known { mac, .. }
+                    | State::Heard { mac, .. }
                     // The question went to that station alone.
                     | State::Asked {
                         sent: 0..=1,
                         before: Some(mac),
                         ..
-                    },
+                    }),
                 ),
                 How::Confirmation,
             ) => {
-                self.entries.insert(key, State::Known { mac, since: now });
+                self.entries.insert(key, former.heard_of(mac, now));
             }
             (_, How::Confirmation) => {}
-            (Some(State::Known { mac, .. }), How::Hint) if mac != said.mac => {}
+            (Some(State::Known { mac, .. } | State::Heard { mac, .. }), How::Hint)
+                if mac != said.mac => {}
             // Only the station that had the address was queried so far.
             (
                 Some(State::Asked {
@@ -225,15 +250,16 @@ impl Neighbours {
                 }),
                 How::Hint,
             ) if mac != said.mac => {}
-            (Some(_), _) => {
-                self.entries.insert(key, known);
+            (Some(former), _) => {
+                self.entries.insert(key, former.heard_of(said.mac, now));
             }
             // A station that queries our address gets an answer, and probably packets soon. One
             // that answers us answers smoltcp: what that knows is known here.
             (None, How::Question { target } | How::Reply { target })
-                if is_ours(target) && self.make_room() =>
+                if is_ours(target) && self.make_room(Newcomer::Stranger) =>
             {
-                self.entries.insert(key, known);
+                let (mac, since) = (said.mac, now);
+                self.entries.insert(key, State::Heard { mac, since });
             }
             (None, _) => {}
         }
@@ -282,17 +308,18 @@ impl Neighbours {
         questions
     }
 
-    /// The neighbours of a VLAN whose MAC addresses are known: `most` at most, those that were
-    /// heard of last.
+    /// The neighbours of a VLAN whose MAC addresses are known: `most` at most, those that have
+    /// answered first, and of these those that were heard of last.
     pub(crate) fn known(&self, vlan: Option<u16>, most: usize) -> Vec<(IpAddr, MacAddress)> {
         let known = |(key, state): (&Key, &State)| match state {
-            State::Known { mac, since } if key.0 == vlan => Some((*since, key.1, *mac)),
+            State::Known { mac, since } if key.0 == vlan => Some((true, *since, key.1, *mac)),
+            State::Heard { mac, since } if key.0 == vlan => Some((false, *since, key.1, *mac)),
             _ => None,
         };
         let mut all: Vec<_> = self.entries.iter().filter_map(known).collect();
         all.sort_unstable_by(|one, other| other.cmp(one));
         let latest = all.into_iter().take(most);
-        latest.map(|(_, address, mac)| (address, mac)).collect()
+        latest.map(|(.., address, mac)| (address, mac)).collect()
     }
 
     /// True for a neighbour that has an entry, also one that has not answered.
@@ -303,7 +330,7 @@ impl Neighbours {
     /// The MAC address that a neighbour had last; `None` if it is unknown.
     pub(crate) fn mac(&self, key: Key) -> Option<MacAddress> {
         match self.entries.get(&key)? {
-            State::Known { mac, .. } => Some(*mac),
+            State::Known { mac, .. } | State::Heard { mac, .. } => Some(*mac),
             State::Asked { before, .. } => *before,
             State::Failed { .. } => None,
         }
@@ -312,7 +339,11 @@ impl Neighbours {
     /// The MAC address of a neighbour whose last answer still counts.
     pub(crate) fn reachable(&self, key: Key, now: Instant) -> Option<MacAddress> {
         match self.entries.get(&key)? {
-            State::Known { mac, since } if now.since(*since) < self.settings.lifetime => Some(*mac),
+            State::Known { mac, since } | State::Heard { mac, since }
+                if now.since(*since) < self.settings.lifetime =>
+            {
+                Some(*mac)
+            }
             _ => None,
         }
     }
@@ -329,10 +360,12 @@ impl Neighbours {
             vlan: key.0,
             state: match state {
                 State::Asked { .. } => NeighbourState::Asked,
-                State::Known { mac, since } if now.since(*since) < self.settings.lifetime => {
+                State::Known { mac, since } | State::Heard { mac, since }
+                    if now.since(*since) < self.settings.lifetime =>
+                {
                     NeighbourState::Reachable(*mac)
                 }
-                State::Known { mac, .. } => NeighbourState::Stale(*mac),
+                State::Known { mac, .. } | State::Heard { mac, .. } => NeighbourState::Stale(*mac),
                 State::Failed { .. } => NeighbourState::Failed,
             },
         };

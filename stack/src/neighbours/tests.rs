@@ -170,6 +170,71 @@ fn addresses_that_no_host_has_leave_half_of_the_table_to_those_that_are_known() 
     assert_eq!(table.due(at(62_000)).len(), 1);
 }
 
+fn question_of(address: IpAddr) -> Said {
+    Said {
+        how: How::Question { target: OWN },
+        ..answer(address)
+    }
+}
+
+/// A host that asks for the port's address from a thousand addresses, and answers to as many.
+#[test]
+fn strangers_take_the_place_of_strangers_and_of_no_neighbour_that_has_answered() {
+    let mut table = Neighbours::new(ResolveSettings::default());
+    let neighbours = 0..10;
+    for number in neighbours.clone() {
+        let address = peer(100 + number);
+        assert_eq!(table.find((None, address), OWN, at(0)), Found::Pending);
+        table.learn_from(None, &answer(address), is_ours, at(0));
+    }
+    let flood = |table: &mut Neighbours, from: u32| {
+        for number in from..from + 2 * ENTRIES as u32 {
+            let (mut said, now) = (question_of(peer(number)), at(number.into()));
+            if number % 2 == 0 {
+                said.how = How::Reply { target: OWN };
+            }
+            table.learn_from(None, &said, is_ours, now);
+        }
+    };
+    flood(&mut table, 10_000);
+    for number in neighbours {
+        let key = (None, peer(100 + number));
+        assert_eq!(table.find(key, OWN, at(20_000)), Found::Mac(MAC));
+        assert_eq!(table.known(None, 10)[9 - number as usize].0, key.1);
+    }
+    assert_eq!(table.list(at(20_000)).len(), ENTRIES);
+    // One that is looked up has room, and is known once it has answered.
+    let wanted = (None, peer(2));
+    assert_eq!(table.find(wanted, OWN, at(20_000)), Found::Pending);
+    table.learn_from(None, &answer(peer(2)), is_ours, at(20_001));
+    flood(&mut table, 20_000);
+    assert_eq!(table.find(wanted, OWN, at(24_000)), Found::Mac(MAC));
+
+    let mut table = full();
+    flood(&mut table, 10_000);
+    assert!(
+        table.lists((None, peer(100))),
+        "the oldest that has answered"
+    );
+}
+
+/// A stranger that is in use is asked once its time is over, and stays from then on.
+#[test]
+fn a_stranger_that_answers_a_query_is_a_neighbour() {
+    let mut table = Neighbours::new(ResolveSettings::default());
+    let key = (None, peer(2));
+    table.learn_from(None, &question_of(peer(2)), is_ours, at(0));
+    table.learn_from(None, &answer(peer(2)), is_ours, at(1));
+    assert_eq!(table.find(key, OWN, at(30_000)), Found::Mac(MAC));
+    assert_eq!(table.find(key, OWN, at(30_001)), Found::Pending);
+    assert_eq!(table.due(at(30_001))[0].to, Some(MAC));
+    table.learn_from(None, &answer(peer(2)), is_ours, at(30_002));
+    for number in 10_000..10_000 + ENTRIES as u32 {
+        table.learn_from(None, &question_of(peer(number)), is_ours, at(31_000));
+    }
+    assert_eq!(table.find(key, OWN, at(31_000)), Found::Mac(MAC));
+}
+
 /// It may come from another interface of the station, which is not the way to it.
 #[test]
 fn an_answer_without_a_mac_address_confirms_the_known_one() {
