@@ -14,8 +14,13 @@ enum Awaited {
     Nothing,
     /// offers of any server
     Offers,
-    /// a grant or a refusal by this server, or by any one
-    Decision(Option<Ipv4Addr>),
+    /// a grant or a refusal
+    Decision {
+        /// by this server, or by any one
+        of: Option<Ipv4Addr>,
+        /// of this address; of that of the lease if there is none
+        address: Option<Ipv4Addr>,
+    },
 }
 
 /// The last message of the stack, and the answers to it that count. Source: RFC 2131, figure 5: a
@@ -30,6 +35,8 @@ pub(crate) struct Exchange {
     client: EthernetAddress,
     /// seconds of the last grant, until they are taken
     granted: Option<u32>,
+    /// the address whose offer was refused after all, until it is taken
+    refused: Option<Ipv4Addr>,
     /// the server whose offer was taken last: it renews the lease
     chosen: Option<Ipv4Addr>,
 }
@@ -41,6 +48,7 @@ impl Default for Exchange {
             transaction: 0,
             client: EthernetAddress::BROADCAST,
             granted: None,
+            refused: None,
             chosen: None,
         }
     }
@@ -61,7 +69,10 @@ impl Exchange {
                 // The one that takes an offer names its server.
                 self.chosen = sent.server_identifier.or(self.chosen);
                 let is_rebinding = sent.server_identifier.is_none() && destination.is_broadcast();
-                Awaited::Decision(self.chosen.filter(|_| !is_rebinding))
+                Awaited::Decision {
+                    of: self.chosen.filter(|_| !is_rebinding),
+                    address: sent.requested_ip,
+                }
             }
             _ => return,
         };
@@ -88,6 +99,11 @@ impl Exchange {
         self.granted.take()
     }
 
+    /// Takes the address that a server has offered and then refused since the last call.
+    pub(crate) const fn take_refused(&mut self) -> Option<Ipv4Addr> {
+        self.refused.take()
+    }
+
     fn admits_message(&mut self, answer: &DhcpRepr<'_>) -> bool {
         let is_same = answer.transaction_id == self.transaction
             && answer.client_hardware_address == self.client;
@@ -96,10 +112,13 @@ impl Exchange {
         };
         match (self.awaited, answer.message_type) {
             (Awaited::Offers, DhcpMessageType::Offer) => true,
-            (Awaited::Decision(of), DhcpMessageType::Ack | DhcpMessageType::Nak)
+            (Awaited::Decision { of, address }, DhcpMessageType::Ack | DhcpMessageType::Nak)
                 if of.is_none_or(|of| of == server) =>
             {
                 self.awaited = Awaited::Nothing;
+                if answer.message_type == DhcpMessageType::Nak {
+                    self.refused = address;
+                }
                 if answer.message_type == DhcpMessageType::Ack {
                     // After a rebinding the lease is this server's.
                     self.chosen = Some(server);

@@ -63,11 +63,17 @@ impl Stack {
         if let Some(seconds) = self.queues.exchange.take_granted() {
             self.leasing.end = Some(now.plus(Duration::from_secs(seconds.into())));
         }
+        let refused = self.queues.exchange.take_refused().map(IpAddr::V4);
+        let leased = self.leased().map(|leased| leased.address);
+        if refused.is_some() && refused == leased && self.leasing.is_unverified {
+            self.leasing.end = Some(now);
+        }
         is_unasked
     }
 
     /// Searches for DHCP servers at once. A lease stays for its time, unless a server grants
-    /// another one: no server may answer yet. Returns its address, unless the port had that before.
+    /// another one, or refuses its address: no server may answer yet. Returns its address, unless
+    /// the port had that before.
     /// Source: RFC 2131, section 3.7.
     pub(super) fn verify_lease(&mut self) -> Option<LocalAddress> {
         self.leasing.is_unverified = self.leasing.lease.is_some();

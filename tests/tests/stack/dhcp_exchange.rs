@@ -9,6 +9,7 @@ use crate::dhcp_server::{
 use crate::frames::{QUESTION, is_arp, question, sent};
 use ringside_stack::Stack;
 use smoltcp::wire::DhcpMessageType;
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -65,6 +66,14 @@ fn renewed_by(
     seconds: u64,
     answers: impl Fn(usize) -> Vec<(DhcpMessageType, Grant)>,
 ) -> Option<IpAddr> {
+    address_and_routers_after(seconds, answers).0
+}
+
+/// The same, with the stack's routers.
+fn address_and_routers_after(
+    seconds: u64,
+    answers: impl Fn(usize) -> Vec<(DhcpMessageType, Grant)>,
+) -> (Option<IpAddr>, Vec<IpAddr>) {
     let (bed, near, mut stack, mut server) = searching(&["192.0.2.1/24"]);
     let grant = Grant {
         seconds: 120,
@@ -87,9 +96,10 @@ fn renewed_by(
         }
     }
     let leased = stack.leased().map(|leased| leased.address);
+    let routers = stack.gateways().to_vec();
     drop(stack);
     bed.finish([near, server.into_device()]);
-    leased
+    (leased, routers)
 }
 
 #[test]
@@ -112,6 +122,30 @@ fn any_server_answers_a_station_that_hears_no_more_of_the_one_of_its_lease() {
     });
     assert_eq!(leased, Some(IpAddr::V4(OFFERED)));
     assert_eq!(renewed_by(150, |_| Vec::new()), None, "its time is over");
+}
+
+/// The former server is back, without its table: the stack asks it first, a minute after the
+/// rebinding.
+#[test]
+fn after_a_rebinding_the_lease_and_the_router_are_those_of_the_server_that_granted_it() {
+    let other = Grant {
+        server: OTHER_SERVER,
+        router: OTHER_SERVER,
+        seconds: 120,
+        ..GRANT
+    };
+    let requests = Cell::new(0);
+    let (leased, routers) = address_and_routers_after(215, |before| {
+        requests.set(before + 1);
+        match before {
+            0 => Vec::new(),
+            2 => vec![(DhcpMessageType::Nak, GRANT)],
+            _ => vec![(DhcpMessageType::Ack, other)],
+        }
+    });
+    assert_eq!(leased, Some(IpAddr::V4(OFFERED)));
+    assert_eq!(routers, [IpAddr::V4(OTHER_SERVER)]);
+    assert_eq!(requests.get(), 4, "two renewals and two rebindings");
 }
 
 #[test]
@@ -232,6 +266,41 @@ fn a_lease_that_no_server_grants_again_after_the_link_was_down_lasts_for_its_tim
     assert_eq!(leased[..88], [Some(IpAddr::V4(OFFERED)); 88]);
     assert_eq!(leased[92..], [None; 8]);
     assert_eq!(announcements, 0);
+}
+
+/// The address that is leased after the link was down, and the server has refused the request for
+/// this address, which it had offered.
+fn leased_after_a_refusal_of(address: Ipv4Addr) -> Option<IpAddr> {
+    let (bed, near, mut stack, mut server) = searching(&["192.0.2.1/24"]);
+    lease(&bed, &mut stack, &mut server);
+    bed.world.clock().pause(Duration::from_secs(11));
+    stack.announce_again(bed.world.clock().now());
+    let offer = Grant { address, ..GRANT };
+    let mut heard = Vec::new();
+    for _ in 0..100 {
+        heard.extend(serve_by(&bed, &mut stack, &mut server, |kind| match kind {
+            DhcpMessageType::Discover => vec![(DhcpMessageType::Offer, offer)],
+            _ => vec![(DhcpMessageType::Nak, offer)],
+        }));
+        bed.pass();
+    }
+    let heard: Vec<_> = heard.into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(heard, [DhcpMessageType::Discover, DhcpMessageType::Request]);
+    let leased = stack.leased().map(|leased| leased.address);
+    let is_own = is_answered(&bed, &mut stack, &mut server);
+    assert_eq!(is_own, leased.is_some());
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+    leased
+}
+
+/// RFC 2131, section 3.2 (4): an address that is refused is not used.
+#[test]
+fn a_lease_ends_if_its_address_is_refused_after_the_link_was_down() {
+    assert_eq!(leased_after_a_refusal_of(OFFERED), None);
+    let another = Ipv4Addr::new(198, 51, 100, 78);
+    let leased = leased_after_a_refusal_of(another);
+    assert_eq!(leased, Some(IpAddr::V4(OFFERED)), "of another address");
 }
 
 #[test]
