@@ -181,11 +181,12 @@ impl Link {
     }
 
     /// Sends the other fragments of an answer: smoltcp keeps those of one answer only, and sends
-    /// one a call.
+    /// one a call. The sockets have their turn in [`Link::maintain`].
     fn send_fragments(&mut self, device: &mut LinkDevice<'_>, now: Instant) {
+        let mut none = SocketSet::new(Vec::new());
         for _ in 0..FRAGMENTS {
             let before = device.queues.sent;
-            self.interface.poll_egress(now, device, &mut self.sockets);
+            self.interface.poll_egress(now, device, &mut none);
             if device.queues.sent == before {
                 break;
             }
