@@ -47,17 +47,18 @@ fn shown(found: Result<Option<Destination>, ResolveError>) -> Result<Option<MacA
     }
 }
 
-/// Attaches the host's interface, if there is one, to the port of a stack.
+/// Attaches the host's interface, if there is one, to a stack and its port.
 fn attach(
     host: Option<&Mutex<HostInterface>>,
-    port: &ringside_pmd::lan::Port,
-    mtu: u16,
+    stack: &Resolver,
+    (port, mtu): (&ringside_pmd::lan::Port, u16),
 ) -> Result<(), HostError> {
     let Some(host) = host else {
         return Ok(());
     };
     let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
-    host.attach(port, mtu)
+    host.attach(port, mtu)?;
+    Ok(host.hear_groups_of(stack)?)
 }
 
 impl Network {
@@ -77,7 +78,10 @@ impl Network {
         // The program's own threads handle its signals.
         let blocked = BlockedSignals::new();
         let thread = StackThread::start(stack, Arc::clone(&clock));
-        let attached = thread.is_ok().then(|| attach(host.as_deref(), &port, mtu));
+        let attached = thread
+            .as_ref()
+            .map(|thread| attach(host.as_deref(), &thread.resolver(), (&port, mtu)))
+            .ok();
         drop(blocked);
         let thread = thread?;
         if let Some(Err(error)) = attached {

@@ -6,7 +6,7 @@ use ringside_config::LocalAddress;
 use ringside_connect::{Lookup, NextHop, Peer, StartError, Within};
 use ringside_pmd::lan::Port;
 use ringside_pmd::rdma::{Destination, RdmaError};
-use ringside_stack::host::HostError;
+use ringside_stack::host::{HostError, HostInterface};
 use ringside_stack::{
     ResolveError, Resolver, ServeError, Stack, StackError, StackThread, TcpConnection, TcpError,
     TcpListener,
@@ -107,6 +107,11 @@ impl Network {
     pub(crate) fn port(&self) -> Result<(Port, u16), StackError> {
         let resolver = self.thread.resolver();
         resolver.with(|stack| (stack.port().clone(), stack.mtu()))
+    }
+
+    /// Gives the host's interface, attached to the port, the frames to groups that the stack sends.
+    pub(crate) fn give_groups_to(&self, host: &HostInterface) -> Result<(), HostError> {
+        Ok(host.hear_groups_of(&self.thread.resolver())?)
     }
 
     /// A handle that resolves addresses while the stack runs.

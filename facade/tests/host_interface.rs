@@ -22,6 +22,9 @@ const PORT: u16 = 7000;
 const OWN: [u8; 4] = [10, 40, 0, 1];
 const FAR: [u8; 4] = [10, 40, 0, 2];
 const HOST: [u8; 4] = [10, 40, 0, 3];
+/// Addresses of the stack and of the host.
+const OWN_V6: &str = "2001:db8:5::1";
+const HOST_V6: &str = "2001:db8:5::11";
 /// Bytes that cross each connection.
 const BYTES: usize = 200_000;
 
@@ -214,6 +217,56 @@ fn the_interface_outlives_recoveries_and_goes_with_the_device() {
     assert!(shown().1);
     assert!(near.shutdown().failures.is_empty());
     assert!(!shown().1, "the interface went with the device");
+}
+
+/// A device with an IPv6 address and an interface of the host, which carries frames.
+fn open_v6() -> Device {
+    let mut config = config(1, Some("ring0"));
+    config
+        .network
+        .addresses
+        .push(format!("{OWN_V6}/64").parse().unwrap());
+    let device = ringside::open("model:0", &config).unwrap();
+    wait_until("it carries frames", || report(&device).is_carrying);
+    device
+}
+
+/// The port asks a group for the address: the host has sent nothing to it before.
+#[test]
+fn the_stack_finds_ipv6_addresses_of_the_host() {
+    if !in_namespaces("the_stack_finds_ipv6_addresses_of_the_host") {
+        return;
+    }
+    let device = open_v6();
+    ip(&format!("addr add {HOST_V6}/64 dev ring0 nodad"));
+    let own = device.driver().facts().mac().unwrap();
+    for _ in 0..2 {
+        let found = device.resolve(HOST_V6.parse().unwrap()).unwrap();
+        assert_eq!(found.mac, host_address(own));
+        // The stack and the attachment of a recovered device are new ones.
+        device.recover().unwrap();
+        wait_until("it carries frames again", || report(&device).is_carrying);
+    }
+    assert!(device.shutdown().failures.is_empty());
+}
+
+/// The host asks the group of the address, and the stack answers to all nodes.
+#[test]
+fn the_host_notices_that_the_port_has_an_ipv6_address() {
+    if !in_namespaces("the_host_notices_that_the_port_has_an_ipv6_address") {
+        return;
+    }
+    let device = open_v6();
+    ip(&format!("addr add {OWN_V6}/64 dev ring0"));
+    wait_until("the address is found to be a duplicate", || {
+        let mut command = Command::new("ip");
+        let shown = command
+            .args(["-6", "addr", "show", "dev", "ring0"])
+            .output();
+        let shown = shown.unwrap();
+        String::from_utf8_lossy(&shown.stdout).contains("dadfailed")
+    });
+    assert!(device.shutdown().failures.is_empty());
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! smoltcp's interface to a pair of packet queues.
 
 use crate::bootp::{Searches, padded};
+use crate::copies::GroupCopies;
 use crate::exchange::Exchange;
 use crate::reports::is_report;
 use ringside_lan::{Burst, MAX_BURST, Packet, ReceiveQueue, TransmitQueue};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Bytes of an Ethernet header.
 const HEADER_BYTES: usize = 14;
@@ -39,6 +41,8 @@ pub(crate) struct Queues {
     pub(crate) damaged: u64,
     pub(crate) searches: Searches,
     pub(crate) exchange: Exchange,
+    /// the host's interface beside the stack, if there is one
+    pub(crate) copies: Option<Arc<GroupCopies>>,
 }
 
 impl Queues {
@@ -54,6 +58,7 @@ impl Queues {
             damaged: 0,
             searches: Searches::default(),
             exchange: Exchange::default(),
+            copies: None,
         }
     }
 
@@ -267,6 +272,9 @@ impl TxToken for Sending<'_> {
         };
         let mut burst = Burst::with_limit(1);
         if let Some(mut packet) = packet {
+            if let Some(copies) = &queues.copies {
+                copies.give(&packet, vlan);
+            }
             packet.set_vlan(vlan);
             let _ = burst.push(packet);
         }

@@ -11,6 +11,8 @@ pub use bridge::{
     Bridge, BridgeCounters, BridgeSettings, BridgedWay, InterfaceGone, PacketObserver,
 };
 
+use crate::copies::GroupCopies;
+use crate::thread::Resolver;
 use crate::{MacAddress, StackError};
 use ringside_bus::tap::{Tap, TapError};
 use ringside_lan::QueueState;
@@ -79,6 +81,8 @@ pub struct HostInterface {
     mac: Option<MacAddress>,
     /// of this attachment
     shared: Arc<Mutex<Shared>>,
+    /// of this attachment
+    copies: Arc<GroupCopies>,
     /// of former attachments
     former: BridgeCounters,
     pump: Option<Pump>,
@@ -110,8 +114,10 @@ impl HostInterface {
         let tap = Tap::open(name)?;
         // A kernel before 5.0 refuses: the interface then always has a carrier.
         let _ = tap.set_carrier(false);
+        let tap = Arc::new(tap);
         Ok(Self {
-            tap: Arc::new(tap),
+            copies: Arc::new(GroupCopies::new(&tap)),
+            tap,
             mac: None,
             shared: Arc::default(),
             former: BridgeCounters::default(),
@@ -142,9 +148,21 @@ impl HostInterface {
         self.tap.configure(mac, mtu)?;
         self.mac = Some(mac);
         self.shared = Arc::default();
-        let pump = Pump::start(&self.tap, opened, mtu, Arc::clone(&self.shared));
+        self.copies = Arc::new(GroupCopies::new(&self.tap));
+        let shared = (Arc::clone(&self.shared), Arc::clone(&self.copies));
+        let pump = Pump::start(&self.tap, opened, mtu, shared);
         self.pump = Some(pump?);
         Ok(())
+    }
+
+    /// Gives the host the frames to groups that a stack sends as well, until the attachment ends:
+    /// the card's switch brings it those of the wire only. `stack` runs on the port that this is
+    /// attached to.
+    ///
+    /// Control path. Errors: those of [`Resolver::with`].
+    pub fn hear_groups_of(&self, stack: &Resolver) -> Result<(), StackError> {
+        let copies = Arc::clone(&self.copies);
+        stack.with(move |stack| stack.queues.copies = Some(copies))
     }
 
     /// Ends the attachment: the VSI is removed, and the interface has no carrier.
@@ -161,6 +179,8 @@ impl HostInterface {
         drop(pump);
         let shared = std::mem::take(&mut self.shared);
         self.former.add(&lock(&shared).counters);
+        add_copies(&mut self.former, &self.copies);
+        self.copies = Arc::new(GroupCopies::new(&self.tap));
         let _ = self.tap.set_carrier(false);
     }
 
@@ -170,6 +190,7 @@ impl HostInterface {
         let shared = lock(&self.shared);
         let mut counters = self.former;
         counters.add(&shared.counters);
+        add_copies(&mut counters, &self.copies);
         HostReport {
             name: self.tap.name().to_owned(),
             mac: self.mac,
@@ -183,6 +204,14 @@ impl Drop for HostInterface {
     fn drop(&mut self) {
         self.detach();
     }
+}
+
+fn add_copies(counters: &mut BridgeCounters, copies: &GroupCopies) {
+    let counts = copies.counts();
+    let way = &mut counters.to_host;
+    way.packets += counts.packets;
+    way.bytes += counts.bytes;
+    way.dropped += counts.dropped;
 }
 
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
@@ -204,7 +233,7 @@ impl Pump {
         tap: &Arc<Tap>,
         opened: OpenVsi,
         mtu: u16,
-        shared: Arc<Mutex<Shared>>,
+        (shared, copies): (Arc<Mutex<Shared>>, Arc<GroupCopies>),
     ) -> Result<Self, HostError> {
         let OpenVsi {
             vsi,
@@ -226,7 +255,7 @@ impl Pump {
         let seen = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("ringside-host".to_owned())
-            .spawn(move || carry(bridge, &vsi, &seen, &shared))
+            .spawn(move || carry(bridge, &vsi, &seen, (&shared, &copies)))
             .map_err(|error| HostError::Thread(error.to_string()))?;
         Ok(Self {
             stop,
@@ -248,7 +277,12 @@ impl Drop for Pump {
 }
 
 /// Carries frames until `stop` is requested or the interface is gone.
-fn carry(mut bridge: Bridge<()>, vsi: &Vsi, stop: &Stop, shared: &Mutex<Shared>) {
+fn carry(
+    mut bridge: Bridge<()>,
+    vsi: &Vsi,
+    stop: &Stop,
+    (shared, copies): (&Mutex<Shared>, &GroupCopies),
+) {
     let mut look = Instant::now();
     let mut idle = 0u32;
     while !stop.requested.load(Ordering::Acquire) {
@@ -258,6 +292,7 @@ fn carry(mut bridge: Bridge<()>, vsi: &Vsi, stop: &Stop, shared: &Mutex<Shared>)
             let carries =
                 vsi.state() == QueueState::Running && vsi.port().link().is_ok_and(|link| link.up);
             bridge.set_carrier(carries);
+            copies.set_carrying(carries);
             bridge.look_at(vsi);
             let mut shared = lock(shared);
             shared.is_carrying = carries;
@@ -277,6 +312,7 @@ fn carry(mut bridge: Bridge<()>, vsi: &Vsi, stop: &Stop, shared: &Mutex<Shared>)
             bridge.sleep(limit, Some(stop.event.as_fd()));
         }
     }
+    copies.set_carrying(false);
     bridge.look_at(vsi);
     bridge.end();
     let mut shared = lock(shared);

@@ -24,6 +24,7 @@
 mod announcements;
 mod bootp;
 mod connecting;
+mod copies;
 mod device;
 mod error;
 mod exchange;

@@ -166,6 +166,10 @@ impl Neighbours {
             return Ok(());
         };
         let (port, mtu) = port.map_err(HostError::from)?;
-        Ok(host.attach(&port, mtu)?)
+        host.attach(&port, mtu)?;
+        if let Some(network) = &self.running {
+            network.give_groups_to(host)?;
+        }
+        Ok(())
     }
 }
