@@ -3,6 +3,7 @@
 use ringside::driver::lan::{OpenPort, PortSettings};
 use ringside::lan::{Burst, TransmitRequest};
 use ringside::prelude::*;
+use ringside_testkit::lease_for;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,57 +12,6 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(20);
 const SERVER: [u8; 4] = [10, 50, 0, 1];
 const GRANTED: [u8; 4] = [10, 50, 0, 77];
-/// Bytes before the DHCP message: Ethernet, IPv4, UDP.
-const HEADERS: usize = 42;
-/// Bytes of the message before its options. Source: RFC 2131, section 2.
-const FIXED: usize = 240;
-
-/// The kind of a DHCP message: option 53 of RFC 2132.
-fn kind(message: &[u8]) -> Option<u8> {
-    let mut rest = message.get(FIXED..)?;
-    while let [code, length, data @ ..] = rest {
-        if *code == 53 {
-            return data.first().copied();
-        }
-        rest = data.get(usize::from(*length)..)?;
-    }
-    None
-}
-
-/// The answer to a frame: an offer, or the lease.
-fn answer(frame: &[u8], mac: [u8; 6], granted: [u8; 4]) -> Option<Vec<u8>> {
-    let is_question = frame.get(12..14)? == [8, 0] && frame.get(36..38)? == [0, 67];
-    let message = frame.get(HEADERS..).filter(|_| is_question)?;
-    let answer = match kind(message)? {
-        1 => 2, // discover: offer
-        _ => 5, // request: acknowledgement
-    };
-    let mut said = vec![0; FIXED];
-    said[..4].copy_from_slice(&[2, 1, 6, 0]);
-    said[4..8].copy_from_slice(message.get(4..8)?);
-    said[16..20].copy_from_slice(&granted);
-    said[20..24].copy_from_slice(&SERVER);
-    said[28..34].copy_from_slice(message.get(28..34)?);
-    said[236..].copy_from_slice(&[99, 130, 83, 99]);
-    said.extend([
-        53, 1, answer, 51, 4, 0, 0, 14, 16, 1, 4, 255, 255, 255, 0, 54, 4,
-    ]);
-    said.extend(SERVER);
-    said.push(255);
-    let mut sent = frame.get(6..12)?.to_vec();
-    sent.extend(mac);
-    let length = (20 + 8 + said.len()) as u16;
-    sent.extend([8, 0, 0x45, 0]);
-    sent.extend(length.to_be_bytes());
-    sent.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
-    sent.extend(SERVER);
-    sent.extend([255; 4]);
-    sent.extend([0, 67, 0, 68]);
-    sent.extend((length - 20).to_be_bytes());
-    sent.extend([0, 0]);
-    sent.extend(said);
-    Some(sent)
-}
 
 /// A question by ARP for the station that has an address.
 fn question(mac: [u8; 6], target: [u8; 4]) -> Vec<u8> {
@@ -106,7 +56,7 @@ fn serve(mut port: OpenPort, told: &Told) {
         granted[3] += told.further.load(Ordering::Relaxed);
         let leases = frames
             .iter()
-            .filter_map(|frame| Some((answer(frame, mac, granted)?, true)));
+            .filter_map(|frame| Some((lease_for(frame, (mac, SERVER), granted)?, true)));
         let leases: Vec<_> = leases.collect();
         for (sent, is_datagram) in leases.into_iter().chain([(question(mac, GRANTED), false)]) {
             let mut packet = port.pool.packet_with(&sent).expect("a buffer");

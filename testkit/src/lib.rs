@@ -11,6 +11,7 @@
 mod bed;
 mod connection;
 mod devices;
+mod lease;
 mod namespaces;
 mod pair;
 
@@ -20,5 +21,6 @@ pub use devices::{
     bring_up, bring_up_all, bring_up_function, config, config_without_package, shut_down,
     small_config, threaded,
 };
+pub use lease::lease_for;
 pub use namespaces::{in_namespaces, ip};
 pub use pair::{End, Pair};

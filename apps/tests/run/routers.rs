@@ -1,10 +1,18 @@
 //! Programs whose peers are behind routers, or whose address comes from a DHCP server.
 
 use crate::harness::*;
+use ringside_bus::DeviceAddress;
+use ringside_lan::{Burst, TransmitRequest};
+use ringside_pmd::Device;
+use ringside_pmd::lan::{OpenPort, PortSettings};
+use ringside_testkit::{bring_up_function, claim, config, lease_for};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A program on a function of a server, with its own configuration.
@@ -71,4 +79,135 @@ fn a_program_waits_for_a_dhcp_server_and_says_that_there_is_none() {
     assert_eq!(succeeded(&output), "10.0.0.1 from 10.0.0.1\n");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("no DHCP server"), "{errors}");
+}
+
+/// The server's address, and the one that it grants.
+const SERVER: [u8; 4] = [10, 50, 0, 1];
+const GRANTED: [u8; 4] = [10, 50, 0, 77];
+
+/// A station on a function of a model, which is a DHCP server until it is dropped.
+struct DhcpServer {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DhcpServer {
+    fn on(socket: &Path) -> Self {
+        let address = DeviceAddress::VfioUser(socket.to_owned());
+        let function = claim(&address).expect("the function");
+        let device = bring_up_function(function, 1, &config());
+        let settings = PortSettings {
+            promiscuous: true,
+            ..PortSettings::default()
+        };
+        let port = device.open_port(&settings).expect("a port");
+        let ends = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&ends);
+        let thread = std::thread::spawn(move || answer_until(&seen, device, port));
+        Self {
+            ends,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for DhcpServer {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(ended.is_some_and(|ended| ended.is_ok()) || std::thread::panicking());
+    }
+}
+
+/// Grants [`GRANTED`], and answers by ARP for [`SERVER`].
+fn answer_until(ends: &AtomicBool, device: Device, mut port: OpenPort) {
+    let mac = port.port.mac();
+    let mut burst = Burst::with_limit(32);
+    while !ends.load(Ordering::Relaxed) {
+        port.receive[0].receive(&mut burst);
+        let frames: Vec<Vec<u8>> = burst.drain().map(|packet| packet.to_vec()).collect();
+        for frame in frames {
+            let lease = lease_for(&frame, (mac, SERVER), GRANTED);
+            let Some(sent) = lease.as_ref().or(own_answer(&frame, mac).as_ref()).cloned() else {
+                continue;
+            };
+            let mut packet = port.pool.packet_with(&sent).expect("a buffer");
+            if lease.is_some() {
+                let checksums = TransmitRequest {
+                    ip_checksum: true,
+                    layer_4_checksum: true,
+                    segment_bytes: None,
+                };
+                packet.offload(checksums).expect("a datagram");
+            }
+            burst.push(packet).expect("room");
+            port.transmit[0].send(&mut burst);
+            burst.clear();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(port);
+    assert!(device.shutdown().failures.is_empty());
+}
+
+/// The answer to a question by ARP for [`SERVER`].
+fn own_answer(frame: &[u8], mac: [u8; 6]) -> Option<Vec<u8>> {
+    let is_question = frame.get(12..14)? == [8, 6] && frame.get(38..42)? == SERVER;
+    let (station, address) = (frame.get(22..28)?, frame.get(28..32)?);
+    let head = [8, 6, 0, 1, 8, 0, 6, 4, 0, 2];
+    let parts = [station, &mac, &head, &mac, &SERVER, station, address];
+    is_question.then(|| parts.concat())
+}
+
+/// A program whose configuration asks for DHCP, on a link that comes up after a time; its output
+/// and its errors.
+fn leased_program(rises: Option<Duration>) -> Option<(String, String)> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compiled("sources", folder.path())?;
+    let [near, far, config] = ["near", "far", "config"].map(|name| folder.path().join(name));
+    std::fs::write(&config, "[network]\ndhcp = true\n[link]\nwait_ms = 0\n").expect("a file");
+    let _model = serve(&[&near, &far]);
+    let _server = DhcpServer::on(&far);
+    let tell = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringside"));
+        command
+            .args(["model", "tell"])
+            .arg(near.with_extension("control"));
+        succeeded(&command.args(words).output().expect("ringside"));
+    };
+    if rises.is_some() {
+        tell(&["fault", "0", "link-down"]);
+    }
+    let mut command = on(&near, &config, &program);
+    command
+        .arg("10.50.0.1")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let running = command.spawn().expect("the program");
+    if let Some(rises) = rises {
+        std::thread::sleep(rises);
+        tell(&["clear", "0", "link-down"]);
+    }
+    let output = running.wait_with_output().expect("the program");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    Some((succeeded(&output), errors))
+}
+
+#[test]
+fn a_program_has_the_address_of_its_lease_at_its_first_call() {
+    let _one_pair = ONE_PAIR.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((text, errors)) = leased_program(None) {
+        assert_eq!(text, "10.50.0.1 from 10.50.0.77\n", "{errors}");
+        assert!(!errors.contains("no DHCP server"), "{errors}");
+    }
+}
+
+/// The search that was sent before has not left the port, and the next one is 10 s later.
+#[test]
+fn a_link_that_comes_up_during_the_wait_for_a_lease_is_noticed() {
+    let _one_pair = ONE_PAIR.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((text, errors)) = leased_program(Some(Duration::from_millis(1500))) {
+        assert_eq!(text, "10.50.0.1 from 10.50.0.77\n", "{errors}");
+        assert!(!errors.contains("no DHCP server"), "{errors}");
+    }
 }
