@@ -42,7 +42,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const PRIVATE_BYTES: usize = 64;
 
 /// The longest wait for a DHCP server when a program opens the device.
-const LEASE_WAIT: Duration = Duration::from_secs(3);
+pub(crate) const LEASE_WAIT: Duration = Duration::from_secs(3);
 /// The time between two looks for its address.
 const LEASE_STEP: Duration = Duration::from_millis(2);
 

@@ -171,11 +171,11 @@ impl Network {
     }
 
     /// Brings the address of a DHCP server into the GID table, and takes one that is lost out of
-    /// it. True if there is one.
+    /// it. True if there is one. Does not ask the stack's thread, which may be busy for a while.
     pub(crate) fn follow_lease(&self, device: &Device) -> bool {
-        // Locked first: another thread may have asked the stack earlier.
+        // Locked first: another thread may have looked earlier.
         let mut leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
-        let Ok(now) = self.resolver.with(|stack| stack.leased()) else {
+        let Ok(now) = self.resolver.leased() else {
             return false;
         };
         leased.follow(now, device, self.clock.now());

@@ -3,9 +3,9 @@
 use crate::abi::{ibv_context, ibv_device, verbs_context};
 use crate::cancel::Uncancelled;
 use crate::channel::EventQueue;
-use crate::claim::{Failure, look_for};
+use crate::claim::{Failure, look_for, named};
 use crate::context_object::ContextObject;
-use crate::device::{self, Port, lock, object};
+use crate::device::{self, LEASE_WAIT, Port, lock, object};
 use crate::diagnosis::{explain, start_log};
 use crate::environment::variable;
 use crate::live::{self, Kind};
@@ -18,7 +18,7 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// The longest wait for a device that another process has.
+/// The longest wait for a device that another process has, besides that process's wait for a lease.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The longest wait for a device that is being recovered.
@@ -101,11 +101,20 @@ fn count_devices() -> Result<usize, c_int> {
     found.map(|()| 1)
 }
 
+/// The longest wait for a device that another process has: with DHCP, that process may first wait
+/// for its lease.
+fn patience(name: &str) -> Duration {
+    match named(name) {
+        Ok((_, config)) if config.network.dhcp => PATIENCE + LEASE_WAIT,
+        _ => PATIENCE,
+    }
+}
+
 /// Opens the device. Waits a little while another process has it, where that may be the one that
 /// `ringside-files.so` starts for a shell (`capi/preload/helper.c`), or a parent that ends
 /// (`daemon`).
 fn open_when_free(name: &str) -> Result<Arc<Port>, Failure> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + patience(name);
     loop {
         match Machine::open(name).and_then(|machine| Port::begin(Arc::new(machine))) {
             Err(failure)

@@ -177,10 +177,9 @@ impl Network {
         )?
     }
 
-    /// The address that a DHCP server granted.
+    /// The address that a DHCP server granted. Does not ask the stack's thread.
     pub(crate) fn leased(&self) -> Option<LocalAddress> {
-        let resolver = self.thread.resolver();
-        resolver.with(|stack| stack.leased()).ok().flatten()
+        self.thread.resolver().leased().ok().flatten()
     }
 
     /// Removes an address that the stack answers for on a VLAN; a leased one stays.

@@ -3,7 +3,7 @@
 use crate::LocalAddress;
 use ringside_config::{is_link_local, nearest};
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The route to a destination: the neighbour to resolve, and the source address of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,20 +12,44 @@ pub(crate) struct Hop {
     pub(crate) own: LocalAddress,
 }
 
-/// The networks and the routers of a stack as they are now, for other threads.
+/// The networks, the routers and the lease of a stack as they are now, for other threads.
 #[derive(Debug, Default)]
-pub(crate) struct Routes(Mutex<(Vec<LocalAddress>, Vec<IpAddr>)>);
+pub(crate) struct Routes(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    networks: Vec<LocalAddress>,
+    gateways: Vec<IpAddr>,
+    leased: Option<LocalAddress>,
+}
 
 impl Routes {
-    pub(crate) fn set(&self, networks: &[LocalAddress], gateways: &[IpAddr]) {
-        let now = (networks.to_vec(), gateways.to_vec());
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    pub(crate) fn set(
+        &self,
+        networks: &[LocalAddress],
+        gateways: &[IpAddr],
+        leased: Option<LocalAddress>,
+    ) {
+        *self.known() = Known {
+            networks: networks.to_vec(),
+            gateways: gateways.to_vec(),
+            leased,
+        };
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The own address that packets to a peer have; `None` without a way to it.
     pub(crate) fn source_towards(&self, peer: IpAddr) -> Option<LocalAddress> {
-        let routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        hop(&routes.0, &routes.1, peer).map(|hop| hop.own)
+        let known = self.known();
+        hop(&known.networks, &known.gateways, peer).map(|hop| hop.own)
+    }
+
+    /// The address that a DHCP server granted.
+    pub(crate) fn leased(&self) -> Option<LocalAddress> {
+        self.known().leased
     }
 }
 

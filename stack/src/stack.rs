@@ -120,7 +120,7 @@ pub struct Stack {
     /// the addresses with the networks that they reach: see [`Stack::apply`]
     pub(crate) networks: Vec<LocalAddress>,
     pub(crate) gateways: Vec<IpAddr>,
-    /// both, for other threads
+    /// both and the lease, for other threads
     pub(crate) routes: Arc<Routes>,
     automatic: Option<LocalAddress>,
     leasing: Leasing,
@@ -365,13 +365,14 @@ impl Stack {
 
     /// Tells every link its addresses and routers.
     fn apply(&mut self) {
-        let automatic = self.automatic.filter(|_| self.leased().is_some());
+        let leased = self.leased();
+        let automatic = self.automatic.filter(|_| leased.is_some());
         let of_one = |own: &LocalAddress| match Some(*own) == automatic {
             true => LocalAddress::new(own.address, u32::BITS as u8),
             false => *own,
         };
         self.networks = self.addresses.iter().map(of_one).collect();
-        self.routes.set(&self.networks, &self.gateways);
+        self.routes.set(&self.networks, &self.gateways, leased);
         self.follow_own_groups();
         let vlans = self.links.iter().map(|link| link.vlan);
         let hidden: Vec<_> = vlans.map(|vlan| self.hidden_address(vlan)).collect();

@@ -274,6 +274,14 @@ impl Resolver {
         is_here.then(|| self.routes.source_towards(peer)).flatten()
     }
 
+    /// The address that a DHCP server granted. Does not ask the stack's thread.
+    ///
+    /// Errors: [`StackError::Ended`], also in a child of a fork.
+    pub fn leased(&self) -> Result<Option<LocalAddress>, StackError> {
+        self.thread().ok_or(StackError::Ended)?;
+        Ok(self.routes.leased())
+    }
+
     /// Wakes the stack's thread, so that it polls at once. Does not wait.
     pub(crate) fn wake(&self) {
         if let Some(thread) = self.thread() {

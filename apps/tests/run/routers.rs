@@ -211,3 +211,42 @@ fn a_link_that_comes_up_during_the_wait_for_a_lease_is_noticed() {
         assert!(!errors.contains("no DHCP server"), "{errors}");
     }
 }
+
+#[test]
+fn a_program_has_the_address_of_a_dhcp_server_once_it_has_opened_the_device() {
+    let _one_pair = ONE_PAIR.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    let Some(program) = compiled("leased", folder.path()) else {
+        return;
+    };
+    let [near, far, config] = ["near", "far", "config"].map(|name| folder.path().join(name));
+    std::fs::write(&config, "[network]\ndhcp = true\n").expect("a file");
+    let _model = serve(&[&near, &far]);
+    let _server = DhcpServer::on(&far);
+    let device = format!("vfio-user:{}", near.display());
+    let variable = format!("RINGSIDE_CONFIG={}", config.display());
+    let words = ["env", &variable, &program, "10.50.0.77"];
+    let program = run_with(folder.path(), &["--device", &device], &words);
+    let output = program.wait_with_output().expect("the program");
+    assert_eq!(succeeded(&output), "ok\n");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!errors.contains("no DHCP server"), "{errors}");
+}
+
+/// The process that writes the files for `cat` waits for a DHCP server itself.
+#[test]
+fn a_program_beside_one_that_reads_the_files_waits_for_the_device_as_long_as_that_for_its_lease() {
+    let _one_pair = ONE_PAIR.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    let Some(program) = compiled("leased", folder.path()) else {
+        return;
+    };
+    let config = folder.path().join("config");
+    std::fs::write(&config, "[network]\ndhcp = true\n").expect("a file");
+    let variable = format!("RINGSIDE_CONFIG={}", config.display());
+    let script = "cat /sys/class/infiniband/ringside0/ports/1/state & sleep 0.4; \"$0\"; wait";
+    let words = ["env", &variable, "bash", "-c", script, &program];
+    let output = start(folder.path(), "3", &words).wait_with_output();
+    let text = succeeded(&output.expect("the programs"));
+    assert_eq!(text, "4: ACTIVE\nok\n");
+}

@@ -12,6 +12,7 @@ mod dhcp_server;
 mod frames;
 mod full;
 mod groups;
+mod leases;
 mod membership;
 mod ping;
 mod queriers;
