@@ -270,7 +270,8 @@ pub(crate) struct Bench {
     /// programs (with --listen or --connect; name the operation that it measures)
     #[arg(long, conflicts_with_all = ["verify_only", "duration"])]
     pub(crate) perftest: bool,
-    /// Index of the GID that this side sends from, as --gid-index of perftest
+    /// Index of the GID that this side sends from, as `ringside info` shows it and as --gid-index
+    /// of perftest
     /// [default: the link-local one, or one of the peer's kind]
     #[arg(short = 'x', long, value_name = "INDEX", requires = "perftest")]
     pub(crate) gid_index: Option<u16>,

@@ -8,12 +8,13 @@ use anyhow::anyhow;
 use ringside_config::Config;
 use ringside_pmd::ddp::{PackageFacts, PackageState};
 use ringside_pmd::rdma::address::{MacAddress, eui_64};
-use ringside_pmd::rdma::{MAX_GIDS, ObjectUsage};
+use ringside_pmd::rdma::{Gid, MAX_GIDS, ObjectUsage};
 use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::rdma::limits;
 use serde::Serialize;
 use std::io::{self, Write};
+use std::net::IpAddr;
 
 #[derive(Serialize)]
 struct Facts {
@@ -67,6 +68,7 @@ struct Port {
     link_layer: &'static str,
     active_speed_mbps: Option<u32>,
     mac: Option<String>,
+    /// in the order of their indexes
     gids: Vec<String>,
     gid_tbl_len: usize,
     pkeys: Vec<String>,
@@ -203,13 +205,13 @@ fn limits(usage: Option<&ObjectUsage>) -> Limits {
 
 fn port(device: &Device) -> Result<Port, Failure> {
     let found = device.facts();
-    let addresses = match found.rdma_unavailable {
-        None => device.local_addresses()?,
+    let gids = match found.rdma_unavailable {
+        None => device.verbs_gids()?,
         Some(_) => Vec::new(),
     };
-    let gid = |address: &std::net::IpAddr| match address {
-        std::net::IpAddr::V4(four) => format!("::ffff:{four}, RoCE v2"),
-        std::net::IpAddr::V6(six) => format!("{six}, RoCE v2"),
+    let gid = |gid: &Gid| match gid.address.address {
+        IpAddr::V4(four) => format!("::ffff:{four}, RoCE v2"),
+        IpAddr::V6(six) => format!("{six}, RoCE v2"),
     };
     let up = found.link.as_ref().is_some_and(|link| link.up);
     Ok(Port {
@@ -225,7 +227,7 @@ fn port(device: &Device) -> Result<Port, Failure> {
             .mac
             .map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")),
         gid_tbl_len: MAX_GIDS,
-        gids: addresses.iter().map(gid).collect(),
+        gids: gids.iter().map(gid).collect(),
         pkeys: vec!["0xffff".into()],
     })
 }

@@ -14,7 +14,7 @@ use crate::reach::Reaches;
 use crate::vectors::Vectors;
 use crate::wakeup::Wakeup;
 use ringside_bus::PerProcess;
-use ringside_config::{LocalAddress, entry_towards, is_link_local, towards};
+use ringside_config::{LocalAddress, entry_towards, towards};
 use ringside_connect::{Lookup, Within};
 use ringside_pmd::rdma::MAX_GIDS;
 use ringside_pmd::rdma::address::{MacAddress, eui_64, multicast_mac};
@@ -126,10 +126,7 @@ impl Port {
         let device = machine
             .device()
             .ok_or_else(|| no_rdma(&"it is being recovered"))?;
-        let gids = device.gids().map_err(|error| no_rdma(&error))?;
-        let mut gids: Vec<LocalAddress> = gids.into_iter().map(|gid| gid.address).collect();
-        // As on Linux: the link-local address comes first.
-        gids.sort_by_key(|own| !is_link_local(own.address));
+        let gids = device.verbs_gids().map_err(|error| no_rdma(&error))?;
         let vectors = Vectors::of(&device).map_err(|error| no_rdma(&error))?;
         let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
         let containment = device.containment().map_err(|error| no_rdma(&error))?;
@@ -145,7 +142,7 @@ impl Port {
             life,
             mac,
             is_model,
-            gids: Mutex::new(gids.into_iter().map(Some).collect()),
+            gids: Mutex::new(gids.into_iter().map(|gid| Some(gid.address)).collect()),
             containment,
             network: Mutex::new(network.ok().map(Arc::new)),
             registry: Mutex::default(),

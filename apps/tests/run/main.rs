@@ -3,6 +3,7 @@
 mod addresses;
 mod faults;
 mod folders;
+mod gids;
 mod harness;
 mod killed;
 mod link;

@@ -11,7 +11,7 @@ use crate::rdma::{
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use ringside_bus::{DmaBuffer, Memory, PageSize};
-use ringside_config::LocalAddress;
+use ringside_config::{LocalAddress, is_link_local};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -211,11 +211,24 @@ impl Device {
     }
 
     /// The GID table: the addresses of the port and their indexes. An index stays the same as long
-    /// as its address is there.
+    /// as its address is there. Other programs count in another order: [`Device::verbs_gids`].
     ///
     /// Verbs: `ibv_query_gid_table`.
     pub fn gids(&self) -> Result<Vec<Gid>, RdmaError> {
         Ok(self.engine()?.gids().all())
+    }
+
+    /// The GID table as programs of verbs count it: link-local addresses first, as on Linux, then
+    /// the others in their order. The place of an entry is its index in the C library and for
+    /// `ringside info` and `ringside bench -x`, until an address comes or goes; queue pairs take
+    /// [`Gid::index`].
+    ///
+    /// Verbs: `ibv_query_gid`.
+    pub fn verbs_gids(&self) -> Result<Vec<Gid>, RdmaError> {
+        let mut gids = self.gids()?;
+        // Stable: the others stay in their order.
+        gids.sort_by_key(|gid| !is_link_local(gid.address.address));
+        Ok(gids)
     }
 
     /// The multicast groups that its queue pairs are in, of this period of service: they change

@@ -101,6 +101,6 @@ def all_programs(stage, sizes, count):
     mac = guest.run("cat /sys/class/net/eth0/address").strip()
     once = f"-s 4096 -n {MESSAGES}"
     # Our client sends from its IPv4 address, and asks for the guest's MAC address by ARP.
-    guest_serves(stage, guest, port, "ib_write_bw", "write bw", once, gid=1, ours=("-x", "0"))
+    guest_serves(stage, guest, port, "ib_write_bw", "write bw", once, gid=1, ours=("-x", "1"))
     guest_asks(stage, guest, "ib_read_bw", "read bw", once, gid=1, ours=("--peer-mac", mac))
     return f"{len(PROGRAMS)} programs as server and as client, {count} size{'s' if count > 1 else ''} of {MESSAGES} messages each; 5 queue pairs; both kinds of GID"

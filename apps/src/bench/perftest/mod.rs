@@ -182,13 +182,14 @@ fn greet_again(
     Ok(())
 }
 
-/// The GID to send from: the one that is named; else of the peer's kind, else IPv4 if the peer's
-/// MAC address is named, else the link-local one, which both sides have without a configuration.
+/// The GID to send from: the one that is named, by its index in `ringside info`; else of the peer's
+/// kind, else IPv4 if the peer's MAC address is named, else the link-local one, which both sides
+/// have without a configuration.
 fn local_gid(device: &Device, options: &Bench, peer: Option<&Keys>) -> Result<Gid, Failure> {
-    let all = device.gids()?;
     if let Some(index) = options.gid_index {
-        let indexes: Vec<_> = all.iter().map(|gid| gid.index.to_string()).collect();
-        let named = all.into_iter().find(|gid| gid.index == index);
+        let all = device.verbs_gids()?;
+        let indexes: Vec<_> = (0..all.len()).map(|index| index.to_string()).collect();
+        let named = all.into_iter().nth(index.into());
         return named.ok_or_else(|| {
             Failure::usage(anyhow!(
                 "-x {index}: the device has the GIDs {}",
@@ -196,6 +197,7 @@ fn local_gid(device: &Device, options: &Bench, peer: Option<&Keys>) -> Result<Gi
             ))
         });
     }
+    let all = device.gids()?;
     let mapped = peer.map_or(options.peer_mac.is_some(), |keys| {
         keys.ip_address().is_ipv4()
     });
