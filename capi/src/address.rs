@@ -14,7 +14,7 @@ use ringside_config::LocalAddress;
 use ringside_connect::Within;
 use ringside_pmd::rdma::{Datagram, Destination, Route};
 use std::ffi::c_int;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::Ordering;
 
 /// Returns the destination of an address vector. Its hop limit counts for groups; that of other
@@ -179,43 +179,69 @@ pub(crate) fn route_of(bytes: &RouteBytes) -> Option<Route> {
     Route::parse(bytes, is_four)
 }
 
-/// The way back to the sender of a datagram.
-fn way_back(port: &Port, completion: &ibv_wc, bytes: &RouteBytes) -> Result<ibv_ah_attr, c_int> {
+/// The way back to the sender of a datagram; without a global route if the completion has none, as
+/// from rdma-core.
+///
+/// Errors: `EINVAL` for another port, bytes that are no IP header, or a datagram to an address that
+/// the port does not have.
+///
+/// # Safety
+/// `bytes` are of the datagram if the completion has a global route.
+unsafe fn way_back(
+    port: &Port,
+    port_number: u8,
+    completion: &ibv_wc,
+    bytes: *const RouteBytes,
+) -> Result<ibv_ah_attr, c_int> {
+    let mut back = ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: gid_of(Ipv6Addr::UNSPECIFIED.into()),
+            flow_label: 0,
+            sgid_index: 0,
+            hop_limit: 0,
+            traffic_class: 0,
+        },
+        dlid: completion.slid,
+        sl: 0, // a completion has the kind of the IP header there
+        src_path_bits: completion.dlid_path_bits,
+        static_rate: 0,
+        is_global: 0,
+        port_num: port_number,
+    };
     if completion.wc_flags & wc_flags::GRH == 0 {
+        return Ok(back);
+    }
+    if port_number != 1 {
         return Err(libc::EINVAL);
     }
-    let route = route_of(bytes).ok_or(libc::EINVAL)?;
+    // SAFETY: the caller's promise.
+    let route = route_of(unsafe { &*bytes }).ok_or(libc::EINVAL)?;
     let is_four = route.source.is_ipv4();
     let is_alike =
         |gid: &Option<LocalAddress>| gid.is_some_and(|own| own.address.is_ipv4() == is_four);
     let index = port.gid_index(route.destination, Within::All);
     // A message to a group is answered from an address of the group's family.
     let index = index.or_else(|| port.gids().iter().rposition(is_alike));
-    Ok(ibv_ah_attr {
-        grh: ibv_global_route {
-            dgid: gid_of(route.source),
-            flow_label: route.flow_label,
-            sgid_index: index.ok_or(libc::EINVAL)? as u8,
-            hop_limit: 0xFF,
-            traffic_class: route.traffic_class,
-        },
-        dlid: completion.slid,
-        sl: 0, // a completion has the kind of the IP header there
-        src_path_bits: completion.dlid_path_bits,
-        static_rate: 0,
-        is_global: 1,
-        port_num: 1,
-    })
+    back.is_global = 1;
+    back.grh = ibv_global_route {
+        dgid: gid_of(route.source),
+        flow_label: route.flow_label,
+        sgid_index: index.ok_or(libc::EINVAL)? as u8,
+        hop_limit: route.hop_limit,
+        traffic_class: route.traffic_class,
+    };
+    Ok(back)
 }
 
 /// Attributes of an address handle to the sender of a datagram.
 ///
 /// # Safety
 /// `context` is open, `completion` and `bytes` are of a received datagram, `attributes` is a place.
+/// Bytes are read only if the completion has a global route.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_init_ah_from_wc(
     context: *mut ibv_context,
-    _port_number: u8,
+    port_number: u8,
     completion: *const ibv_wc,
     bytes: *const RouteBytes,
     attributes: *mut ibv_ah_attr,
@@ -223,7 +249,8 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     unsafe {
-        match way_back(&ContextObject::of(context).port, &*completion, &*bytes) {
+        let port = &ContextObject::of(context).port;
+        match way_back(port, port_number, &*completion, bytes) {
             Ok(found) => {
                 *attributes = found;
                 0
@@ -242,13 +269,13 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     domain: *mut ibv_pd,
     completion: *const ibv_wc,
     bytes: *const RouteBytes,
-    _port_number: u8,
+    port_number: u8,
 ) -> *mut ibv_ah {
     let _call = Uncancelled::new();
     // SAFETY: the caller's promise; a domain's context outlives it.
     unsafe {
         let context = ContextObject::of((*domain).context);
-        match way_back(&context.port, &*completion, &*bytes) {
+        match way_back(&context.port, port_number, &*completion, bytes) {
             Ok(mut attributes) => ibv_create_ah(domain, &raw mut attributes),
             Err(error) => errno::null(error),
         }

@@ -83,7 +83,15 @@ static void rights(void)
     CHECK(attr.qp_state == IBV_QPS_INIT && !attr.qp_access_flags);
     attr.qp_access_flags = 0xFF;
     CHECK(!rdma_init_qp_attr(caller, &attr, &mask) && mask & IBV_QP_ACCESS_FLAGS && !attr.qp_access_flags);
+    /* Steps that need a peer have the attributes of the first one, until there is a connection without one. */
+    enum { FIRST = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS };
+    attr.qp_state = IBV_QPS_RTR;
+    CHECK(!rdma_init_qp_attr(caller, &attr, &mask) && mask == FIRST && attr.qp_state == IBV_QPS_RTR && attr.port_num == 1);
+    attr.qp_state = IBV_QPS_ERR + 1;
+    CHECK(rdma_init_qp_attr(caller, &attr, &mask) == -1 && errno == EINVAL);
     CHECK(!rdma_connect(caller, &wanted));
+    attr.qp_state = IBV_QPS_RTR;
+    CHECK(rdma_init_qp_attr(caller, &attr, &mask) == -1 && errno == EINVAL);
     request = request_of(server);
     attr.qp_state = IBV_QPS_INIT;
     CHECK(!rdma_init_qp_attr(request, &attr, &mask) && attr.qp_access_flags == IBV_ACCESS_REMOTE_WRITE);

@@ -212,6 +212,13 @@ static void check_route(struct thread *thread, struct ibv_wc *wc, const unsigned
     }
     WANT(thread, !ibv_init_ah_from_wc(thread->context, 1, wc, (struct ibv_grh *)at, &back));
     WANT(thread, back.grh.sgid_index == one->kind && !memcmp(&back.grh.dgid, &thread->gids[one->kind], 16));
+    WANT(thread, back.is_global && back.port_num == 1 && back.grh.hop_limit == (one->is_group ? 9 : ROUTE_HOPS));
+    errno = 0;
+    WANT(thread, ibv_init_ah_from_wc(thread->context, 2, wc, (struct ibv_grh *)at, &back) == -1 && errno == EINVAL);
+    /* Without a global route no bytes are read. */
+    struct ibv_wc bare = *wc;
+    bare.wc_flags &= ~IBV_WC_GRH;
+    WANT(thread, !ibv_init_ah_from_wc(thread->context, 1, &bare, NULL, &back) && !back.is_global && back.port_num == 1);
 }
 
 static void received(struct pair *pair, struct ibv_wc *wc)

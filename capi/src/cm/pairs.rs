@@ -265,7 +265,10 @@ fn empty(to: c_int) -> ibv_qp_attr {
 }
 
 /// Returns the attributes of a queue pair in a step, and their mask; `EINVAL` for an id without a
-/// device, `ENOENT` for one that the program destroys, as from Linux.
+/// device, and with a connection that has no such step yet, `ENOENT` for one that the program
+/// destroys, as from Linux.
+///
+/// Source: `rdma_init_qp_attr` of Linux 6.12.
 ///
 /// # Safety
 /// `id` is an id of this library.
@@ -278,7 +281,12 @@ unsafe fn attributes(id: *mut rdma_cm_id, to: c_int) -> Result<(ibv_qp_attr, c_i
     }
     let mut wanted = empty(to);
     let is_datagram = public.qp_type == kind::UD;
-    let given = match to {
+    // Before there is a connection Linux answers each step as that to INIT.
+    let step = match object.private().connection {
+        None if !is_datagram && (state::RESET..=state::ERR).contains(&to) => state::INIT,
+        _ => to,
+    };
+    let given = match step {
         state::INIT => {
             wanted.port_num = 1;
             wanted.qkey = DATAGRAM_KEY;
