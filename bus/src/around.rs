@@ -161,6 +161,10 @@ impl<T: Around> Function for T {
         Around::read64(self, bar, offset)
     }
 
+    fn catch_up(&self) -> Result<bool, FunctionError> {
+        self.reach()?.catch_up()
+    }
+
     fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError> {
         Around::doorbell(self, bar, offset)
     }

@@ -48,6 +48,11 @@ pub trait Script: Send {
 
     /// Memory is unmapped from the device.
     fn unmap(&mut self, _iova: Iova, _length: u64) {}
+
+    /// A caller waits until the device has taken all writes: see [`Function::catch_up`].
+    fn catch_up(&mut self) -> bool {
+        false
+    }
 }
 
 /// A function with scripted registers. It has no configuration space, doorbells or interrupts, and
@@ -135,6 +140,10 @@ impl<S: Script> Function for Double<S> {
         let script = self.script();
         let halves = [offset, offset + 4].map(|half| u64::from(script.read(half)));
         Ok(halves[0] | halves[1] << 32)
+    }
+
+    fn catch_up(&self) -> Result<bool, FunctionError> {
+        Ok(self.script().catch_up())
     }
 
     fn doorbell(self: Arc<Self>, _: u8, _: u64) -> Result<Doorbell, FunctionError> {

@@ -108,6 +108,16 @@ pub trait Function: Send + Sync {
     /// Writes a 32-bit register; `offset` in bytes, a multiple of 4.
     fn write32(&self, bar: u8, offset: u64, value: u32) -> Result<(), FunctionError>;
 
+    /// Waits until the device has taken the register writes before this call, if another process
+    /// takes them from messages: the caller sleeps, so that a device which waits for a core gets
+    /// this one. Returns true if it has waited; false for other devices, at once.
+    ///
+    /// For a thread that waits for the device's answer in memory, and would keep the core by
+    /// polling.
+    fn catch_up(&self) -> Result<bool, FunctionError> {
+        Ok(false)
+    }
+
     /// Reads a 64-bit counter, in one access if the backend can; `offset` is a multiple of 4.
     fn read64(&self, bar: u8, offset: u64) -> Result<u64, FunctionError>;
 

@@ -248,6 +248,12 @@ impl Function for VfioUserFunction {
         Ok(u64::from_le_bytes(bytes))
     }
 
+    /// The socket keeps the order: the answer to a read comes after the writes.
+    fn catch_up(&self) -> Result<bool, FunctionError> {
+        self.read_region(message::REGION_CONFIG, 0, &mut [0; 4])?;
+        Ok(true)
+    }
+
     fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError> {
         let region = self.check_register(bar, offset, 4)?;
         let mapped = self

@@ -47,8 +47,8 @@ const REGISTER_STEP: Duration = Duration::from_micros(10);
 /// The interval between two reads of the completion ring; it is memory, so this is only a pause.
 const COMPLETION_STEP: Duration = Duration::from_micros(1);
 
-/// The reads of the completion ring after which a waiting thread yields its core: another thread
-/// may send its command meanwhile, or be the device's.
+/// The reads of the completion ring after which a waiting thread gives its core away: another
+/// thread may send its command meanwhile, or be the device's, and so may another process.
 const READS_BEFORE_YIELD: u32 = 32;
 
 /// The interval after these reads: the shortest for which the clock yields.
@@ -449,12 +449,21 @@ impl ControlQueue {
             drop(rings);
             reads += 1;
             if reads > READS_BEFORE_YIELD {
-                clock.pause(YIELDING_STEP);
+                self.give_way();
                 if let Some(cause) = lookout.look(registers) {
                     self.abandon(cause);
                 }
             }
             clock.pause(COMPLETION_STEP);
+        }
+    }
+
+    /// Gives the core to others for a while: to the device, if it is another process that has not
+    /// taken the command yet, for want of a core. A device that does not respond is left to the
+    /// caller's lookout and deadline.
+    fn give_way(&self) {
+        if !matches!(self.registers.function().catch_up(), Ok(true)) {
+            self.registers.clock().pause(YIELDING_STEP);
         }
     }
 
