@@ -95,6 +95,15 @@ pub enum PathMtu {
 }
 
 impl PathMtu {
+    /// All of them, in order.
+    pub const ALL: [Self; 5] = [
+        Self::Bytes256,
+        Self::Bytes512,
+        Self::Bytes1024,
+        Self::Bytes2048,
+        Self::Bytes4096,
+    ];
+
     /// The number of bytes.
     #[must_use]
     pub fn bytes(self) -> u32 {

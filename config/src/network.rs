@@ -33,6 +33,12 @@ pub enum AddressFault {
     /// A group, broadcast, loopback, or no address.
     #[error("a port has unicast addresses")]
     NotUnicast,
+    /// The first or the last IPv4 address of its network: they name the network and all its hosts.
+    #[error("the first and the last address of a network are no host's")]
+    End,
+    /// Of 0.0.0.0/8 or 240.0.0.0/4. Source: RFC 6890, section 2.2.2, tables 1 and 15.
+    #[error("no host has an address of 0.0.0.0/8 or 240.0.0.0/4")]
+    Reserved,
     /// An IPv4 address in the form of IPv6: no packet carries it, and its GID is that of the IPv4
     /// address.
     #[error("it stands for an IPv4 address: write {0}")]
@@ -73,6 +79,12 @@ impl LocalAddress {
         }
         if !is_of_a_host(ip) {
             return Err(AddressFault::NotUnicast);
+        }
+        if is_reserved(ip) {
+            return Err(AddressFault::Reserved);
+        }
+        if self.is_end(ip) {
+            return Err(AddressFault::End);
         }
         if let IpAddr::V6(six) = ip
             && let Some(four) = six.to_ipv4_mapped()
@@ -150,6 +162,12 @@ impl Within {
 pub fn is_of_a_host(address: IpAddr) -> bool {
     let is_broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
     !(address.is_multicast() || address.is_unspecified() || address.is_loopback() || is_broadcast)
+}
+
+/// True for an IPv4 address that other stations may refuse as that of a sender: of 0.0.0.0/8, "this
+/// network", or of 240.0.0.0/4, for future use. Source: RFC 6890, section 2.2.2.
+fn is_reserved(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V4(four) if matches!(four.octets()[0], 0 | 240..))
 }
 
 /// True for an IPv6 address that routers do not forward. Source: RFC 4291, section 2.5.6.
@@ -243,6 +261,39 @@ impl<'de> Deserialize<'de> for LocalAddress {
     }
 }
 
+/// Reads IP addresses; a text that is none is named, at its place in the list.
+pub(crate) fn named_addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpAddr>, D::Error> {
+    struct Named(IpAddr);
+
+    impl<'de> Deserialize<'de> for Named {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            struct Text;
+
+            impl Visitor<'_> for Text {
+                type Value = Named;
+
+                fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.write_str("an IP address, such as 192.0.2.254")
+                }
+
+                fn visit_str<E: de::Error>(self, text: &str) -> Result<Named, E> {
+                    let read = text.parse().map(Named);
+                    read.map_err(|_| {
+                        E::custom(format!(
+                            "{text} is not an IP address; write 192.0.2.254 or fe80::1"
+                        ))
+                    })
+                }
+            }
+
+            deserializer.deserialize_str(Text)
+        }
+    }
+
+    let named = Vec::<Named>::deserialize(from)?;
+    Ok(named.into_iter().map(|one| one.0).collect())
+}
+
 impl fmt::Display for LocalAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.prefix_bits)?;
@@ -279,7 +330,17 @@ mod tests {
 
     #[test]
     fn an_address_reads_as_it_is_written() {
-        for text in ["192.0.2.1/24", "2001:db8::1/64", "10.1.0.1/8@100"] {
+        for text in [
+            "192.0.2.1/24",
+            "2001:db8::1/64",
+            "10.1.0.1/8@100",
+            // Networks without ends, and of another prefix.
+            "192.0.2.0/31",
+            "192.0.2.255/31",
+            "192.0.2.255/32",
+            "192.0.2.255/23",
+            "2001:db8::/64",
+        ] {
             let address: LocalAddress = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
         }
@@ -291,6 +352,11 @@ mod tests {
             ("192.0.2/24", "not an IPv4 or IPv6 address"),
             ("224.0.0.1/24", "unicast"),
             ("255.255.255.255/24", "unicast"),
+            ("192.0.2.255/24", "the first and the last address"),
+            ("10.0.0.0/24", "the first and the last address"),
+            ("10.0.3.255/22", "the first and the last address"),
+            ("0.0.0.1/8", "no host has an address of 0.0.0.0/8"),
+            ("240.0.0.1/4", "or 240.0.0.0/4"),
             ("192.0.2.1/24@0", "1 to 4094"),
             ("192.0.2.1/24@4095", "1 to 4094"),
         ];

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::{Core, HugePages, LinkSpeed, NumaNode, PathMtu, Polling, Protocol};
-use crate::network::LocalAddress;
+use crate::network::{LocalAddress, named_addresses};
 
 /// The whole configuration. Each key's allowed range is checked by [`Config::validate`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -208,6 +208,7 @@ pub struct NetworkSection {
     pub addresses: Vec<LocalAddress>,
     /// Gateways for all networks other than those of the addresses: at most one of each IP version,
     /// in the network of an address or, for IPv6, by its link-local address.
+    #[serde(deserialize_with = "named_addresses")]
     pub gateways: Vec<IpAddr>,
     /// True if the port requests an IPv4 address from a DHCP server.
     pub dhcp: bool,

@@ -488,7 +488,7 @@ fn addresses_of_the_port_are_checked_one_by_one_and_against_each_other() {
         (
             format!(
                 "addresses = {:?}",
-                (0..65)
+                (1..66)
                     .map(|at| format!("10.0.0.{at}/8"))
                     .collect::<Vec<_>>()
             ),
@@ -660,5 +660,33 @@ fn a_section_that_is_no_table_is_named_as_files_have_it() {
     ] {
         let error = Config::from_toml_str(text).expect_err(text).to_string();
         assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_gateway_that_is_no_address_is_named() {
+    let text = "[network]\naddresses = [\"10.0.0.1/24\"]\ngateways = [\"10.0.0.2\", \"zz\"]\n";
+    let found = messages(text);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].contains("network.gateways") && found[0].contains("zz is not an IP address"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn the_largest_path_mtu_is_that_of_packets_which_the_link_carries() {
+    let mut config = Config::default();
+    for (link, largest) in [
+        (9000, 4096),
+        (4180, 4096),
+        (4179, 2048),
+        (1500, 1024),
+        (576, 256),
+    ] {
+        config.link.mtu = link;
+        assert_eq!(config.largest_path_mtu().bytes(), largest, "{link}");
+        config.rdma.path_mtu = config.largest_path_mtu();
+        assert_eq!(config.faults().len(), 0, "{link}");
     }
 }

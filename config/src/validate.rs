@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use ringside_bus::{DeviceAddress, tap};
 use ringside_spec::lan::limits::MAX_MTU;
 
-use crate::choice::{Core, NumaNode};
+use crate::choice::{Core, NumaNode, PathMtu};
 use crate::fault::Fault;
 use crate::network::{LocalAddress, is_link_local, is_of_a_host, nearest};
 use crate::sections::{
@@ -74,6 +74,14 @@ impl Checks {
 }
 
 impl Config {
+    /// The largest path MTU whose packets `link.mtu` has room for; 256 bytes if there is none.
+    #[must_use]
+    pub fn largest_path_mtu(&self) -> PathMtu {
+        let fits = |one: &PathMtu| one.bytes() + ROCE_OVERHEAD_BYTES <= self.link.mtu;
+        let mut largest_first = PathMtu::ALL.into_iter().rev();
+        largest_first.find(fits).unwrap_or(PathMtu::Bytes256)
+    }
+
     /// Returns every fault in the values, without positions.
     pub(crate) fn faults(&self) -> Vec<Fault> {
         let mut checks = Checks::default();

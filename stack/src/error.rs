@@ -18,7 +18,8 @@ pub enum StackError {
     /// An address that no station can have.
     #[error("{0} is no address of a station: add a unicast address")]
     NotUnicast(IpAddr),
-    /// An address whose prefix or VLAN does not exist.
+    /// An address that no port can have: its prefix or VLAN does not exist, or it is none of a
+    /// host.
     #[error("no port has the address {address}: {fault}")]
     Address {
         /// The address.

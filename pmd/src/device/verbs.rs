@@ -244,7 +244,7 @@ impl Device {
     /// The port answers ARP and neighbour discovery for it where a stack runs: add it there too.
     ///
     /// Errors: [`RdmaError::GidExists`], [`RdmaError::AddressesFull`] beyond 64, and
-    /// [`RdmaError::BadAddress`] if it is no unicast address, or its prefix or VLAN does not exist.
+    /// [`RdmaError::BadAddress`] if it is none of a host, or its prefix or VLAN does not exist.
     pub fn add_address(&self, address: LocalAddress) -> Result<Gid, RdmaError> {
         self.engine()?.add_gid(address)
     }

@@ -34,11 +34,16 @@ pub fn mac_of_link_local(address: Ipv6Addr) -> Option<MacAddress> {
 }
 
 /// Returns an IPv4 address in 10.0.0.0/8 made from the last three octets of a MAC address, for
-/// networks without assigned addresses.
+/// networks without assigned addresses. The first and the last one there are no host's: for them it
+/// is the one beside.
 #[must_use]
 pub fn private_address(mac: MacAddress) -> Ipv4Addr {
     let [_, _, _, d, e, f] = mac;
-    Ipv4Addr::new(10, d, e, f)
+    match [d, e, f] {
+        [0, 0, 0] => Ipv4Addr::new(10, 0, 0, 1),
+        [0xFF, 0xFF, 0xFF] => Ipv4Addr::new(10, 0xFF, 0xFF, 0xFE),
+        [d, e, f] => Ipv4Addr::new(10, d, e, f),
+    }
 }
 
 /// The IPv4 address of a port whose configuration has none: [`private_address`] with its network.

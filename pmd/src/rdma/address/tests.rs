@@ -18,6 +18,14 @@ fn an_ipv4_address_is_the_low_word() {
 }
 
 #[test]
+fn the_automatic_address_is_none_of_the_ends_of_its_network() {
+    for (last, own) in [(0, "10.0.0.1"), (0xFF, "10.255.255.254")] {
+        let address = private_address([2, 0, 0, last, last, last]);
+        assert_eq!(address.to_string(), own);
+    }
+}
+
+#[test]
 fn an_entry_is_told_once_and_taken_back_with_its_last_user() {
     let mut random = StdRng::seed_from_u64(1);
     let mut table = ArpTable::new(4);
