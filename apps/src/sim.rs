@@ -144,9 +144,10 @@ pub(crate) fn run_command(options: &Sim) -> Result<(), Failure> {
     };
     let found = shortened(options, &wanted, &summary);
     let enough = summary.findings.len() >= MAX_FINDINGS;
-    let early = (summary.runs < options.runs).then_some(match enough {
-        true => "there were ten findings",
-        false => "a signal came",
+    let early = (summary.runs < options.runs).then_some(match (enough, &summary.lack) {
+        (true, _) => "there were ten findings",
+        (false, Some(_)) => "the machine lacks memory or files",
+        (false, None) => "a signal came",
     });
     let view = SummaryView::new(&summary, found, (early, started.elapsed()));
     let shown = if traced.is_err() {
@@ -156,14 +157,28 @@ pub(crate) fn run_command(options: &Sim) -> Result<(), Failure> {
     } else {
         write!(stdout(), "{view}")
     };
-    match summary.findings.len() {
-        0 if interrupt::seen() && shown.is_ok() => Err(Failure::interrupted()),
-        0 => Ok(shown?),
-        count => Err(Failure::operation(anyhow!(
-            "{count} of {} runs broke a rule",
-            summary.runs
-        ))),
+    let lack = summary.lack.as_ref().map(lacking);
+    match (summary.findings.len(), lack) {
+        (0, Some(failure)) => Err(failure),
+        (0, None) if interrupt::seen() && shown.is_ok() => Err(Failure::interrupted()),
+        (0, None) => Ok(shown?),
+        (count, lack) => {
+            let broken = anyhow!("{count} of {} runs broke a rule", summary.runs);
+            let broken = Failure::operation(broken);
+            Err(match lack {
+                Some(lack) => broken.and(&lack.text()),
+                None => broken,
+            })
+        }
     }
+}
+
+/// The failure of a run that did not take place.
+fn lacking((seed, finding): &(u64, Finding)) -> Failure {
+    Failure::claim(anyhow!(
+        "the run of seed {seed} proves nothing, because the machine lacks what it needs: {}",
+        finding.what
+    ))
 }
 
 /// The findings, each with the shortest run that shows it. After a signal no shorter one is sought.
@@ -205,7 +220,7 @@ struct Jobs<'a> {
     summary: Mutex<Summary>,
     /// number of the next run
     next: AtomicU64,
-    /// there are as many findings as are kept
+    /// there are as many findings as are kept, or the machine lacks memory or files
     has_enough: AtomicBool,
 }
 
@@ -228,7 +243,7 @@ impl Jobs<'_> {
             let took = began.elapsed();
             let mut all = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
             all.take(seed, outcome, took);
-            if all.findings.len() >= MAX_FINDINGS {
+            if all.findings.len() >= MAX_FINDINGS || all.lack.is_some() {
                 self.has_enough.store(true, Ordering::Relaxed);
             }
             progress(&mut all, options, self.started);

@@ -140,6 +140,19 @@ pub struct Finding {
     pub time_ns: u64,
 }
 
+/// Parts of the texts of errors that only the machine of the simulation gives: a system call that
+/// it refuses, and too little memory for a device. Devices and wire are simulated.
+const OF_MACHINE: [&str; 2] = ["(os error ", "bytes of DMA memory are requested"];
+
+impl Finding {
+    /// True if the machine refused memory or files that the run needs. Such a run proves nothing
+    /// about driver and model, and takes another course elsewhere.
+    #[must_use]
+    pub fn is_of_machine(&self) -> bool {
+        OF_MACHINE.iter().any(|part| self.what.contains(part))
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.rule, self.what)?;
@@ -147,5 +160,39 @@ impl fmt::Display for Finding {
             Some(step) => write!(f, " (step {step}, {} ns)", self.time_ns),
             None => write!(f, " ({} ns)", self.time_ns),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringside_bus::MemoryError;
+
+    fn finding(what: String) -> Finding {
+        Finding {
+            rule: Rule::CallRight,
+            what,
+            step: None,
+            time_ns: 0,
+        }
+    }
+
+    #[test]
+    fn a_machine_that_lacks_memory_or_files_is_told_from_a_broken_rule() {
+        let refused = MemoryError::System {
+            operation: "memfd_create",
+            length: 4096,
+            error: std::io::Error::from_raw_os_error(24).to_string(),
+        };
+        let too_much = MemoryError::NotEnough {
+            length: 2,
+            available_bytes: 1,
+        };
+        for error in [refused, too_much] {
+            let finding = finding(format!("bring-up: {error}"));
+            assert!(finding.is_of_machine(), "{finding}");
+        }
+        let error = MemoryError::NoAddressSpace { length: 4096 };
+        assert!(!finding(format!("a region: {error}")).is_of_machine());
     }
 }

@@ -81,13 +81,13 @@ impl Search<'_> {
         run(scenario, Trace::Off, &mut *(self.interference)())
     }
 
-    /// Returns the finding, if it violates the same rule.
+    /// Returns the finding, if it violates the same rule, and the machine lacked nothing.
     fn shows(&mut self, scenario: &Scenario) -> Option<Finding> {
         if self.runs >= self.most_runs {
             return None;
         }
         let finding = self.outcome(scenario).finding?;
-        (finding.rule == self.rule).then_some(finding)
+        (finding.rule == self.rule && !finding.is_of_machine()).then_some(finding)
     }
 
     /// Leaves out pieces of a list, smaller ones each time, as long as the finding stays.

@@ -23,7 +23,8 @@ and these an amount, the number of times in a run:
 {COUNTS}
 
 The command repeats each finding with ever fewer faults and steps, and prints the shortest run with the \
-command that shows it again. Ten findings end it. Exit code 1: a rule was broken. Ctrl-C ends it after the runs under way, and \
+command that shows it again. Ten findings end it. Exit codes: 0 all rules held, 1 a rule was broken, \
+2 wrong arguments, 3 the machine lacks memory or files for a run, 130 interrupted. Ctrl-C ends it after the runs under way, and \
 shows the findings until then.";
 
 /// Longest line of the names of faults.

@@ -16,6 +16,8 @@ pub(super) struct Summary {
     first_seed: u64,
     steps: u32,
     pub(super) findings: Vec<(u64, Finding)>,
+    /// the first run that did not take place, for want of memory or files of the machine
+    pub(super) lack: Option<(u64, Finding)>,
     counts: Counts,
     struck: BTreeMap<String, u64>,
     virtual_ns: u64,
@@ -35,6 +37,7 @@ impl Summary {
             first_seed: options.seed,
             steps: options.steps,
             findings: Vec::new(),
+            lack: None,
             counts: Counts::default(),
             struck: BTreeMap::new(),
             virtual_ns: 0,
@@ -45,8 +48,12 @@ impl Summary {
         }
     }
 
-    /// Adds a run, and the time that it took.
+    /// Adds a run, and the time that it took. A run for which the machine lacks something is none.
     pub(super) fn take(&mut self, seed: u64, outcome: Outcome, took: Duration) {
+        if let Some(lack) = outcome.finding.as_ref().filter(|one| one.is_of_machine()) {
+            self.lack.get_or_insert_with(|| (seed, lack.clone()));
+            return;
+        }
         self.runs += 1;
         self.took += took;
         self.counts.add(&outcome.counts);

@@ -31,6 +31,12 @@ pub enum MixError {
         /// The given value.
         given: String,
     },
+    /// A word that names all faults, or none, beside others.
+    #[error("'{given}' stands alone: leave it away, or name nothing else")]
+    NotAlone {
+        /// The word.
+        given: String,
+    },
     /// The amount is not a number, or too large.
     #[error("'{given}' is not an amount; write {kind}=NUMBER, 1 to 1000000")]
     Amount {
@@ -69,8 +75,12 @@ impl FromStr for FaultMix {
                 None => (word, None),
             };
             let kind = FaultKind::named(name);
-            let kind = kind.ok_or_else(|| MixError::Unknown {
-                given: name.to_owned(),
+            let kind = kind.ok_or_else(|| {
+                let given = name.to_owned();
+                match ["mixed", "all", "none"].contains(&name) {
+                    true => MixError::NotAlone { given },
+                    false => MixError::Unknown { given },
+                }
             })?;
             let amount = amount.map(|given| {
                 let number = given
