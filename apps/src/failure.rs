@@ -20,6 +20,12 @@ const FILE_LIMIT: &str = "; the limit of a file's size, which counts for shared 
 const TOO_MANY_FILES: &str = "(os error 24)";
 const FILES_LIMIT: &str = "; the limit of open files is too low: raise it with `ulimit -n`";
 
+/// In the text of EAGAIN, which other calls return as well: the text has one of the words, too.
+const TRY_AGAIN: &str = "(os error 11)";
+const OF_PROCESSES: [&str; 2] = ["thread", "starting "];
+const PROCESSES_LIMIT: &str =
+    "; raise the limit of processes (ulimit -u, the cgroup's pids.max), which counts threads too";
+
 /// A failure and the exit code of its kind.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -128,18 +134,12 @@ impl Failure {
     /// The error and its causes; a cause that is in the text already is not repeated.
     pub(crate) fn text(&self) -> String {
         let causes = self.error.chain();
-        let mut text = causes.fold(String::new(), |text, cause| match cause.to_string() {
+        let text = causes.fold(String::new(), |text, cause| match cause.to_string() {
             cause if text.is_empty() => cause,
             cause if text.contains(&cause) => text,
             cause => format!("{text}: {cause}"),
         });
-        if text.contains(FILE_TOO_LARGE) && !text.contains("ulimit -f") {
-            text += FILE_LIMIT;
-        }
-        if text.contains(TOO_MANY_FILES) && !text.contains("ulimit -n") {
-            text += FILES_LIMIT;
-        }
-        text
+        with_remedies(text)
     }
 
     /// Prints the failure on standard error, with its causes. Prints nothing if the reader of the
@@ -153,6 +153,21 @@ impl Failure {
         let _ = writeln!(std::io::stderr(), "ringside: {}", self.text());
         ExitCode::from(self.code)
     }
+}
+
+/// The text of an error, with the remedy if a limit of the process was met.
+pub(crate) fn with_remedies(mut text: String) -> String {
+    if text.contains(FILE_TOO_LARGE) && !text.contains("ulimit -f") {
+        text += FILE_LIMIT;
+    }
+    if text.contains(TOO_MANY_FILES) && !text.contains("ulimit -n") {
+        text += FILES_LIMIT;
+    }
+    let is_of_processes = OF_PROCESSES.iter().any(|word| text.contains(word));
+    if text.contains(TRY_AGAIN) && is_of_processes && !text.contains("ulimit -u") {
+        text += PROCESSES_LIMIT;
+    }
+    text
 }
 
 /// Joins the results of two steps that are both done, even if one fails. A closed output is no news
@@ -200,6 +215,20 @@ mod tests {
         let failure = Failure::operation(anyhow::anyhow!("no such file"));
         assert!(failure.into_usage().is_usage());
         assert_eq!(Failure::interrupted().into_usage().code(), INTERRUPTED);
+    }
+
+    #[test]
+    fn a_thread_that_is_refused_names_the_limit_of_processes() {
+        let failure = |what: &str| {
+            let error = std::io::Error::from_raw_os_error(11);
+            Failure::operation(anyhow::Error::new(error).context(what.to_owned()))
+        };
+        for what in ["starting the model", "no thread for the registry"] {
+            let text = failure(what).and("more").text();
+            assert_eq!(text.matches("ulimit -u").count(), 1, "{text}");
+        }
+        let text = failure("resetting the device").text();
+        assert!(!text.contains("ulimit"), "{text}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) use crate::patience::seen;
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::{flag, low_level};
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,7 +72,7 @@ fn caught() -> impl Iterator<Item = i32> {
     [SIGINT, SIGTERM].into_iter().chain(hang_up)
 }
 
-fn install(seen: Arc<AtomicBool>) -> io::Result<()> {
+fn install(seen: Arc<AtomicBool>) -> anyhow::Result<()> {
     let ends = Arc::new(AtomicBool::new(false));
     let (mut told, tell) = UnixStream::pair()?;
     for signal in caught() {
@@ -87,7 +87,10 @@ fn install(seen: Arc<AtomicBool>) -> io::Result<()> {
         }
     };
     let thread = std::thread::Builder::new().name("signals".into());
-    thread.spawn(arm).map(drop)
+    thread
+        .spawn(arm)
+        .context("starting the thread for signals")?;
+    Ok(())
 }
 
 /// Has a write beyond `ulimit -f` fail, instead of ending the process without a word. The handler

@@ -8,7 +8,7 @@ use serde_json::Value;
 use session::Session;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Output};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 fn start(line: &str) -> Child {
     running::start(line.split_whitespace())
@@ -202,7 +202,7 @@ fn a_stopped_port_sends_nothing_until_it_is_started_again() {
     // It answers once the queues have stopped.
     session.ask("port stop 0\nshow port info 0", "port 0");
     let before = sent(&mut session);
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(100));
     assert_eq!(sent(&mut session), before, "a stopped port sends");
     session.ask("port start all\nset burst 4\nshow port info 0", "port 0");
     grows(&mut session);
@@ -244,6 +244,39 @@ fn ports_that_forward_to_each_other_begin_with_a_burst_and_are_cleared_one_by_on
     let line = "forward --device model:0 --device model:1 --tx-first --duration 1 --json";
     let report = total(&run(line));
     assert!(number(&report, 0, "rx_packets") > 0, "{report}");
+}
+
+/// The pauses of a session are no time of forwarding.
+#[test]
+fn seconds_and_rates_are_of_the_time_between_start_and_stop() {
+    const PAUSE: Duration = Duration::from_millis(100);
+    let mut session = Session::start(
+        "forward --device model:0 --device model:1 --mode txonly,rxonly --interactive --json",
+    );
+    let mut report = |lines: &str| -> Value {
+        let shown = session.ask(&format!("{lines}\nshow port stats all"), "\"total\"");
+        let report: Value = serde_json::from_str(&shown).unwrap();
+        report["ports"][0].clone()
+    };
+    let seconds = |report: &Value| report["seconds"].as_f64().unwrap();
+    std::thread::sleep(PAUSE);
+    let before = report("show config fwd");
+    assert_eq!(seconds(&before), 0.0, "{before}");
+    assert_eq!(before["tx_pps"], 0.0, "{before}");
+    let begin = Instant::now();
+    assert!(seconds(&report("start")) > 0.0);
+    std::thread::sleep(PAUSE);
+    let stopped = report("stop");
+    assert!(
+        seconds(&stopped) <= begin.elapsed().as_secs_f64(),
+        "{stopped}"
+    );
+    assert!(stopped["tx_pps"].as_f64().unwrap() > 0.0, "{stopped}");
+    std::thread::sleep(PAUSE);
+    assert_eq!(seconds(&report("")), seconds(&stopped));
+    assert!(seconds(&report("start")) > seconds(&stopped));
+    let (_, output) = session.quit("quit");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
 /// Each queue of each port sends as many bursts as asked for, once.

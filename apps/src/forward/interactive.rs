@@ -7,13 +7,12 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::stdout;
 use crate::rule::Rule;
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use ringside_pmd::lan::port::RuleNumber;
 use ringside_pmd::lan::{PortError, Vsi};
 use serde_json::{Value, json};
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -107,7 +106,7 @@ fn obey(
     json: bool,
     refused: &mut u64,
 ) -> Result<(), Failure> {
-    let lines = lines();
+    let lines = lines().context("starting the thread that reads standard input")?;
     prompt(json)?;
     while !interrupt::seen() && end.is_none_or(|end| Instant::now() < end) {
         running.supervise()?;
@@ -134,9 +133,10 @@ fn obey(
 
 /// Lines of standard input. A read cannot be interrupted: a thread of its own waits for them, and
 /// ends with the process.
-fn lines() -> Receiver<String> {
+fn lines() -> io::Result<Receiver<String>> {
     let (sender, lines) = sync_channel::<String>(1);
-    std::thread::spawn(move || {
+    let thread = std::thread::Builder::new().name("commands".into());
+    thread.spawn(move || {
         // A line that is no text is an unknown command, and not the end.
         for line in std::io::stdin().lock().split(b'\n').map_while(Result::ok) {
             if sender
@@ -146,8 +146,8 @@ fn lines() -> Receiver<String> {
                 break;
             }
         }
-    });
-    lines
+    })?;
+    Ok(lines)
 }
 
 fn prompt(json: bool) -> io::Result<()> {
@@ -175,10 +175,10 @@ fn command(line: &str, shared: &Shared, running: &mut Running<'_>, json: bool) -
             tell(json, &format!("{HELP}\n"), &object)?;
         }
         ["quit"] => return Ok(Next::Quit),
-        ["start"] => shared.start(0),
-        ["start", "tx_first"] => shared.start(1),
-        ["start", "tx_first", bursts] => shared.start(first_bursts(bursts)?),
-        ["stop"] => shared.forwarding.store(false, Ordering::Release),
+        ["start"] => running.start(0),
+        ["start", "tx_first"] => running.start(1),
+        ["start", "tx_first", bursts] => running.start(first_bursts(bursts)?),
+        ["stop"] => running.pause(),
         ["set", "fwd", mode] => {
             let wrong = |_| Wrong::Line(format!("no mode {mode}: one of {}", modes()));
             shared.set_mode(Mode::from_str(mode, true).map_err(wrong)?);

@@ -9,6 +9,7 @@ mod queue_counts;
 mod report;
 mod running;
 mod statistics;
+mod stopwatch;
 mod worker;
 
 use crate::failure::Failure;
@@ -19,7 +20,7 @@ use crate::open::{Cores, Opened, model_function, named_twice, open, start_model}
 use crate::rule::Rule;
 use crate::supervised::{Brought, Queues, Wanted};
 use crate::vsi::{VsiAt, VsiText};
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use clap::Args;
 use layout::{Layout, Place, Station};
 pub(crate) use mode::Mode;
@@ -60,8 +61,8 @@ that found nothing. Near 0 % the thread is the bottleneck, near 100 % the wire. 
 is one line, of kind interval or total. Packets and bytes of each queue are in \"queues\"; without --json the totals \
 show its packets, if there are several queues. Sent are packets that the transmit queue took; those that were \
 still in its ring when the device failed count again in unsent, and those that it dropped without a link in \
-tx_dropped_link_down.nic. The totals' seconds and rates are of the time \
-up to the end of forwarding; their counts have the packets that left and arrived after it, too.
+tx_dropped_link_down.nic. Seconds and rates are of the time in \
+which packets are forwarded, without pauses before start and after stop, up to its end; the totals' counts have the packets that left and arrived after it, too.
 
 Drops follow by queue and cause, where there are any: bad_length, bad_profile, chain_too_long (received, \
 malformed); too_short, too_long, too_many_segments, outer_tag_alone, no_buffers (refused by the transmit queue); unread, unsent (in the rings \
@@ -292,8 +293,10 @@ fn check_cores(cores: &[usize], threads: usize) -> Result<(), Failure> {
     }
     for &core in cores {
         // In a thread of its own: this one is not to be pinned.
-        let pinned = std::thread::spawn(move || ringside_bus::pinning::pin_to(core)).join();
-        if let Ok(Err(error)) = pinned {
+        let thread = std::thread::Builder::new().name("probe".into());
+        let pinned = thread.spawn(move || ringside_bus::pinning::pin_to(core));
+        let pinned = pinned.context("starting a thread on a core of --cores")?;
+        if let Ok(Err(error)) = pinned.join() {
             return Err(Failure::usage(anyhow!("--cores: {error}")));
         }
     }
@@ -411,7 +414,7 @@ fn forward(
     };
     let tap = mirror.as_ref().map(MirrorServer::mirror);
     let (workers, handovers) = workers(options, ports, queues, &shared, tap.as_ref());
-    let handles = start(workers, &options.cores);
+    let handles = start(workers, &options.cores, &shared)?;
     let mut running = Running::new(Arc::clone(&shared), ports, handovers, options.json);
     let result = watch(options, &shared, &mut running);
     shared.stop.store(true, Ordering::Release);
@@ -484,10 +487,14 @@ fn workers(
 
 type Handles = Vec<std::thread::JoinHandle<Worker>>;
 
-fn start(workers: Vec<Worker>, cores: &[usize]) -> Handles {
-    let handles = workers.into_iter().enumerate().map(|(number, mut worker)| {
+/// Starts a thread for each worker. If the system refuses one, those before it have ended.
+fn start(workers: Vec<Worker>, cores: &[usize], shared: &Shared) -> Result<Handles, Failure> {
+    let count = workers.len();
+    let mut handles = Handles::with_capacity(count);
+    for (number, mut worker) in workers.into_iter().enumerate() {
         let core = cores.get(number).copied();
-        std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().name(format!("forward-{number}"));
+        let started = thread.spawn(move || {
             if let Some(core) = core
                 && let Err(error) = ringside_bus::pinning::pin_to(core)
             {
@@ -497,9 +504,21 @@ fn start(workers: Vec<Worker>, cores: &[usize]) -> Handles {
             }
             worker.run();
             worker
-        })
-    });
-    handles.collect()
+        });
+        match started {
+            Ok(handle) => handles.push(handle),
+            Err(error) => {
+                shared.stop.store(true, Ordering::Release);
+                // Their queues stop here, while the devices are in service.
+                handles.into_iter().for_each(|handle| drop(handle.join()));
+                return Err(Failure::operation(anyhow!(
+                    "starting thread {} of the {count} of --queues: {error}",
+                    number + 1
+                )));
+            }
+        }
+    }
+    Ok(handles)
 }
 
 /// Looks after the devices and reports until the time is over, a signal arrives, or the user quits.
@@ -511,7 +530,7 @@ fn watch(options: &Options, shared: &Shared, running: &mut Running<'_>) -> Resul
     if options.interactive {
         return interactive::run(shared, running, end, options.json);
     }
-    shared.start(options.tx_first.into());
+    running.start(options.tx_first.into());
     let period = Duration::from_secs(options.stats_period);
     let mut next = begin + period;
     loop {

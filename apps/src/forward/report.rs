@@ -5,13 +5,14 @@ use super::queue_counts::queues_text;
 #[cfg(test)]
 use super::queue_counts::{QueueDrops, QueuePackets};
 use super::statistics::{Shared, Totals};
+use super::stopwatch::Stopwatch;
 use crate::output::stdout;
 use crate::supervised::Controls;
 use ringside_pmd::lan::port::Malicious;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One station over a time.
 #[derive(Serialize)]
@@ -26,6 +27,7 @@ struct Line<'a> {
     label: String,
     device: &'a str,
     mode: &'static str,
+    /// in which packets were forwarded
     seconds: f64,
     rx_pps: f64,
     rx_gbits: f64,
@@ -52,6 +54,7 @@ pub(super) struct Report {
     /// by station
     observed: Vec<Observed>,
     json: bool,
+    forwarded: Stopwatch,
     begin: Sample,
     last: Sample,
     shown: usize,
@@ -59,8 +62,8 @@ pub(super) struct Report {
     ended: Option<Sample>,
 }
 
-/// The counts of each station, and the time of each.
-type Sample = Vec<(Instant, Totals)>;
+/// The counts of each station, and the time for which packets were forwarded until each.
+type Sample = Vec<(Duration, Totals)>;
 
 impl Report {
     /// `ports` are the controls of each port.
@@ -76,6 +79,7 @@ impl Report {
             observed: observed.collect(),
             shared,
             json,
+            forwarded: Stopwatch::default(),
             shown: 0,
             ended: None,
         };
@@ -101,8 +105,18 @@ impl Report {
             total.malicious_events = observed.events();
             total.recoveries = observed.recoveries();
         }
-        let now = Instant::now();
+        let now = self.forwarded.elapsed(Instant::now());
         totals.into_iter().map(|totals| (now, totals)).collect()
+    }
+
+    /// Packets are forwarded from now on.
+    pub(super) fn started(&mut self) {
+        self.forwarded.run(Instant::now());
+    }
+
+    /// Packets are not forwarded until [`Report::started`]: the pause counts for no rate.
+    pub(super) fn paused(&mut self) {
+        self.forwarded.pause(Instant::now());
     }
 
     /// Nothing is forwarded any more: the time and the rates of the last report end here.
@@ -158,10 +172,15 @@ impl Report {
             .enumerate()
             .map(|(index, (of, ((now, rated), before)))| {
                 let (station, observed) = of;
-                let seconds = (rated.0 - before.0).as_secs_f64().max(1e-9);
+                let seconds = rated.0.saturating_sub(before.0).as_secs_f64();
                 let counted = now.1.since(&before.1);
                 let rated = rated.1.since(&before.1);
-                let gbits = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e9;
+                // During a pause a thread may count the burst that it had begun.
+                let rate = |count: u64| match seconds > 0.0 {
+                    true => count as f64 / seconds,
+                    false => 0.0,
+                };
+                let gbits = |bytes: u64| rate(bytes) * 8.0 / 1e9;
                 Line {
                     port: station.port,
                     vsi: observed.vsi_name(station.place),
@@ -170,9 +189,9 @@ impl Report {
                     device: layout.device(index),
                     mode: self.shared.mode(station.port).name(),
                     seconds,
-                    rx_pps: rated.rx_packets as f64 / seconds,
+                    rx_pps: rate(rated.rx_packets),
                     rx_gbits: gbits(rated.rx_bytes),
-                    tx_pps: rated.tx_packets as f64 / seconds,
+                    tx_pps: rate(rated.tx_packets),
                     tx_gbits: gbits(rated.tx_bytes),
                     malicious: counted.malicious_events.map(|count| observed.last(count)),
                     counted,

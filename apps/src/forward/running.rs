@@ -43,6 +43,18 @@ impl<'a> Running<'a> {
         }
     }
 
+    /// Lets the threads forward, after every queue has sent that many bursts of generated packets.
+    pub(super) fn start(&mut self, first_bursts: u32) {
+        self.report.started();
+        self.shared.start(first_bursts);
+    }
+
+    /// Has the threads forward nothing until [`Running::start`].
+    pub(super) fn pause(&mut self) {
+        self.shared.pause();
+        self.report.paused();
+    }
+
     /// Looks after the devices. Queues of a port that was opened again, and of its VSIs, go to the
     /// threads that had those of before. Errors: no device is left, or one reports no events any
     /// more.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) stop: AtomicBool,
-    pub(super) forwarding: AtomicBool,
+    forwarding: AtomicBool,
     /// bursts that every queue has been asked to send before it forwards, since the start
     first_bursts: AtomicU32,
     /// times that something was changed for the threads: queues were handed over, ports are to be
@@ -72,6 +72,16 @@ impl Shared {
     pub(super) fn start(&self, first_bursts: u32) {
         self.first_bursts.fetch_add(first_bursts, Ordering::Relaxed);
         self.forwarding.store(true, Ordering::Release);
+    }
+
+    /// Has the threads forward nothing until [`Shared::start`].
+    pub(super) fn pause(&self) {
+        self.forwarding.store(false, Ordering::Release);
+    }
+
+    /// True between [`Shared::start`] and [`Shared::pause`].
+    pub(super) fn is_forwarding(&self) -> bool {
+        self.forwarding.load(Ordering::Acquire)
     }
 
     /// Bursts that every queue has been asked to send before it forwards, since the start.

@@ -235,7 +235,7 @@ impl Worker {
             if self.shared.handovers.load(Ordering::Relaxed) != self.handovers {
                 self.take_over();
             }
-            if !self.shared.forwarding.load(Ordering::Acquire) {
+            if !self.shared.is_forwarding() {
                 self.publish_drops();
                 std::thread::sleep(Duration::from_millis(1));
                 continue;

@@ -2,7 +2,7 @@
 
 use super::copies::Mirror;
 use crate::failure::Failure;
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use ringside_server::ports::SocketFile;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::Permissions;
@@ -52,7 +52,8 @@ impl MirrorServer {
         let accepting = Arc::clone(&listener);
         let (given, told) = (Arc::clone(&mirror), Arc::clone(&stop));
         let thread = std::thread::Builder::new().name("mirror".into());
-        let thread = thread.spawn(move || serve(&accepting, &greeting, &given, &told))?;
+        let thread = thread.spawn(move || serve(&accepting, &greeting, &given, &told));
+        let thread = thread.context("starting the thread of --mirror")?;
         Ok(Self {
             mirror,
             stop,
