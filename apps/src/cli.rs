@@ -202,6 +202,9 @@ pub(crate) struct Bench {
     /// without `mtu`, bytes
     #[arg(skip = 4096_u32)]
     pub(crate) configured_mtu: u32,
+    /// the most that `link.mtu` of the configuration has room for, bytes
+    #[arg(skip = 4096_u32)]
+    pub(crate) largest_mtu: u32,
     /// Time without an answer after which a request is repeated: 4.096 us x 2^N, 14 to 18, so 67 ms
     /// to 1.07 s (the unit of a card's timer is not documented) [default: 14]
     #[arg(short = 'u', long = "qp-timeout", value_name = "N")]
@@ -272,7 +275,8 @@ pub(crate) struct Bench {
     pub(crate) perftest: bool,
     /// Index of the GID that this side sends from, as `ringside info` shows it and as --gid-index
     /// of perftest
-    /// [default: the link-local one, or one of the peer's kind]
+    /// [default: one of the peer's kind; of a client, that of IPv4 if the configuration names one,
+    /// else the link-local one]
     #[arg(short = 'x', long, value_name = "INDEX", requires = "perftest")]
     pub(crate) gid_index: Option<u16>,
     /// MAC address of perftest's side, if it does not answer ARP or neighbour discovery

@@ -46,6 +46,18 @@ fn the_path_mtu_is_that_of_the_configuration_unless_it_is_named() {
     let line = format!("--config {} bench write lat -n 10 -s 8", file.display());
     let mtu = |flag: &str| report(&format!("{line}{flag}"))["tables"][0]["mtu"].clone();
     assert_eq!((mtu(""), mtu(" -m 2048")), (1024.into(), 2048.into()));
+    std::fs::write(&file, "[rdma]\npath_mtu = 1024\n[link]\nmtu = 1500\n").unwrap();
+    assert_eq!(mtu(""), 1024);
+    let refused = Command::new(env!("CARGO_BIN_EXE_ringside"))
+        .args(format!("{line} -m 2048").split(' '))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("-m 2048: link.mtu of the configuration has room for 1024 bytes"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
     run::can_be_written(options)?;
     let options = &Bench {
         configured_mtu: config.rdma.path_mtu.bytes(),
+        largest_mtu: config.largest_path_mtu().bytes(),
         ..options.clone()
     };
     let address = options.device.as_ref().unwrap_or(&config.device.address);

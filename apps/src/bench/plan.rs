@@ -145,6 +145,13 @@ fn check_numbers(options: &Bench) -> Result<(), FlagError> {
             options.mtu()
         )));
     }
+    if options.mtu() > options.largest_mtu {
+        return Err(FlagError(format!(
+            "-m {}: link.mtu of the configuration has room for {} bytes at most; raise it, or choose as many",
+            options.mtu(),
+            options.largest_mtu
+        )));
+    }
     Ok(())
 }
 

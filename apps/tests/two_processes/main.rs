@@ -1,12 +1,13 @@
 //! `ringside bench` between two processes, with the model in a third: the real command each time.
 
+mod dhcp;
 mod over_nic;
 mod perftest;
 mod processes;
 
 use processes::{LIMIT, Model, Process};
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -254,15 +255,42 @@ fn a_peer_that_speaks_something_else_or_nothing_is_an_error_in_time() {
         answering.join().unwrap();
     }
     let (server, place) = model.listen(&config);
-    let mut stream = std::net::TcpStream::connect(place).unwrap();
-    let request =
-        b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: something that is long enough\r\n\r\n";
-    stream.write_all(request).unwrap();
-    server.end(LIMIT).with(1, "uses another protocol");
-    let (server, place) = model.listen(&config);
-    let silent = std::net::TcpStream::connect(place).unwrap();
-    server.end(LIMIT).with(1, "sent nothing within 500 ms");
-    drop(silent);
+    let mut stream = TcpStream::connect(place).unwrap();
+    let request = [&b"ringtest\0\x07"[..], &[0; 54]].concat();
+    stream.write_all(&request).unwrap();
+    server.end(LIMIT).with(1, "uses version 7");
+    let (server, _) = model.listen(&["--wait", "1"]);
+    server.end(LIMIT).with(1, "within 1000 ms");
+}
+
+/// A scan of ports, a probe of a load balancer, a browser: none of them takes the listener's wait.
+#[test]
+fn connections_of_other_programs_do_not_end_the_wait_for_a_bench() {
+    let model = Model::serve();
+    let folder = tempfile::tempdir().unwrap();
+    let hasty = folder.path().join("hasty.toml");
+    std::fs::write(&hasty, "[deadlines]\nconnect_ms = 500\n").unwrap();
+    let (mut server, place) = model.listen(&["--config", hasty.to_str().unwrap()]);
+    let mut stray = |bytes: &[u8], is_closed: bool, part: &str| {
+        let mut stream = TcpStream::connect(&place).unwrap();
+        stream.write_all(bytes).unwrap();
+        let kept = (!is_closed).then_some(stream);
+        let warning = server.line("warning: a connection was no bench: the peer 127.0.0.1:");
+        assert!(warning.contains(part), "{warning}");
+        drop(kept);
+    };
+    stray(b"", true, " closed the connection after 0 bytes");
+    stray(b"GET / HTTP/1.1\r\n\r\n", true, " begins with byte 0x47");
+    stray(b"", false, " sent nothing within 500 ms");
+    let client = model.connect(&place, &["--verify-only", "-s", "1000"]);
+    client.end(LIMIT).with(0, "messages verified byte by byte");
+    server.end(LIMIT).with(0, "messages verified byte by byte");
+    let (mut server, place) = model.listen(&["--perftest", "write", "bw", "-n", "50"]);
+    drop(TcpStream::connect(&place).unwrap());
+    server.line("warning: a connection was no bench: ");
+    let client = model.connect(&place, &["--perftest", "write", "bw", "-n", "50"]);
+    client.end(LIMIT).with(0, "");
+    server.end(LIMIT).with(0, "");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Two processes that meet over the ports themselves: no socket of the kernel takes part.
 
+use crate::dhcp::{DhcpServer, GRANTED};
 use crate::processes::{Ended, LIMIT, Model, Process};
 use std::time::{Duration, Instant};
 
@@ -139,4 +140,60 @@ fn a_model_that_is_killed_ends_both_sides() {
     std::thread::sleep(Duration::from_millis(500));
     drop(model);
     crate::end_with_the_reason([server, client]);
+}
+
+/// A configuration file in the folder of a model, as `--config` takes it.
+fn config(model: &Model, name: &str, network: &str) -> [String; 2] {
+    let path = model.folder().join(name);
+    std::fs::write(&path, format!("[network]\n{network}\n")).unwrap();
+    ["--config".to_owned(), path.display().to_string()]
+}
+
+#[test]
+fn a_side_waits_for_the_address_of_a_dhcp_server_and_sends_from_it() {
+    let mut model = Model::serve_with_wire();
+    let [far, wire] = ["far", "wire"].map(|name| model.folder().join(name));
+    let server_of_dhcp = DhcpServer::start(&far, &wire);
+    let fixed = config(&model, "fixed.toml", "addresses = [\"198.51.100.1/24\"]");
+    let leasing = config(&model, "leasing.toml", "dhcp = true");
+    let [fixed, leasing] = [&fixed, &leasing].map(|words| words.each_ref().map(String::as_str));
+    let granted = GRANTED.map(|byte| byte.to_string()).join(".");
+    for flags in [
+        &["--verify-only", "-s", "1000"][..],
+        &["-R", "write", "lat", "-n", "20"],
+    ] {
+        let (server, place) = listen(&model, &fixed);
+        let client = connect(&model, &place, &[&leasing[..], flags].concat());
+        client.end(LIMIT).with(0, "messages verified byte by byte");
+        // The exchange and the traffic come from the lease.
+        server
+            .end(LIMIT)
+            .with(0, &format!("the process at {granted}:"));
+    }
+    let device = model.device("b");
+    let words = [
+        "bench", "--listen", &granted, "--over", "nic", "--device", &device, "--wait", "1",
+    ];
+    let listening = Process::start(&[&words, &leasing[..]].concat());
+    listening
+        .end(LIMIT)
+        .with(1, &format!("no peer connected to {granted}:"));
+    drop(server_of_dhcp);
+    model.is_content();
+}
+
+#[test]
+fn a_dhcp_server_that_is_missing_is_named() {
+    let model = Model::serve();
+    let leasing = config(&model, "leasing.toml", "dhcp = true");
+    let leasing = leasing.each_ref().map(String::as_str);
+    let client = connect(&model, "198.51.100.1", &leasing).end(LIMIT);
+    client.with(1, "no DHCP server has granted an address within 5 s");
+    // Over the kernel's TCP the addresses without a configuration do.
+    let (server, place) = model.listen(&leasing);
+    let client = model.connect(&place, &["--verify-only", "-s", "1000"]);
+    client.end(LIMIT).with(0, "messages verified byte by byte");
+    server
+        .end(LIMIT)
+        .with(0, "warning: no DHCP server has granted");
 }

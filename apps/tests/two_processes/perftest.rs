@@ -1,7 +1,7 @@
 //! `--perftest` on both sides, and others that do not speak it. Debian's own programs are the other
 //! side in `tests/guest`.
 
-use crate::processes::{Ended, LIMIT, Model};
+use crate::processes::{Ended, LIMIT, Model, Process};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
@@ -270,12 +270,53 @@ fn both_sides_find_each_other_over_the_network() {
         client.with(0, "perftest compares no data");
         server.end(LIMIT).with(0, "perftest compares no data");
     }
-    let absent = [&flags[..], &["-x", "7"]].concat();
-    let (server, place) = model.listen(&flags);
-    let refused = model.connect(&place, &absent).end(LIMIT);
-    refused.with(2, "-x 7: the device has the GIDs 0, 1");
-    assert_ne!(server.end(LIMIT).code, Some(0));
+    // Before a peer comes.
+    let device = model.device("a");
+    for place in ["--listen", "--connect"] {
+        let words = [
+            "bench",
+            place,
+            "127.0.0.1:0",
+            "--device",
+            &device,
+            "-x",
+            "7",
+        ];
+        let refused = Process::start(&[&words[..], &flags].concat()).end(LIMIT);
+        refused.with(2, "-x 7: the device has the GIDs 0, 1");
+    }
     model.is_content();
+}
+
+/// perftest itself does: a peer without -x that has an IPv4 address sends from it.
+#[test]
+fn without_a_named_gid_a_configured_address_of_ipv4_is_sent_from() {
+    let model = Model::serve();
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("own.toml");
+    let text = "[network]\naddresses = [\"fd00::1/64\", \"192.0.2.1/24\"]\n";
+    std::fs::write(&own, text).unwrap();
+    let config = ["--config", own.to_str().unwrap()];
+    for (config, is_ipv4) in [(&config[..], true), (&[], false)] {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = other.local_addr().unwrap().to_string();
+        let listening = std::thread::spawn(move || {
+            let (mut stream, _) = other.accept().unwrap();
+            let mut theirs = [0; 16 + 4 + 4 + 2 + 108];
+            for (from, to) in [(0, 16), (16, 20), (20, 24), (24, 26)] {
+                let record = &mut theirs[from..to];
+                stream.read_exact(record).unwrap();
+                stream.write_all(record).unwrap();
+            }
+            stream.read_exact(&mut theirs[26..]).unwrap();
+            String::from_utf8_lossy(&theirs[26..]).into_owned()
+        });
+        let client = model.connect(&place, &[config, &words("--perftest write bw")].concat());
+        let keys = listening.join().unwrap();
+        assert_eq!(keys.contains(":ff:ff:c0:00:02:01:"), is_ipv4, "{keys}");
+        assert_eq!(keys.contains(":fe:80:00:"), !is_ipv4, "{keys}");
+        assert_ne!(client.end(LIMIT).code, Some(0));
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Processes of the `ringside` command, each with a deadline, and ended with the test.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -143,19 +144,36 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn serve() -> Self {
+        Self::serve_in(tempfile::tempdir().expect("a folder can be made"), &[])
+    }
+
+    /// The same, with a wire of datagrams from "wire" to "far" in its folder.
+    pub(crate) fn serve_with_wire() -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let socket = |name: &str| folder.path().join(name).display().to_string();
-        let mut process = Process::start(&[
+        let [wire, far] = ["wire", "far"].map(|name| folder.path().join(name));
+        let ends = format!("{},{}", wire.display(), far.display());
+        Self::serve_in(folder, &["--dgram", &ends])
+    }
+
+    fn serve_in(folder: TempDir, flags: &[&str]) -> Self {
+        let [a, b] = ["a", "b"].map(|name| folder.path().join(name).display().to_string());
+        let words = [
             "model",
             "serve",
             "--socket",
-            &socket("a"),
+            &a,
             "--socket",
-            &socket("b"),
+            &b,
             "--doorbell-page",
-        ]);
+        ];
+        let mut process = Process::start(&[&words, flags].concat());
         process.line("function 1 on ");
         Self { process, folder }
+    }
+
+    /// Its folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// The address of function `name`, "a" or "b".

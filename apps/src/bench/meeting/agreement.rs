@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// First bytes of a test.
 const TEST_MAGIC: [u8; 8] = *b"ringtest";
+/// Their first one.
+pub(super) const FIRST_BYTE: u8 = TEST_MAGIC[0];
 /// First bytes of an answer.
 const ANSWER_MAGIC: [u8; 8] = *b"ringback";
 /// Version of both.
@@ -274,8 +276,21 @@ fn way(by_manager: bool) -> String {
     }
 }
 
-/// A difference between the flags of the listening side and the client's test: both values.
+/// The reason why the listening side cannot do the client's test: a difference to its own flags or
+/// its configuration, with both values.
 pub(crate) fn disagreement(options: &Bench, test: &Test) -> Option<String> {
+    if test.mtu > options.largest_mtu {
+        return Some(format!(
+            "-m: link.mtu of the listening side has room for {} bytes, the connecting side asks for {}; \
+             choose as many where is connected, or raise link.mtu where is listened",
+            options.largest_mtu, test.mtu
+        ));
+    }
+    difference(options, test)
+}
+
+/// A difference between the flags of the listening side and the client's test: both values.
+fn difference(options: &Bench, test: &Test) -> Option<String> {
     let operation = options.operation.map(|operation| operation.title());
     let measure = options.measure.map(Measure::title);
     let asked_messages = match test.amount {

@@ -125,12 +125,17 @@ impl<'d> End<'d> {
         link: &mut Link,
     ) -> Result<Self, Failure> {
         let timeout = link.timeout;
+        let source = neighbours.source(device);
         let shape = |config: QueuePairConfig| {
-            config
+            let config = config
                 .path_mtu(test.mtu)
                 .retransmission_timeout(timeout)
                 .outbound_reads(READS)
-                .inbound_reads(READS)
+                .inbound_reads(READS);
+            match source {
+                Some(gid) => config.gid_index(gid.index),
+                None => config,
+            }
         };
         let half = half(device, plan, shape)?;
         let counts = match link.role {

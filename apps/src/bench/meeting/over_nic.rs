@@ -72,14 +72,21 @@ pub(super) fn shown(device: &Device, listener: &TcpListener) -> Result<String, F
     Ok(places.collect::<Vec<_>>().join(" "))
 }
 
-/// Waits for one peer.
+/// Waits for one peer, for what is left of `wait`.
 pub(super) fn accept(
     neighbours: &Neighbours,
     listener: &TcpListener,
-    wait: Duration,
+    (left, wait): (Duration, Duration),
 ) -> Result<Session, Failure> {
     let (_, clock) = neighbours.resolver()?;
-    Ok(session(listener.accept(wait)?, clock))
+    let connection = listener.accept(left).map_err(|error| match error {
+        TcpError::NoPeer { address, .. } => TcpError::NoPeer {
+            address,
+            limit: wait,
+        },
+        error => error,
+    })?;
+    Ok(session(connection, clock))
 }
 
 /// Connects to the first of the addresses that answers, within `wait`.

@@ -1,9 +1,9 @@
 //! The session of two processes: connection, description of both devices, end.
 
-use super::agreement::Test;
+use super::agreement::{FIRST_BYTE, Test};
 use super::attempts::Attempts;
 use super::end::{End, Link, Role, Watch};
-use super::neighbours::{Neighbours, Starter};
+use super::neighbours::{Neighbours, Starter, has_own_ipv4};
 use super::over_nic;
 use crate::bench::placement::{Placement, core_text};
 use crate::bench::plan::Plan;
@@ -15,11 +15,12 @@ use anyhow::anyhow;
 use ringside_bus::pinning::pin_to;
 use ringside_bus::{Clock, DeviceAddress, TscClock};
 use ringside_pmd::Device;
+use ringside_pmd::rdma::Gid;
 use ringside_rendezvous::{Listener, Session, SessionError, connect};
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A device in service whose port answers ARP and neighbour discovery.
 pub(crate) struct Served {
@@ -67,7 +68,9 @@ fn receive(
         let own = over_nic::shown(&served.device, &listener)?;
         writeln!(run.out, "\nListening on {own}")?;
         run.out.flush()?;
-        let session = over_nic::accept(&served.neighbours, &listener, wait)?;
+        let neighbours = &served.neighbours;
+        let accept = |left| over_nic::accept(neighbours, &listener, (left, wait));
+        let session = first_peer(run, wait, accept)?;
         return Ok((served, session));
     }
     // Before the bring-up: an address that is taken changes nothing at the device.
@@ -75,8 +78,50 @@ fn receive(
     let served = bring_up(run, address)?;
     writeln!(run.out, "\nListening on {}", listener.address())?;
     run.out.flush()?;
-    let session = listener.accept(wait)?;
+    let accept = |left| match listener.accept(left) {
+        // The whole time, not that after the last connection of another program.
+        Err(SessionError::NoPeer { address, .. }) => {
+            let limit = wait;
+            Err(SessionError::NoPeer { address, limit }.into())
+        }
+        accepted => accepted.map_err(Failure::from),
+    };
+    let session = first_peer(run, wait, accept)?;
     Ok((served, session))
+}
+
+/// Waits for the first connection of a bench, of ringside or of perftest. Those of other programs,
+/// such as a scan of ports, are reported and closed.
+fn first_peer(
+    run: &mut Run<'_>,
+    wait: Duration,
+    accept: impl Fn(Duration) -> Result<Session, Failure>,
+) -> Result<Session, Failure> {
+    let limit = Duration::from_millis(run.config.deadlines.connect_ms);
+    let end = Instant::now() + wait;
+    loop {
+        let mut session = accept(end.saturating_duration_since(Instant::now()))?;
+        let Some(reason) = no_bench(&mut session, limit)? else {
+            return Ok(session);
+        };
+        let told = format!("a connection was no bench: {reason}; it is closed, the wait goes on");
+        warn(run, told)?;
+    }
+}
+
+/// The reason why a connection is not that of a bench: it closes, sends nothing within `limit`, or
+/// begins with other bytes than a bench's request or perftest's version.
+fn no_bench(session: &mut Session, limit: Duration) -> Result<Option<String>, Failure> {
+    let peer = session.peer();
+    match session.peek(limit) {
+        Ok(Some(first)) if first == FIRST_BYTE || first.is_ascii_digit() => Ok(None),
+        Ok(Some(first)) => Ok(Some(format!(
+            "the peer {peer} uses another protocol, which begins with byte {first:#04x}"
+        ))),
+        Ok(None) => Ok(Some(SessionError::Silent { peer, limit }.to_string())),
+        Err(error @ SessionError::PeerFailed { .. }) => Err(error.into()),
+        Err(error) => Ok(Some(error.to_string())),
+    }
 }
 
 /// The clock of a session: real time.
@@ -114,19 +159,51 @@ fn bring_up(run: &mut Run<'_>, address: &DeviceAddress) -> Result<Served, Failur
     let function = open(address, run.config)?.function;
     run.report.placement = Some(Placement::with_server(&*function, cores.driver));
     std::thread::scope(|scope| {
-        let starter = Starter::spawn(scope);
+        let starter = Starter::spawn(scope)?;
         if let Some(core) = cores.driver {
             pin_to(core).map_err(Failure::usage)?;
         }
         let device = run.bring_up(&function)?;
-        let neighbours = starter.start(&device);
+        let mut neighbours = starter.start(&device);
         if let Some(trouble) = neighbours.trouble() {
-            let warning = format!("the port answers no ARP: {trouble}");
-            writeln!(run.out, "warning: {warning}")?;
-            run.report.warnings.push(warning);
+            warn(run, format!("the port answers no ARP: {trouble}"))?;
+        } else if run.config.network.dhcp {
+            match neighbours.await_lease(&device) {
+                // The exchange has no other address to go by.
+                Err(failure) if run.options.over == Over::Nic && !has_own_ipv4(run.config) => {
+                    return Err(failure);
+                }
+                Err(failure) => warn(run, failure.text())?,
+                Ok(()) => {}
+            }
+        }
+        // Now, and not once a peer comes.
+        if let Some(index) = run.options.gid_index {
+            gid_at(&device, index)?;
         }
         Ok(Served { neighbours, device })
     })
+}
+
+/// The GID that -x names.
+pub(crate) fn gid_at(device: &Device, index: u16) -> Result<Gid, Failure> {
+    let all = device.verbs_gids()?;
+    let named = all.iter().find(|gid| gid.index == index);
+    named.copied().ok_or_else(|| {
+        let indexes: Vec<_> = all.iter().map(|gid| gid.index.to_string()).collect();
+        Failure::usage(anyhow!(
+            "-x {index}: the device has the GIDs {}",
+            indexes.join(", ")
+        ))
+    })
+}
+
+/// Prints a warning, and has the report name it.
+fn warn(run: &mut Run<'_>, warning: String) -> Result<(), Failure> {
+    writeln!(run.out, "warning: {warning}")?;
+    run.out.flush()?;
+    run.report.warnings.push(warning);
+    Ok(())
 }
 
 /// The line that names the measured device.

@@ -12,7 +12,8 @@ mod units;
 mod wanted;
 
 use super::meeting::end::{End, Link, READS, Role};
-use super::meeting::session::{Served, driven, finish, meet};
+use super::meeting::neighbours::has_own_ipv4;
+use super::meeting::session::{Served, driven, finish, gid_at, meet};
 use super::pair::{half, stride};
 use super::run::Run;
 use crate::cli::{Bench, Operation};
@@ -21,7 +22,6 @@ use crate::interrupt;
 use anyhow::anyhow;
 use mismatch::{Arrived, check_keys, check_repeated, explained};
 use ringside_bus::DeviceAddress;
-use ringside_pmd::Device;
 use ringside_pmd::rdma::address::MacAddress;
 use ringside_pmd::rdma::address::mac_of_link_local;
 use ringside_pmd::rdma::{Endpoint, Gid, QueuePairConfig, RemoteRegion};
@@ -97,7 +97,7 @@ fn connect<'d>(
         Role::Server => Some(talk::hear_keys(link)?),
         Role::Client => None,
     };
-    let local = local_gid(device, options, first.as_ref())?;
+    let local = local_gid(served, options, first.as_ref())?;
     // Small messages go round in a buffer of this length.
     let room = wanted.largest().max(common.cycle_bytes.into());
     let plan = wanted.plan(options, room);
@@ -182,27 +182,21 @@ fn greet_again(
     Ok(())
 }
 
-/// The GID to send from: the one that is named, by its index in `ringside info`; else of the peer's
-/// kind, else IPv4 if the peer's MAC address is named, else the link-local one, which both sides
-/// have without a configuration.
-fn local_gid(device: &Device, options: &Bench, peer: Option<&Keys>) -> Result<Gid, Failure> {
+/// The GID to send from: the one that is named; else of the peer's kind; else IPv4, as perftest
+/// chooses (`get_best_gid_index`), if this side's address is known (it is configured, or leased),
+/// or the peer's MAC address; else the link-local one, which both sides have without a
+/// configuration.
+fn local_gid(served: &Served, options: &Bench, peer: Option<&Keys>) -> Result<Gid, Failure> {
+    let Served { device, neighbours } = served;
     if let Some(index) = options.gid_index {
-        let all = device.verbs_gids()?;
-        let indexes: Vec<_> = (0..all.len()).map(|index| index.to_string()).collect();
-        let named = all.into_iter().nth(index.into());
-        return named.ok_or_else(|| {
-            Failure::usage(anyhow!(
-                "-x {index}: the device has the GIDs {}",
-                indexes.join(", ")
-            ))
-        });
+        return gid_at(device, index);
     }
-    let all = device.gids()?;
-    let mapped = peer.map_or(options.peer_mac.is_some(), |keys| {
-        keys.ip_address().is_ipv4()
-    });
-    let found = all
+    let leased = neighbours.source(device);
+    let is_known = options.peer_mac.is_some() || leased.is_some() || has_own_ipv4(device.config());
+    let mapped = peer.map_or(is_known, |keys| keys.ip_address().is_ipv4());
+    let found = leased
         .into_iter()
+        .chain(device.gids()?)
         .find(|gid| gid.address.address.is_ipv4() == mapped);
     found.ok_or_else(|| Failure::operation(anyhow!("the device has no address of the peer's kind")))
 }

@@ -169,4 +169,13 @@ fn each_disagreement_names_both_values() {
         let both = format!("insists on {own}, the connecting side asks for {asked};");
         assert!(reason.contains(&both), "{reason}");
     }
+    let small = Bench {
+        largest_mtu: 512,
+        ..listening("")
+    };
+    let reason = disagreement(&small, &test()).unwrap();
+    assert!(
+        reason.contains("room for 512 bytes, the connecting side asks for 1024;"),
+        "{reason}"
+    );
 }
