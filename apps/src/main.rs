@@ -39,8 +39,10 @@ mod vsi;
 
 use anyhow::anyhow;
 use clap::Parser;
+use clap::error::ErrorKind;
 use cli::{Cli, Command};
 use failure::Failure;
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -69,6 +71,9 @@ fn main() -> ExitCode {
 /// Shows the help or the version, or why the arguments are wrong. A file or a pipe that does not
 /// take the help is an error, as of any other output.
 fn show(text: &clap::Error) -> ExitCode {
+    if text.kind() == ErrorKind::InvalidUtf8 {
+        return no_text(std::env::args_os()).report();
+    }
     if text.use_stderr() || std::io::stdout().is_terminal() {
         text.exit();
     }
@@ -77,6 +82,17 @@ fn show(text: &clap::Error) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => Failure::from(error).report(),
     }
+}
+
+/// Names the arguments that are no text, which the parser does not. Paths need not be text, except
+/// within other values, such as the address of a device.
+fn no_text(arguments: impl Iterator<Item = OsString>) -> Failure {
+    let wrong = arguments.filter(|one| one.to_str().is_none());
+    let wrong: Vec<_> = wrong.map(|one| format!("{one:?}")).collect();
+    Failure::usage(anyhow!(
+        "{}: not text in UTF-8, which this argument has to be: name a path in UTF-8",
+        wrong.join(", ")
+    ))
 }
 
 /// The name of a command that reads no configuration.

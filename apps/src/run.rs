@@ -178,7 +178,12 @@ fn not_started(options: &Run, error: std::io::Error) -> Failure {
         ),
         None => format!("starting {shown}"),
     };
-    Failure::usage(anyhow::Error::new(error).context(text))
+    let is_limit = error.kind() == ErrorKind::WouldBlock;
+    let error = anyhow::Error::new(error).context(text);
+    match is_limit {
+        true => Failure::operation(error),
+        false => Failure::usage(error),
+    }
 }
 
 /// Begins faults of the model. They last as long as the model does.
@@ -342,7 +347,8 @@ fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
     let _ = std::fs::remove_file(control(folder));
     command.arg("--control").arg(control(folder));
     command.arg("--users").arg(folder);
-    let log = File::create(folder.join("model.log")).context("making the model's log")?;
+    let log = File::create(folder.join("model.log"))
+        .map_err(|error| users::not_made("making the model's log", error))?;
     command
         .stdin(Stdio::null())
         .stdout(log.try_clone().context("duplicating a descriptor")?)
@@ -351,7 +357,7 @@ fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
         .process_group(0);
     let mut model = command.spawn().context("starting the model")?;
     std::fs::write(users::pid_file(folder), model.id().to_string())
-        .context("noting the model's process")?;
+        .map_err(|error| users::not_made("noting the model's process", error))?;
     let limit = Instant::now() + START_LIMIT;
     // A pipe opens once a program reads it.
     let is_pipe = |file: &&PathBuf| file.metadata().is_ok_and(|file| file.file_type().is_fifo());
@@ -365,15 +371,20 @@ fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
                 file.display()
             );
         }
-        let gone = model.try_wait().ok().flatten().is_some();
-        if gone || Instant::now() > limit {
+        let gone = model.try_wait().ok().flatten();
+        if gone.is_some() || Instant::now() > limit {
             let log = folder.join("model.log");
             let text = std::fs::read_to_string(&log).unwrap_or_default();
-            return Err(Failure::claim(anyhow!(
+            let error = anyhow!(
                 "the model did not start: {} (see {})",
                 text.lines().last().unwrap_or("it said nothing"),
                 log.display()
-            )));
+            );
+            // Its wires and its capture are those of this command line.
+            return Err(match gone.and_then(|status| status.code()) {
+                Some(2) => Failure::usage(error),
+                _ => Failure::claim(error),
+            });
         }
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -17,7 +17,7 @@ pub(crate) use device_files::{DeviceFiles, name_of};
 pub(crate) use farewells::{is_telling, remove_files, say_farewells};
 pub(crate) use locks::{has_model_ended, model_alone, turn};
 pub(crate) use notes::{Remark, forget_remark, note_failure, note_remark, take_failure};
-pub(crate) use places::{Peers, files, is_own_model, pid_file, socket};
+pub(crate) use places::{Peers, files, is_own_model, not_made, pid_file, socket};
 pub(crate) use watch::Watch;
 
 use crate::failure::Failure;

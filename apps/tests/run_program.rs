@@ -497,3 +497,18 @@ fn the_help_names_the_ports_of_a_model() {
     let help = succeeded(&help.expect("ringside"));
     assert!(help.contains("0 to 7"), "{help}");
 }
+
+/// They are on this command line, although the model is the process that fails.
+#[test]
+fn wires_and_captures_that_the_model_cannot_use_are_wrong_arguments() {
+    let folder = Folder::new();
+    for flags in [
+        ["--wire", "udp:nosuchhost.invalid"],
+        ["--pcap", "/proc/none.pcap"],
+    ] {
+        let output = end(folder.run(&flags, "true").spawn().expect("ringside"));
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains("the model did not start: "), "{errors}");
+    }
+}

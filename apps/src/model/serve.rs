@@ -13,12 +13,13 @@ use crate::patience;
 use crate::users::{self, Peers, Watch};
 use anyhow::anyhow;
 use ringside_bus::pinning::pin_to;
+use ringside_bus::tap::TapError;
 use ringside_config::{Config, Core};
 use ringside_model::record::Recorder;
 use ringside_model::{Fault, FunctionSettings, TimerAccess, World};
 use ringside_server::control::Control;
 use ringside_server::ports::{
-    Capture, DatagramWire, OWN_ADDRESS, Ports, TapWire, UdpWire, WireReport,
+    Capture, DatagramWire, OWN_ADDRESS, Ports, TapWire, UdpError, UdpWire, WireReport,
 };
 use ringside_server::report::{Report, Sources, breaches_text};
 use ringside_server::vfio_user::{Server, ServerSettings};
@@ -228,7 +229,8 @@ fn bind(options: &Serve) -> Result<Server, Failure> {
     settings.accept_shrinkable_memory = options.accept_shrinkable_memory;
     settings.refused_through_client = options.refused_through_client;
     settings.spin = Duration::from_micros(options.spin_us);
-    Server::bind(&settings).map_err(Failure::operation)
+    // The numbers of sockets and functions are one: a path is left as the cause.
+    Server::bind(&settings).map_err(Failure::usage)
 }
 
 fn inject_faults(options: &Serve, world: &mut World) -> Result<(), Failure> {
@@ -305,11 +307,14 @@ fn not_captured(path: &Path, error: std::io::Error) -> Failure {
 fn attach_wires(options: &Serve, server: &mut Server) -> Result<WireReport, Failure> {
     let mut ports = Ports::default();
     for ends in &options.datagram_wires {
-        let wire = DatagramWire::bind(&ends.local, &ends.far).map_err(Failure::operation)?;
+        let wire = DatagramWire::bind(&ends.local, &ends.far).map_err(Failure::usage)?;
         ports.attach(server.world().switch(), Box::new(wire));
     }
     for OutsideWire(ends) in &options.wires {
-        let wire = UdpWire::open(ends).map_err(Failure::operation)?;
+        let wire = UdpWire::open(ends).map_err(|error| match error {
+            UdpError::Unreachable { .. } => Failure::operation(error),
+            error => Failure::usage(error),
+        })?;
         ports.attach(server.world().switch(), Box::new(wire));
     }
     let numbers = (options.first..).take(options.sockets.len());
@@ -319,7 +324,10 @@ fn attach_wires(options: &Serve, server: &mut Server) -> Result<WireReport, Fail
             .collect(),
     );
     for name in &options.taps {
-        let wire = TapWire::open(name).map_err(Failure::operation)?;
+        let wire = TapWire::open(name).map_err(|error| match error {
+            TapError::BadName { .. } | TapError::OtherKind { .. } => Failure::usage(error),
+            error => Failure::operation(error),
+        })?;
         ports.attach(server.world().switch(), Box::new(wire));
     }
     let wires = ports.report();
@@ -348,7 +356,7 @@ fn attach(
     };
     let control = options.control.as_deref();
     let control = control.map(|path| Control::bind(path, sources.clone()));
-    let mut control = control.transpose().map_err(Failure::operation)?;
+    let mut control = control.transpose().map_err(Failure::usage)?;
     let (recorder, capture) = files.begin()?;
     if let Some(recorder) = &recorder {
         server.world().record(recorder);

@@ -60,7 +60,10 @@ pub(crate) fn exchange(
     };
     let answer = talk(&mut stream).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            anyhow!("{path}: no answer within {ANSWER_WITHIN:?}")
+            anyhow!(
+                "{path}: no answer within {ANSWER_WITHIN:?}; name the server's --control, which is \
+                 no socket of a device"
+            )
         }
         _ => {
             anyhow!("{path}: the server ended the connection ({error}); see whether it still runs")

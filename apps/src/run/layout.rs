@@ -3,7 +3,7 @@
 use super::options::{PORTS, Run};
 use crate::failure::Failure;
 use crate::outfile::check_no_output;
-use crate::users::Peers;
+use crate::users::{Peers, not_made};
 use anyhow::{Context, anyhow};
 use std::path::{Path, PathBuf};
 
@@ -81,8 +81,8 @@ impl Layout {
             text.extend_from_slice(file.as_os_str().as_encoded_bytes());
             text.push(b'\n');
         }
-        std::fs::write(Self::path(folder), text).context("noting the model's layout")?;
-        Ok(())
+        let written = std::fs::write(Self::path(folder), text);
+        written.map_err(|error| not_made("noting the model's layout", error).into())
     }
 
     pub(super) fn read(folder: &Path) -> Self {

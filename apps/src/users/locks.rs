@@ -1,5 +1,6 @@
 //! Locks of the folder of `ringside run`.
 
+use super::places::not_made;
 use crate::failure::Failure;
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
@@ -53,7 +54,7 @@ pub(super) fn locked(path: &Path, how: FlockOperation) -> Result<File, Failure> 
         .truncate(false)
         .write(true)
         .open(path);
-    let file = file.with_context(|| format!("opening {}", path.display()))?;
+    let file = file.map_err(|error| not_made(&format!("opening {}", path.display()), error))?;
     flock(&file, how).with_context(|| format!("locking {}", path.display()))?;
     Ok(file)
 }

@@ -277,6 +277,8 @@ fn serving_the_model() {
             "model serve --socket {folder}/a --json --report {folder}/report",
             "model serve --socket {folder}/a --report {folder}/no/report",
             "model serve --socket {folder}/a --dgram {folder}/./a,{folder}/b",
+            "model serve --socket {folder}/a --dgram {folder}/b,{folder}/b",
+            "model serve --socket {folder}/a --tap a-name-of-more-than-15-bytes",
             "model serve --socket {folder}/a --first 65535",
             "model tell",
         ],

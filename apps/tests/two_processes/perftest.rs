@@ -309,7 +309,8 @@ fn without_a_named_gid_a_configured_address_of_ipv4_is_sent_from() {
                 stream.write_all(record).unwrap();
             }
             stream.read_exact(&mut theirs[26..]).unwrap();
-            String::from_utf8_lossy(&theirs[26..]).into_owned()
+            let text = String::from_utf8_lossy(&theirs[26..]);
+            text.trim_end_matches('\0').to_owned()
         });
         let client = model.connect(&place, &[config, &words("--perftest write bw")].concat());
         let keys = listening.join().unwrap();

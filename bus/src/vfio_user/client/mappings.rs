@@ -196,8 +196,9 @@ fn reason(memory: &Memory, refused: Option<Errno>) -> String {
             format!("the server refuses: {errno}; it maps no dma-buf: copy to memory of the device")
         }
         Some(Errno::NOMEM) => format!(
-            "the server refuses: {}; this client's share of the files that the server may map is \
-             used up: raise the server's limit of open files, or give it fewer functions",
+            "the server refuses: {}; it has no memory left for the mapping, or this client's share of \
+             the files that it may map is used up: raise the server's limits of memory and of open \
+             files (ulimit -v, ulimit -n), or give it fewer functions",
             Errno::NOMEM
         ),
         Some(errno) => format!("the server refuses: {errno}"),
