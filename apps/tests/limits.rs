@@ -54,6 +54,16 @@ impl Place {
     }
 }
 
+/// Ends with this.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn started(command: &mut Command) -> Child {
     command
         .stdin(Stdio::null())
@@ -80,12 +90,12 @@ fn a_simulation_runs_with_the_threads_that_it_gets() {
 fn commands_whose_threads_are_refused_end_and_name_the_limit() {
     let Some(place) = Place::new() else { return };
     let socket = place.0.path().join("socket");
-    let mut server = running::start([
+    let _server = Killed(running::start([
         OsStr::new("model"),
         OsStr::new("serve"),
         OsStr::new("--socket"),
         socket.as_os_str(),
-    ]);
+    ]));
     let begin = Instant::now();
     while !socket.exists() {
         assert!(begin.elapsed() < LIMIT, "no server");
@@ -133,8 +143,6 @@ fn commands_whose_threads_are_refused_end_and_name_the_limit() {
         }
         assert!(texts.contains(place_of_end), "{line}: {texts}");
     }
-    server.kill().unwrap();
-    server.wait().unwrap();
 }
 
 /// A want of the machine is no broken rule: no replay shows it on another one.
