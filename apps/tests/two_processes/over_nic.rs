@@ -1,6 +1,7 @@
 //! Two processes that meet over the ports themselves: no socket of the kernel takes part.
 
 use crate::dhcp::{DhcpServer, GRANTED};
+use crate::perftest::keys_of_client;
 use crate::processes::{Ended, LIMIT, Model, Process};
 use std::time::{Duration, Instant};
 
@@ -178,6 +179,9 @@ fn a_side_waits_for_the_address_of_a_dhcp_server_and_sends_from_it() {
     listening
         .end(LIMIT)
         .with(1, &format!("no peer connected to {granted}:"));
+    // RDMA comes from the lease, too.
+    let keys = keys_of_client(&model, &leasing);
+    assert!(keys.contains(":ff:ff:c6:33:64:4d:"), "{keys}");
     drop(server_of_dhcp);
     model.is_content();
 }
