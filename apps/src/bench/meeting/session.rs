@@ -185,12 +185,11 @@ fn bring_up(run: &mut Run<'_>, address: &DeviceAddress) -> Result<Served, Failur
     })
 }
 
-/// The GID that -x names.
+/// The GID that -x names, by its index in `ringside info`.
 pub(crate) fn gid_at(device: &Device, index: u16) -> Result<Gid, Failure> {
     let all = device.verbs_gids()?;
-    let named = all.iter().find(|gid| gid.index == index);
-    named.copied().ok_or_else(|| {
-        let indexes: Vec<_> = all.iter().map(|gid| gid.index.to_string()).collect();
+    all.get(usize::from(index)).copied().ok_or_else(|| {
+        let indexes: Vec<_> = (0..all.len()).map(|index| index.to_string()).collect();
         Failure::usage(anyhow!(
             "-x {index}: the device has the GIDs {}",
             indexes.join(", ")
