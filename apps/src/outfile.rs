@@ -146,7 +146,7 @@ pub(crate) fn check_distinct<'p>(
         if kind.is_some_and(|kind| kind.is_char_device()) {
             continue;
         }
-        let whole = std::path::absolute(path)
+        let whole = place(path)
             .map_err(|error| Failure::usage(anyhow!("{flag} {}: {error}", path.display())))?;
         let file = file.map(|found| (found.dev(), found.ino()));
         let same = earlier
@@ -161,6 +161,26 @@ pub(crate) fn check_distinct<'p>(
         earlier.push((flag, whole, file));
     }
     Ok(())
+}
+
+/// Links that are followed from one path, as by Linux.
+const MAX_LINKS: usize = 40;
+
+/// The file that a path names, also before it exists: links are followed, and the folder has its
+/// own name.
+fn place(path: &Path) -> io::Result<PathBuf> {
+    let mut path = std::path::absolute(path)?;
+    for _ in 0..MAX_LINKS {
+        let Ok(target) = std::fs::read_link(&path) else {
+            break;
+        };
+        path = path.parent().unwrap_or(Path::new("/")).join(target);
+    }
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    Ok(match (folder, path.file_name()) {
+        (Some(folder), Some(name)) => folder.join(name),
+        _ => path,
+    })
 }
 
 /// Finds out before a long run that a file could not be written after it. Leaves nothing behind,
@@ -223,6 +243,14 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).unwrap();
         let refused = check_distinct([("--x", &*file), ("--y", &link)]).unwrap_err();
         assert!(refused.is_usage());
+        // Files that do not exist yet.
+        let (new, to_new) = (folder.path().join("new"), folder.path().join("c"));
+        std::os::unix::fs::symlink("new", &to_new).unwrap();
+        let name = folder.path().file_name().unwrap();
+        let detour = folder.path().join("..").join(name).join("new");
+        for other in [to_new, detour] {
+            check_distinct([("--x", &*new), ("--y", &*other)]).unwrap_err();
+        }
         let null = Path::new("/dev/null");
         check_distinct([("--x", null), ("--y", null)]).unwrap();
         // Files below /dev are files.

@@ -189,6 +189,9 @@ impl Client {
         while self.answer.len() <= MAX_UNREAD_BYTES
             && let Some(end) = self.heard.iter().position(|byte| *byte == b'\n')
         {
+            if end > MAX_LINE_BYTES {
+                return (false, true);
+            }
             let line: Vec<u8> = self.heard.drain(..=end).collect();
             let answer = answer(String::from_utf8_lossy(&line).trim());
             self.answer.extend_from_slice(answer.to_string().as_bytes());

@@ -227,6 +227,13 @@ fn clients_that_babble_stall_or_crowd_are_let_go_and_others_served() {
         rig.turn();
     }
     assert_eq!(babbler.read(&mut [0; 10]).ok(), Some(0), "let go");
+    // A line is too long with its end, too.
+    let mut talker = rig.client();
+    let line = [&[b'x'; MAX_LINE_BYTES + 1][..], b"\n"].concat();
+    talker.write_all(&line).unwrap();
+    rig.turn();
+    rig.turn();
+    assert_eq!(talker.read(&mut [0; 10]).ok(), Some(0), "let go");
     let mut staller = rig.client();
     for _ in 0..50_000 {
         let _ = staller.write(b"help\n");
