@@ -322,6 +322,11 @@ fn without_a_named_gid_a_configured_address_of_ipv4_is_sent_from() {
     assert!(keys.contains(":ff:ff:c0:00:02:01:"), "{keys}");
     let keys = keys_of_client(&model, &[]);
     assert!(keys.contains(":fe:80:00:"), "{keys}");
+    // As `ringside info` counts: the address of IPv4 is the second one.
+    for (index, part) in [("0", ":fe:80:00:"), ("1", ":ff:ff:0a:")] {
+        let keys = keys_of_client(&model, &["-x", index]);
+        assert!(keys.contains(part), "-x {index}: {keys}");
+    }
 }
 
 #[test]
