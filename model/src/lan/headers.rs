@@ -6,7 +6,7 @@
 
 use super::bytes::{Sum, be16, be32, crc32c, put};
 use crate::packet::MacAddress;
-use ringside_spec::lan::receive::packet_type;
+use ringside_spec::lan::receive::{packet_type, split_rule};
 
 /// Bytes of an Ethernet header without tag.
 pub(super) const ETHERNET_BYTES: usize = 14;
@@ -172,6 +172,42 @@ impl Parsed {
             protocol::IPV4 => Some(Dscp::V4((begin >> 2 & 0x3F) as u8)),
             protocol::IPV6 => Some(Dscp::V6((begin >> 6 & 0x3F) as u8)),
             _ => None,
+        }
+    }
+
+    /// Bytes up to the end of the innermost header that a rule for splitting names; 0 without one.
+    pub(super) fn header_bytes(&self, frame: &[u8], rules: u8) -> usize {
+        let (network, of_network) = self.layers.network;
+        let (transport, of_transport) = self.layers.transport;
+        let (network, transport) = (usize::from(network), usize::from(transport));
+        let longest = |bytes: usize| bytes.min(frame.len());
+        let (rule, bytes) = match of_transport {
+            protocol::TCP => {
+                let words = frame.get(transport + 12).map_or(5, |offset| offset >> 4);
+                (split_rule::TCP_UDP, usize::from(words) * 4)
+            }
+            protocol::UDP => (split_rule::TCP_UDP, 8),
+            protocol::SCTP => (split_rule::SCTP, 12),
+            _ => (0, 0),
+        };
+        if rules & rule != 0 {
+            return longest(transport + bytes);
+        }
+        let end = match of_network {
+            protocol::IPV4 | protocol::IPV6 if transport > 0 => Some(transport),
+            protocol::IPV4 => {
+                let words = frame.get(network).map_or(5, |first| first & 0xF);
+                Some(network + usize::from(words) * 4)
+            }
+            protocol::IPV6 => Some(network + 40),
+            _ => None,
+        };
+        match end.filter(|_| rules & split_rule::IP != 0) {
+            Some(end) => longest(end),
+            None if rules & split_rule::LAYER_2 != 0 => {
+                longest(usize::from(self.layers.ether_type) + 2)
+            }
+            None => 0,
         }
     }
 

@@ -1,9 +1,11 @@
 //! Receive queues: from a frame to buffers and descriptors.
 
 pub(super) use self::arrival::{Arrival, NotTaken};
+use self::header::Header;
 use self::held::Held;
 use self::written::{DESCRIPTOR_WORDS, SHORT_WORDS, cast_of, write_back};
 use super::frame::{CHECK_BYTES, Headers};
+use super::headers::TAG_BYTES;
 use super::ring::{Descriptor, Ring};
 use crate::chip::Context;
 use ringside_bus::{DmaSpace, Iova};
@@ -11,11 +13,12 @@ use ringside_spec::lan::admin::link::MAX_FRAME_BYTES;
 use ringside_spec::lan::receive::{
     FilterStatus, FlexDescriptor, HeaderLength, MAX_BUFFERS_PER_PACKET, MAX_RING, Mirror,
     PacketLength, PacketType, RING_MIN, RING_MULTIPLE, ReceiveContext, Status0, Status1,
-    TAIL_MULTIPLE, profile,
+    TAIL_MULTIPLE, profile, split,
 };
 use ringside_spec::lan::registers::queues::DescriptorProfile;
 
 mod arrival;
+mod header;
 mod held;
 mod legacy;
 mod written;
@@ -82,7 +85,7 @@ impl ReceiveQueue {
             tail: head,
             ring: Ring::new(base, length),
             short: is_short.then(|| Ring::new(base, length)),
-            plain: queue.strip_crc && !is_short,
+            plain: queue.strip_crc && !is_short && queue.split == split::NONE,
             held: Held::default(),
             whole: Vec::new(),
             context: queue,
@@ -139,9 +142,11 @@ impl ReceiveQueue {
             check_sequence = crc.finalize().to_le_bytes();
             parts = [frame.0, frame.1, &check_sequence];
         }
+        let header = self.header_of(arrival, !frame.1.is_empty());
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let bytes = bytes - header.bytes;
         let buffer = usize::from(self.context.data_buffer_in_128_bytes) * 128;
-        let count = bytes.div_ceil(buffer.max(1));
+        let count = bytes.div_ceil(buffer.max(1)).max(1);
         if count > usize::from(MAX_BUFFERS_PER_PACKET) || buffer == 0 {
             return Err(NotTaken::TooLong);
         }
@@ -155,10 +160,33 @@ impl ReceiveQueue {
             self.whole.extend_from_slice(part);
         }
         self.head = match &self.short {
-            Some(ring) => self.scatter(ring, arrival, tag, buffer, memory)?,
-            None => self.scatter(&self.ring, arrival, tag, buffer, memory)?,
+            Some(ring) => self.scatter(ring, arrival, (tag, header), buffer, memory)?,
+            None => self.scatter(&self.ring, arrival, (tag, header), buffer, memory)?,
         };
         Ok(())
+    }
+
+    /// The part of a frame that goes to the header buffer, with its tag or without.
+    fn header_of(&self, arrival: &Arrival<'_>, without_tag: bool) -> Header {
+        let context = &self.context;
+        if context.split == split::NONE {
+            return Header::default();
+        }
+        let length = arrival.frame.len();
+        let parsed = &arrival.headers.parsed;
+        let wanted = match parsed.header_bytes(arrival.frame, context.header_split_0) {
+            0 if context.split == split::ALWAYS => length,
+            bytes => bytes,
+        };
+        let wanted = match without_tag {
+            true => wanted.saturating_sub(TAG_BYTES),
+            false => wanted,
+        };
+        let room = usize::from(context.header_buffer_in_64_bytes) * 64;
+        Header {
+            bytes: wanted.min(room),
+            overflows: wanted > room && context.split == split::HEADER,
+        }
     }
 
     /// Finds the memory of the ring, unless nothing has changed since the last time.
@@ -200,30 +228,40 @@ impl ReceiveQueue {
         true
     }
 
-    /// Puts the frame in `whole` into buffers of this many bytes, and returns the index of the
-    /// descriptor after its last one.
+    /// Puts the frame in `whole` into the first header buffer and data buffers of this many bytes,
+    /// and returns the index of the descriptor after its last one.
     fn scatter<const WORDS: usize>(
         &self,
         ring: &Ring<WORDS>,
         arrival: &Arrival<'_>,
-        tag: Option<u16>,
+        (tag, header): (Option<u16>, Header),
         buffer: usize,
         memory: &DmaSpace,
     ) -> Result<u16, NotTaken> {
+        let (head, rest) = self.whole.split_at(header.bytes);
+        // A frame that is all header has an empty data buffer.
+        let empty = rest.is_empty().then_some(rest);
+        let pieces = || rest.chunks(buffer).chain(empty);
         let mut index = self.head;
         let mut used: [Option<Descriptor<'_, _>>; MAX_BUFFERS] = [const { None }; MAX_BUFFERS];
-        for (piece, place) in self.whole.chunks(buffer).zip(&mut used) {
+        for (piece, place) in pieces().zip(&mut used) {
             let descriptor = ring.descriptor(index, memory);
             let descriptor = descriptor.map_err(|_| NotTaken::Fault)?;
+            if index == self.head && !head.is_empty() {
+                let buffer = Iova(descriptor.load(1));
+                memory.write(buffer, head).map_err(|_| NotTaken::Fault)?;
+            }
             let buffer = Iova(descriptor.load(0));
             memory.write(buffer, piece).map_err(|_| NotTaken::Fault)?;
             *place = Some(descriptor);
             index = ring.after(index);
         }
-        let last = self.whole.chunks(buffer).len().saturating_sub(1);
-        let used = used.iter().flatten().zip(self.whole.chunks(buffer));
+        let last = pieces().count().saturating_sub(1);
+        let used = used.iter().flatten().zip(pieces());
         for (place, (descriptor, piece)) in used.enumerate() {
-            let written = self.describe(arrival, tag, piece.len(), place == last);
+            let mut written = self.describe(arrival, tag, piece.len(), place == last);
+            let in_first = if place == 0 { header.bytes } else { 0 };
+            header.describe(in_first, self.profile, &mut written);
             write_back(written, descriptor);
         }
         Ok(index)

@@ -1,5 +1,6 @@
 //! Queues driven by hand: descriptors written as drivers write them, and as no driver should.
 
+mod header;
 mod held;
 mod rig;
 mod short;

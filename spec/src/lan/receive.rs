@@ -10,7 +10,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 mod context;
 mod legacy;
 mod write_back;
-pub use context::ReceiveContext;
+pub use context::{ReceiveContext, split, split_rule};
 pub use legacy::{FLOW_VALID, LegacyDescriptor, LegacyExtended, LegacyStatus, filter_status};
 pub use write_back::{WriteBack0, WriteBack1, WriteBack2, WriteBack3};
 

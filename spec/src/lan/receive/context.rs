@@ -2,6 +2,29 @@
 
 use crate::lan::wire::bits::{bit, get, put};
 
+/// Values of [`ReceiveContext::split`]. Source: ice `ice_lan_tx_rx.h`, `ICE_RX_DTYPE_*`.
+pub mod split {
+    /// Frames lie in data buffers.
+    pub const NONE: u8 = 0;
+    /// The headers that a rule names go to the header buffer.
+    pub const HEADER: u8 = 1;
+    /// The header buffer is used in any case.
+    pub const ALWAYS: u8 = 2;
+}
+
+/// Bits of [`ReceiveContext::header_split_0`]: the headers up to which a frame is split, the
+/// innermost one of them. Source: ice `ICE_RLAN_RX_HSPLIT_0_*`.
+pub mod split_rule {
+    /// after the Ethernet header and its tags
+    pub const LAYER_2: u8 = 1;
+    /// after the header of IPv4 or IPv6
+    pub const IP: u8 = 2;
+    /// after the header of TCP or UDP
+    pub const TCP_UDP: u8 = 4;
+    /// after the header of SCTP
+    pub const SCTP: u8 = 8;
+}
+
 /// Context of a receive queue, written as eight dwords to
 /// [`RECEIVE_QUEUE_CONTEXT`](crate::lan::registers::queues::RECEIVE_QUEUE_CONTEXT).
 ///

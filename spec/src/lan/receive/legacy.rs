@@ -78,6 +78,10 @@ crate::words! {
         packet_type: [37:30],
         /// bytes in this buffer
         bytes: [51:38],
+        /// bytes of the header that was split off
+        header_bytes: [62:52],
+        /// a header was split off
+        header_split: [63],
     }
     /// Source: as above, `ICE_RX_DESC_EXT_STATUS_*`.
     pub struct LegacyExtended: u16 {
