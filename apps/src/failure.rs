@@ -26,6 +26,10 @@ const OF_PROCESSES: [&str; 2] = ["thread", "starting "];
 const PROCESSES_LIMIT: &str =
     "; raise the limit of processes (ulimit -u, the cgroup's pids.max), which counts threads too";
 
+/// In the texts of errors that a machine without enough memory, files or threads gives: EAGAIN,
+/// ENOMEM, ENFILE and EMFILE.
+const OF_MACHINE: [&str; 4] = [TRY_AGAIN, "(os error 12)", "(os error 23)", TOO_MANY_FILES];
+
 /// A failure and the exit code of its kind.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -47,6 +51,17 @@ impl Failure {
         Self {
             code: 2,
             error: error.into(),
+        }
+    }
+
+    /// What the command line names cannot be used, as [`Failure::usage`]; an operation's failure if
+    /// the machine lacks memory, files or threads for it.
+    pub(crate) fn named(error: impl Into<anyhow::Error>) -> Self {
+        let error = error.into();
+        let text = format!("{error:#}");
+        match OF_MACHINE.iter().any(|lack| text.contains(lack)) {
+            true => Self::operation(error),
+            false => Self::usage(error),
         }
     }
 

@@ -8,7 +8,7 @@ use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
 use ringside_config::{Config, Core, NumaNode};
 use ringside_model::embedded::ThreadedError;
 use ringside_model::{Threaded, WorldSettings};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The configuration that the command line names, or the defaults.
 pub(crate) fn load_config(path: Option<&std::path::Path>) -> Result<Config, Failure> {
@@ -37,6 +37,14 @@ fn check_node(config: &Config, sysfs: &Sysfs) -> Result<(), Failure> {
     }
 }
 
+/// Cores of this process before its main thread was pinned.
+static CORES_AT_START: OnceLock<usize> = OnceLock::new();
+
+/// The number of cores that this process may use, also once its main thread is pinned.
+pub(crate) fn core_count() -> usize {
+    *CORES_AT_START.get_or_init(|| allowed_cores().len())
+}
+
 /// The cores for driver and model: those requested, else two different ones if there are two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cores {
@@ -47,6 +55,7 @@ pub(crate) struct Cores {
 impl Cores {
     pub(crate) fn choose(asked: &[usize], config: &Config) -> Self {
         let allowed = allowed_cores();
+        CORES_AT_START.get_or_init(|| allowed.len());
         let from_config = config.worker.cores.first().map(|&core| core as usize);
         let model_core = match config.model.thread_core {
             Core::Pinned(core) => Some(core as usize),

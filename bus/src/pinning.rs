@@ -44,8 +44,18 @@ pub fn allowed_cores() -> Vec<usize> {
     read_allowed_cores().unwrap_or_default()
 }
 
+/// The same of another process. Empty if it is not to be seen here.
+#[must_use]
+pub fn allowed_cores_of(process: u32) -> Vec<usize> {
+    read_cores(&process.to_string()).unwrap_or_default()
+}
+
 fn read_allowed_cores() -> std::io::Result<Vec<usize>> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
+    read_cores("self")
+}
+
+fn read_cores(process: &str) -> std::io::Result<Vec<usize>> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let list = status
         .lines()
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));

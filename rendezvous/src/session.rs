@@ -363,6 +363,12 @@ impl Session {
         self.send(&[BEAT], Duration::from_millis(100))
     }
 
+    /// Copies the next bytes of the peer without consuming them, as many as are there and have
+    /// room; 0 once the peer has closed the connection, or if there is none.
+    pub fn peek_several(&mut self, into: &mut [u8]) -> usize {
+        self.stream.peek(into, Duration::ZERO).unwrap_or(0)
+    }
+
     /// Returns the next byte of the peer without consuming it; waits at most `at_most`, which may
     /// be zero. A byte of [`Session::keep_alive`] is consumed and returned.
     ///

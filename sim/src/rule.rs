@@ -140,9 +140,18 @@ pub struct Finding {
     pub time_ns: u64,
 }
 
-/// Parts of the texts of errors that only the machine of the simulation gives: a system call that
-/// it refuses, and too little memory for a device. Devices and wire are simulated.
-const OF_MACHINE: [&str; 2] = ["(os error ", "bytes of DMA memory are requested"];
+/// Parts of the texts of errors that only the machine of the simulation gives: EAGAIN, ENOMEM,
+/// ENFILE, EMFILE, EFBIG and ENOSPC, and too little memory for a device. Devices and wire are
+/// simulated.
+const OF_MACHINE: [&str; 7] = [
+    "(os error 11)",
+    "(os error 12)",
+    "(os error 23)",
+    "(os error 24)",
+    "(os error 27)",
+    "(os error 28)",
+    "bytes of DMA memory are requested",
+];
 
 impl Finding {
     /// True if the machine refused memory or files that the run needs. Such a run proves nothing

@@ -3,7 +3,7 @@
 use crate::open::Cores;
 use ringside_bus::Function;
 use ringside_bus::hand_off::hand_off;
-use ringside_bus::pinning::allowed_cores;
+use ringside_bus::pinning::allowed_cores_of;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) struct Placement {
     pub(crate) model_process: Option<u32>,
     /// time of a cache line from one core to the other, if both spin
     pub(crate) line_hand_off_nanoseconds: Option<f64>,
-    /// true if driver and model have one core between them, which the driver gives away while idle
+    /// true if driver and model have one core between them
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) one_core: bool,
 }
@@ -53,8 +53,8 @@ impl Placement {
         let model = process.and_then(busiest_core);
         Self {
             model_process: process,
-            // The process may use another core the next moment, if there is one.
-            one_core: allowed_cores().len() < 2,
+            // It may use another core the next moment, if it has one.
+            one_core: driver.is_some() && process.and_then(only_core) == driver,
             ..Self::measure(Cores { driver, model })
         }
     }
@@ -73,9 +73,7 @@ impl Placement {
     /// The sentence on the hand-off, in a line of its own; empty without two cores to measure.
     pub(crate) fn hand_off(&self) -> String {
         if self.one_core {
-            return "\nBoth have one core between them: the driver yields it while idle, and times \
-                    are those of the scheduler."
-                .into();
+            return "\nBoth have one core between them: times are those of the scheduler.".into();
         }
         match self.line_hand_off_nanoseconds {
             Some(nanoseconds) => format!(
@@ -105,6 +103,15 @@ fn busiest_core(process: u32) -> Option<usize> {
         time_and_core(&stat)
     });
     threads.max().map(|(_, core)| core)
+}
+
+/// The core of a process that may use no other; `None` for others, and if it is not to be seen
+/// here.
+fn only_core(process: u32) -> Option<usize> {
+    match allowed_cores_of(process)[..] {
+        [core] => Some(core),
+        _ => None,
+    }
 }
 
 /// Time used, in clock ticks, and core of a thread. Source: proc(5), `/proc/pid/stat`: fields 14,

@@ -230,7 +230,7 @@ fn bind(options: &Serve) -> Result<Server, Failure> {
     settings.refused_through_client = options.refused_through_client;
     settings.spin = Duration::from_micros(options.spin_us);
     // The numbers of sockets and functions are one: a path is left as the cause.
-    Server::bind(&settings).map_err(Failure::usage)
+    Server::bind(&settings).map_err(Failure::named)
 }
 
 fn inject_faults(options: &Serve, world: &mut World) -> Result<(), Failure> {
@@ -307,13 +307,13 @@ fn not_captured(path: &Path, error: std::io::Error) -> Failure {
 fn attach_wires(options: &Serve, server: &mut Server) -> Result<WireReport, Failure> {
     let mut ports = Ports::default();
     for ends in &options.datagram_wires {
-        let wire = DatagramWire::bind(&ends.local, &ends.far).map_err(Failure::usage)?;
+        let wire = DatagramWire::bind(&ends.local, &ends.far).map_err(Failure::named)?;
         ports.attach(server.world().switch(), Box::new(wire));
     }
     for OutsideWire(ends) in &options.wires {
         let wire = UdpWire::open(ends).map_err(|error| match error {
             UdpError::Unreachable { .. } => Failure::operation(error),
-            error => Failure::usage(error),
+            error => Failure::named(error),
         })?;
         ports.attach(server.world().switch(), Box::new(wire));
     }
@@ -356,7 +356,7 @@ fn attach(
     };
     let control = options.control.as_deref();
     let control = control.map(|path| Control::bind(path, sources.clone()));
-    let mut control = control.transpose().map_err(Failure::usage)?;
+    let mut control = control.transpose().map_err(Failure::named)?;
     let (recorder, capture) = files.begin()?;
     if let Some(recorder) = &recorder {
         server.world().record(recorder);

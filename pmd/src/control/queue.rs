@@ -51,6 +51,9 @@ const COMPLETION_STEP: Duration = Duration::from_micros(1);
 /// thread may send its command meanwhile, or be the device's, and so may another process.
 const READS_BEFORE_YIELD: u32 = 32;
 
+/// The reads after which it lets the device catch up again: others use the way to it meanwhile.
+const READS_BEFORE_CATCHING_UP: u32 = 32;
+
 /// The interval after these reads: the shortest for which the clock yields.
 const YIELDING_STEP: Duration = Duration::from_micros(20);
 
@@ -449,7 +452,7 @@ impl ControlQueue {
             drop(rings);
             reads += 1;
             if reads > READS_BEFORE_YIELD {
-                self.give_way();
+                self.give_way(reads - READS_BEFORE_YIELD);
                 if let Some(cause) = lookout.look(registers) {
                     self.abandon(cause);
                 }
@@ -458,11 +461,12 @@ impl ControlQueue {
         }
     }
 
-    /// Gives the core to others for a while: to the device, if it is another process that has not
-    /// taken the command yet, for want of a core. A device that does not respond is left to the
-    /// caller's lookout and deadline.
-    fn give_way(&self) {
-        if !matches!(self.registers.function().catch_up(), Ok(true)) {
+    /// Gives the core to others for a while, for the `times`th time: at first to the device, if it
+    /// is another process that has not taken the command yet, for want of a core. A device that
+    /// does not respond is left to the caller's lookout and deadline.
+    fn give_way(&self, times: u32) {
+        let catches_up = times % READS_BEFORE_CATCHING_UP == 1;
+        if !(catches_up && matches!(self.registers.function().catch_up(), Ok(true))) {
             self.registers.clock().pause(YIELDING_STEP);
         }
     }

@@ -6,9 +6,7 @@ use ringside_rendezvous::{MAX_REASON, printable};
 use std::time::Duration;
 
 /// First bytes of a test.
-const TEST_MAGIC: [u8; 8] = *b"ringtest";
-/// Their first one.
-pub(super) const FIRST_BYTE: u8 = TEST_MAGIC[0];
+pub(super) const TEST_MAGIC: [u8; 8] = *b"ringtest";
 /// First bytes of an answer.
 const ANSWER_MAGIC: [u8; 8] = *b"ringback";
 /// Version of both.

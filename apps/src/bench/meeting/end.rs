@@ -10,10 +10,10 @@ use crate::bench::plan::Plan;
 pub(crate) use crate::bench::watch::Watch;
 use crate::cli::{Bench, Idle, Measure, Operation};
 use crate::failure::Failure;
+use crate::open::core_count;
 use anyhow::{Context, anyhow};
 use ringside_bus::TscClock;
 use ringside_bus::clock::ticks;
-use ringside_bus::pinning::allowed_cores;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::{Access, MemoryRegion, QueuePairConfig, RemoteAddress, RemoteRegion};
 use ringside_rendezvous::{Greeting, Session, SessionError, Step};
@@ -63,7 +63,7 @@ pub(crate) struct Link {
 
 /// The idling of this side: with fewer than three cores the two drivers and the model share some.
 fn idle(options: &Bench) -> Idle {
-    options.idle.unwrap_or(match allowed_cores().len() {
+    options.idle.unwrap_or(match core_count() {
         0..3 => Idle::Yield,
         _ => Idle::Spin,
     })

@@ -1,6 +1,6 @@
 //! The session of two processes: connection, description of both devices, end.
 
-use super::agreement::{FIRST_BYTE, Test};
+use super::agreement::{TEST_MAGIC, Test};
 use super::attempts::Attempts;
 use super::end::{End, Link, Role, Watch};
 use super::neighbours::{Neighbours, Starter, has_own_ipv4};
@@ -114,13 +114,25 @@ fn first_peer(
 fn no_bench(session: &mut Session, limit: Duration) -> Result<Option<String>, Failure> {
     let peer = session.peer();
     match session.peek(limit) {
-        Ok(Some(first)) if first == FIRST_BYTE || first.is_ascii_digit() => Ok(None),
+        Ok(Some(first)) if is_bench(session, first) => Ok(None),
         Ok(Some(first)) => Ok(Some(format!(
             "the peer {peer} uses another protocol, which begins with byte {first:#04x}"
         ))),
         Ok(None) => Ok(Some(SessionError::Silent { peer, limit }.to_string())),
         Err(error @ SessionError::PeerFailed { .. }) => Err(error.into()),
         Err(error) => Ok(Some(error.to_string())),
+    }
+}
+
+/// True if what has come of a connection, `first` at least, is the beginning of a bench's request
+/// or of perftest's version, such as 6.06.
+fn is_bench(session: &mut Session, first: u8) -> bool {
+    let mut begin = [first; TEST_MAGIC.len()];
+    let count = session.peek_several(&mut begin).max(1);
+    match begin.get(..count).unwrap_or_default() {
+        [one] => *one == TEST_MAGIC[0] || one.is_ascii_digit(),
+        [one, two, ..] if one.is_ascii_digit() => *two == b'.' || two.is_ascii_digit(),
+        begin => TEST_MAGIC.starts_with(begin),
     }
 }
 
