@@ -232,7 +232,7 @@ fn a_peer_that_speaks_something_else_or_nothing_is_an_error_in_time() {
     let model = Model::serve();
     let folder = tempfile::tempdir().unwrap();
     let hasty = folder.path().join("hasty.toml");
-    std::fs::write(&hasty, "[deadlines]\nconnect_ms = 2000\n").unwrap();
+    std::fs::write(&hasty, "[deadlines]\nconnect_ms = 500\n").unwrap();
     let config = ["--config", hasty.to_str().unwrap()];
     let talk: [(&[u8], &str); 3] = [
         (
