@@ -54,8 +54,8 @@ impl Failure {
         }
     }
 
-    /// What the command line names cannot be used, as [`Failure::usage`]; an operation's failure if
-    /// the machine lacks memory, files or threads for it.
+    /// Something that the command line names cannot be used, as [`Failure::usage`]; an operation's
+    /// failure if the machine lacks memory, files or threads for it.
     pub(crate) fn named(error: impl Into<anyhow::Error>) -> Self {
         let error = error.into();
         let text = format!("{error:#}");

@@ -41,8 +41,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// pointers of their own, and must find none.
 const PRIVATE_BYTES: usize = 64;
 
-/// The longest wait for a DHCP server when a program opens the device: a server looks for 3
-/// s whether a new address is in use before it offers it (dnsmasq).
+/// The longest wait for a DHCP server when a program opens the device. dnsmasq takes three seconds
+/// to find out that an address is free before it offers it.
 pub(crate) const LEASE_WAIT: Duration = Duration::from_secs(5);
 /// The time between two looks for its address.
 const LEASE_STEP: Duration = Duration::from_millis(2);

@@ -1,7 +1,7 @@
 //! The address that a DHCP server grants, and the GID table.
 
 use ringside::driver::lan::{OpenPort, PortSettings};
-use ringside::lan::{Burst, TransmitRequest};
+use ringside::lan::Burst;
 use ringside::prelude::*;
 use ringside_testkit::lease_for;
 use std::net::{IpAddr, SocketAddr};
@@ -56,18 +56,10 @@ fn serve(mut port: OpenPort, told: &Told) {
         granted[3] += told.further.load(Ordering::Relaxed);
         let leases = frames
             .iter()
-            .filter_map(|frame| Some((lease_for(frame, (mac, SERVER), granted)?, true)));
+            .filter_map(|frame| lease_for(frame, (mac, SERVER), granted));
         let leases: Vec<_> = leases.collect();
-        for (sent, is_datagram) in leases.into_iter().chain([(question(mac, GRANTED), false)]) {
-            let mut packet = port.pool.packet_with(&sent).expect("a buffer");
-            if is_datagram {
-                let checksums = TransmitRequest {
-                    ip_checksum: true,
-                    layer_4_checksum: true,
-                    segment_bytes: None,
-                };
-                packet.offload(checksums).expect("a datagram");
-            }
+        for sent in leases.into_iter().chain([question(mac, GRANTED)]) {
+            let packet = port.pool.packet_with(&sent).expect("a buffer");
             burst.push(packet).expect("room");
             port.transmit[0].send(&mut burst);
             burst.clear();

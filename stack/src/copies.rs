@@ -5,14 +5,12 @@
 //! destination, and the groups of the host are not known: so the stack hands its own frames to
 //! groups over.
 
+use crate::wire::{TAG_AT, TAGGED};
 use ringside_bus::tap::Tap;
 use ringside_lan::Packet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Where the tag of a VLAN is in a frame, and its type. Source: IEEE 802.1Q.
-const TAG_AT: usize = 12;
-const TAGGED: [u8; 2] = [0x81, 0x00];
 /// The switch delivers frames to all stations by a rule of both VSIs.
 const ALL_STATIONS: [u8; 6] = [0xFF; 6];
 

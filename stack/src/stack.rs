@@ -15,6 +15,7 @@ use crate::link::{ADDRESSES, Change, Link};
 use crate::neighbours::{Neighbours, Question};
 use crate::route::{Routes, hop};
 use crate::tcp::{Table, TcpError};
+use crate::wire::{TAG_AT, TAGGED};
 use crate::{LocalAddress, MacAddress, Neighbour, ResolveSettings, StackError};
 use crate::{bootp, wire};
 use learning::teach;
@@ -32,8 +33,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Ethertype of a VLAN tag: IEEE 802.1Q.
-const TAGGED: [u8; 2] = [0x81, 0x00];
 /// Bits of a tag that name the VLAN.
 const VLAN_BITS: u16 = 0xFFF;
 /// Neighbours that a link remembers. Source: the feature `iface-neighbor-cache-count-64` of smoltcp
@@ -556,7 +555,7 @@ fn take_tag(packet: &mut Packet) -> Option<Option<u16>> {
         return Some(some(tag));
     }
     let frame = packet.bytes();
-    if frame.get(12..14)? != TAGGED {
+    if frame.get(TAG_AT..TAG_AT + 2)? != TAGGED {
         return Some(None);
     }
     let tag = u16::from_be_bytes(frame.get(14..16)?.try_into().ok()?);

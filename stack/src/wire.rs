@@ -15,6 +15,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Source: RFC 4861, section 7.1.
 const HOP_LIMIT: u8 = 255;
 pub(crate) const ETHERNET_BYTES: usize = 14;
+/// The place of a VLAN tag in a frame, and its type. Source: IEEE 802.1Q.
+pub(crate) const TAG_AT: usize = 12;
+pub(crate) const TAGGED: [u8; 2] = [0x81, 0x00];
 pub(crate) const IPV6_BYTES: usize = 40;
 
 /// A frame's information about a neighbour.

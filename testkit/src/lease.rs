@@ -5,6 +5,20 @@ const HEADERS: usize = 42;
 /// Bytes of the message before its options. Source: RFC 2131, section 2.
 const FIXED: usize = 240;
 
+/// The IPv4 header in a frame.
+const IPV4: std::ops::Range<usize> = 14..34;
+
+/// Fills in the checksum of an IPv4 header. Source: RFC 1071.
+fn finish_header(header: &mut [u8]) {
+    let words = header.chunks_exact(2);
+    let sum: u32 = words
+        .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
+        .sum();
+    let once = (sum & 0xFFFF) + (sum >> 16);
+    let folded = (once & 0xFFFF) + (once >> 16);
+    header[10..12].copy_from_slice(&(!folded as u16).to_be_bytes());
+}
+
 /// The kind of a DHCP message: option 53 of RFC 2132.
 fn kind(message: &[u8]) -> Option<u8> {
     let mut rest = message.get(FIXED..)?;
@@ -18,7 +32,8 @@ fn kind(message: &[u8]) -> Option<u8> {
 }
 
 /// The answer to a frame with a message of a DHCP client: the offer of an address, or its lease for
-/// an hour, with a mask of 24 bits. `None` for other frames. The frame has no checksums.
+/// an hour, with a mask of 24 bits. `None` for other frames. The answer has no checksum
+/// of UDP, as IPv4 permits.
 ///
 /// `mac` and `server` are the addresses of the server's station.
 #[must_use]
@@ -53,6 +68,7 @@ pub fn lease_for(
     sent.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
     sent.extend(server);
     sent.extend([255; 4]);
+    finish_header(sent.get_mut(IPV4)?);
     sent.extend([0, 67, 0, 68]);
     sent.extend((length - 20).to_be_bytes());
     sent.extend([0, 0]);

@@ -2,7 +2,7 @@
 
 use crate::harness::*;
 use ringside_bus::DeviceAddress;
-use ringside_lan::{Burst, TransmitRequest};
+use ringside_lan::Burst;
 use ringside_pmd::Device;
 use ringside_pmd::lan::{OpenPort, PortSettings};
 use ringside_testkit::{bring_up_function, claim, config, lease_for};
@@ -128,18 +128,10 @@ fn answer_until(ends: &AtomicBool, device: Device, mut port: OpenPort) {
         let frames: Vec<Vec<u8>> = burst.drain().map(|packet| packet.to_vec()).collect();
         for frame in frames {
             let lease = lease_for(&frame, (mac, SERVER), GRANTED);
-            let Some(sent) = lease.as_ref().or(own_answer(&frame, mac).as_ref()).cloned() else {
+            let Some(sent) = lease.or_else(|| own_answer(&frame, mac)) else {
                 continue;
             };
-            let mut packet = port.pool.packet_with(&sent).expect("a buffer");
-            if lease.is_some() {
-                let checksums = TransmitRequest {
-                    ip_checksum: true,
-                    layer_4_checksum: true,
-                    segment_bytes: None,
-                };
-                packet.offload(checksums).expect("a datagram");
-            }
+            let packet = port.pool.packet_with(&sent).expect("a buffer");
             burst.push(packet).expect("room");
             port.transmit[0].send(&mut burst);
             burst.clear();

@@ -18,35 +18,17 @@ use crate::{Clock, DeviceAddress, Doorbell, Function, FunctionError, Iova, Memor
 pub use exchange::ClientLimits;
 use exchange::Exchange;
 use regions::Region;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use users::Users;
-
-/// The connection, held by one thread.
-struct Connection<'a>(MutexGuard<'a, (Exchange, Users)>);
-
-impl Deref for Connection<'_> {
-    type Target = Exchange;
-
-    fn deref(&self) -> &Exchange {
-        &self.0.0
-    }
-}
-
-impl DerefMut for Connection<'_> {
-    fn deref_mut(&mut self) -> &mut Exchange {
-        &mut self.0.0
-    }
-}
 
 /// The vfio-user client; see the module.
 pub struct VfioUserFunction {
     address: DeviceAddress,
     clock: Arc<dyn Clock>,
-    exchange: Mutex<(Exchange, Users)>,
+    exchange: Mutex<Exchange>,
     capabilities: Capabilities,
     can_reset: bool,
     regions: Vec<Region>,
@@ -87,7 +69,7 @@ impl VfioUserFunction {
         Ok(Self {
             address,
             clock,
-            exchange: Mutex::new((exchange, Users::default())),
+            exchange: Mutex::new(exchange),
             capabilities,
             can_reset: info.flags.reset(),
             regions: found,
@@ -97,10 +79,10 @@ impl VfioUserFunction {
         })
     }
 
-    fn exchange(&self) -> Connection<'_> {
-        let mut both = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
-        both.1.note();
-        Connection(both)
+    fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
+        exchange.users.note();
+        exchange
     }
 
     fn region(&self, index: u32) -> Option<&Region> {
@@ -273,7 +255,7 @@ impl Function for VfioUserFunction {
     /// The socket keeps the order: the answer to a read comes after the writes. Where several
     /// threads use the connection it does not wait, as they would have to wait with it.
     fn catch_up(&self) -> Result<bool, FunctionError> {
-        if self.exchange().0.1.are_several(Instant::now()) {
+        if self.exchange().users.are_several(Instant::now()) {
             return Ok(false);
         }
         self.read_region(message::REGION_CONFIG, 0, &mut [0; 4])?;

@@ -91,8 +91,8 @@ const fn parent_of(undo: &Undo) -> Option<u32> {
     }
 }
 
-/// True if an undo deletes one of these nodes. Source: ice `ice_sched.c`, `ice_free_sched_node`,
-/// which deletes no node that has children.
+/// True if an undo deletes one of these nodes; one with children stays. Source: ice `ice_sched.c`,
+/// `ice_free_sched_node`.
 fn is_of_any(undo: &Undo, nodes: &[u32]) -> bool {
     matches!(undo, Undo::DeleteNode { node: Some(node), .. } if nodes.contains(node))
 }

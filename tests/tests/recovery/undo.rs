@@ -125,7 +125,7 @@ fn nodes_above_one_that_stays_are_left_to_clearing_the_configuration() {
     assert!(ended.is_as_found);
 }
 
-/// What is said is that the configuration stays, not each of its parts.
+/// The report says that the configuration stays, and names none of its parts.
 #[test]
 fn a_firmware_that_stops_for_good_is_reported_by_what_no_reset_takes_back() {
     let ended = shut_down_with(|function| {

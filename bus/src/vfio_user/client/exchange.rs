@@ -1,6 +1,7 @@
 //! Requests and answers over one socket, each with a deadline.
 
 use super::unsettled::Unsettled;
+use super::users::Users;
 use crate::clock::wait_for;
 use crate::process::Severed;
 use crate::vfio_user::message::{self, DeviceInfo, Header, KIND_REPLY, Version};
@@ -74,6 +75,7 @@ pub(super) struct Exchange {
     dead: Option<String>,
     /// requests for mappings that the server may perform late
     pub(super) unsettled: Unsettled,
+    pub(super) users: Users,
 }
 
 impl Exchange {
@@ -104,6 +106,7 @@ impl Exchange {
             is_silent: false,
             dead: None,
             unsettled: Unsettled::default(),
+            users: Users::default(),
         };
         let ours = Version {
             major: message::VERSION_MAJOR,
