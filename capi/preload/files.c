@@ -95,8 +95,8 @@ static int has_listed_interfaces(const char *folder, const char *place)
 {
 	int before = errno;
 
-	if (!are_written(folder) && ringside_function("ringside_write_files") != NULL)
-		write_files_by_helper();
+	if (!are_written(folder))
+		write_files_for_a_list();
 	if (!exists(place))
 		return 0;
 	link_interfaces(place);

@@ -162,6 +162,12 @@ void (*ringside_function(const char *name))(void)
 	return (void (*)(void))found;
 }
 
+void write_files_for_a_list(void)
+{
+	if (ringside_function("ringside_write_files") != NULL)
+		write_files_by_helper();
+}
+
 /* Before the program may change its variables. */
 __attribute__((constructor)) static void keep_variables(void)
 {

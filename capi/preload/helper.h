@@ -2,6 +2,10 @@
  * uses verbs. errno is left alone. */
 void write_files_by_helper(void);
 
+/* The same for a program that lists all interfaces, if it has loaded libibverbs: another one that only lists them does
+ * not have a device opened. */
+void write_files_for_a_list(void);
+
 /* The folder that RINGSIDE_FILES names, also after the program has cleared its environment; null without one. */
 const char *files_folder(void);
 

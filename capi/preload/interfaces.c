@@ -2,8 +2,8 @@
  *
  * The device has no interface of the kernel, and programs look for one: by its name (ioctl,
  * if_nametoindex), or in the list of all (getifaddrs, if_nameindex). What they are told is in the
- * files below /sys/class (files.c). The list has it once a device was opened: a program that only
- * lists interfaces does not have one opened.
+ * files below /sys/class (files.c). The list has it in a program that has loaded libibverbs, and once
+ * a device was opened: another program that only lists interfaces does not have one opened.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -98,6 +98,18 @@ static unsigned int index_of_interface(void)
 	char text[32];
 
 	return read_file("net/" INTERFACE "/ifindex", text, sizeof(text)) == 0 ? (unsigned int)strtoul(text, NULL, 10) : 0;
+}
+
+/* The same for a list of all interfaces. A program with verbs may look for its device's address there before it opens
+ * the device (Open MPI's openib, corosync). */
+static unsigned int index_for_a_list(void)
+{
+	unsigned int index = index_of_interface();
+
+	if (index != 0 || files_folder() == NULL)
+		return index;
+	write_files_for_a_list();
+	return index_of_interface();
 }
 
 /* An entry without an address; NULL without memory. */
@@ -218,7 +230,7 @@ EXPORT int getifaddrs(struct ifaddrs **list)
 	int result = NEXT(getifaddrs)(list);
 	int index;
 
-	if (result != 0 || files_folder() == NULL)
+	if (result != 0 || index_for_a_list() == 0)
 		return result;
 	for (index = 0; index < GIDS; index++)
 		add(list, interface_of(index));
@@ -229,7 +241,7 @@ EXPORT int getifaddrs(struct ifaddrs **list)
 EXPORT struct if_nameindex *if_nameindex(void)
 {
 	struct if_nameindex *list = NEXT(if_nameindex)(), *longer;
-	unsigned int index = index_of_interface();
+	unsigned int index = index_for_a_list();
 	size_t count = 0;
 	char *name;
 
@@ -420,7 +432,7 @@ EXPORT int ioctl(int descriptor, unsigned long request, ...)
 	case SIOCGIFCONF:
 		room = argument == NULL ? 0 : ((struct ifconf *)argument)->ifc_len;
 		error = known(descriptor, request, argument);
-		if (error == 0 && files_folder() != NULL)
+		if (error == 0 && index_for_a_list() != 0)
 			add_to_list(argument, room);
 		return error;
 	default:

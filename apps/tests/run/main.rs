@@ -214,8 +214,8 @@ fn files_are_there_for_programs_that_open_no_device() {
     assert_eq!(lines, ["ringside0", "4: ACTIVE", "1", "1"]);
 }
 
-/// Programs that look at the files get no signal and no child by it; those that only list
-/// interfaces do not have the device opened, and see the addresses once it was.
+/// Programs that look at the files get no signal and no child by it; those without verbs that only
+/// list interfaces do not have the device opened, and see the addresses once it was.
 #[test]
 fn the_process_that_writes_the_files_is_not_noticed() {
     if !is_installed("python3") {
@@ -240,6 +240,40 @@ except ChildProcessError:
     let text = succeeded(&output.expect("python3"));
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines, ["False", "['ringside0'] []", "no child"]);
+}
+
+/// Open MPI's `openib` and corosync look for the address of their device among the interfaces, and
+/// open the device afterwards.
+#[test]
+fn a_program_with_verbs_lists_the_interface_before_it_opens_the_device() {
+    if !is_installed("python3") {
+        eprintln!("python3 is not installed: not run");
+        return;
+    }
+    // SIOCGIFCONF, with an ifconf of length and buffer; an entry is 40 bytes, the name first
+    let script = "
+import array, ctypes, fcntl, os, socket, struct, sys
+ctypes.CDLL('libibverbs.so.1')
+if sys.argv[1] == 'names':
+    print([name for _, name in socket.if_nameindex()].count('ringside0'))
+elif sys.argv[1] == 'addresses':
+    room = array.array('B', bytes(4096))
+    asked = struct.pack('iL', len(room), room.buffer_info()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        length, _ = struct.unpack('iL', fcntl.ioctl(one, 0x8912, asked))
+    print([room.tobytes()[at:at + 9] for at in range(0, length, 40)].count(b'ringside0'))
+else:
+    head = ctypes.c_void_p()
+    assert ctypes.CDLL(None).getifaddrs(ctypes.byref(head)) == 0
+    name = ctypes.cast(head.value + 8, ctypes.POINTER(ctypes.c_char_p))[0]
+    print([name].count(b'ringside0'))
+";
+    let folder = Folder::new();
+    for list in ["names", "addresses", "entries"] {
+        let words = ["python3", "-c", script, list];
+        let output = start(folder.path(), "3", &words).wait_with_output();
+        assert_eq!(succeeded(&output.expect("python3")), "1\n", "{list}");
+    }
 }
 
 #[test]
