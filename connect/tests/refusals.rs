@@ -6,7 +6,9 @@ use ringside_connect::{
 };
 use ringside_model::Threaded;
 use ringside_pmd::Device;
-use ringside_pmd::rdma::{CompletionQueue, QueuePair, QueuePairConfig, RdmaError};
+use ringside_pmd::rdma::{
+    Access, Completion, CompletionQueue, QueuePair, QueuePairConfig, RdmaError, SharedReceiveConfig,
+};
 use ringside_testkit::{bring_up_all, config, threaded};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -364,6 +366,43 @@ fn a_request_that_its_peer_has_given_up_is_not_handed_out() {
         };
         assert_eq!(named, peer);
     });
+}
+
+#[test]
+fn a_queue_pair_that_was_not_accepted_leaves_its_shared_receives() {
+    let sides = Sides::new();
+    let listener = sides.listen();
+    let device = &sides.devices[1];
+    let mut queue = device.completion_queue(16).unwrap();
+    let domain = device.protection_domain().unwrap();
+    let config = SharedReceiveConfig::default();
+    let mut shared = domain.shared_receive_queue(&config).unwrap();
+    let region = domain.register(device.allocate(64).unwrap(), Access::default());
+    let region = region.unwrap();
+    for id in 0..4 {
+        shared.post(id, &[region.slice(0..64).unwrap()]).unwrap();
+    }
+    let used = || device.object_usage().unwrap().queue_pairs.used;
+    let before = used();
+    let mut member = domain
+        .queue_pair(QueuePairConfig::reliable(&queue))
+        .unwrap();
+    shared.attach(&mut member).unwrap();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| give_up(&sides));
+        let request = listener.next(WAIT).expect("a request");
+        asking.join().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let ended = request.accept(member, &Settings::default(), WAIT);
+        assert!(
+            matches!(ended, Err(ConnectError::Ended { .. })),
+            "{ended:?}"
+        );
+    });
+    let mut batch = [Completion::EMPTY; 4];
+    assert!(shared.poll(&mut queue, &mut batch).is_empty());
+    assert_eq!((shared.left(), shared.queue_pairs()), (4, 0));
+    assert_eq!(used(), before);
 }
 
 #[test]

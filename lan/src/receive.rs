@@ -62,7 +62,8 @@ pub struct ReceiveCounters {
     pub empty_polls: u64,
     /// Calls that filled the burst: the queue is the bottleneck.
     pub full_polls: u64,
-    /// Times that the pool had too few buffers to post.
+    /// Times that the pool had too few buffers to post. Those of sent packets are free once
+    /// [`TransmitQueue::reclaim`](crate::TransmitQueue::reclaim) was called.
     pub no_buffers: u64,
     /// Packets dropped: a length beyond the buffer, or none.
     pub bad_length: u64,

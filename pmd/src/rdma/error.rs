@@ -249,10 +249,9 @@ pub enum RdmaError {
     /// A queue pair that a shared receive queue can't feed.
     #[error(transparent)]
     Member(#[from] MemberError),
-    /// A queue pair was destroyed without the shared receive queue that feeds it. It is destroyed;
-    /// its rings are kept as long as that queue exists, and its unused shared receives are lost.
+    /// A queue pair that a shared receive queue feeds is reset by that queue.
     #[error(
-        "queue pair {number} was destroyed while a shared receive queue feeds it, and its memory is kept for that: use SharedReceiveQueue::destroy"
+        "queue pair {number} was not reset, as a shared receive queue feeds it: use SharedReceiveQueue::reset"
     )]
     Fed {
         /// Its number.

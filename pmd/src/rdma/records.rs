@@ -10,7 +10,7 @@ use ringside_cq::{CompletionContext, CompletionQueueHandle};
 use ringside_qp::QueuePairState;
 use ringside_spec::rdma::commands::{CreateAddressHandle, CreateMulticastGroup, QueuePairType};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
 /// The usability of a queue pair; shared with its owner's data path.
@@ -143,13 +143,26 @@ pub(crate) enum SendState {
 }
 
 /// A queue pair that a shared receive queue feeds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct FedQueuePair {
     /// Its rings, once it was destroyed, or the device did not confirm that: the shared receive
     /// queue may still write to them.
     pub(crate) rings: Vec<DmaBuffer>,
     /// It was destroyed, and its number may be used again.
-    pub(crate) destroyed: bool,
+    pub(crate) is_number_free: bool,
+    /// Its end, once its owner has destroyed it.
+    pub(crate) end: Option<FedEnd>,
+    /// Set with that, for the shared receive queue.
+    pub(crate) departed: Arc<AtomicBool>,
+}
+
+/// The end of a queue pair that a shared receive queue feeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FedEnd {
+    /// The device has destroyed it, or failed before.
+    Gone,
+    /// The device did not confirm, and may write to its receives.
+    Unconfirmed,
 }
 
 /// A completion queue.

@@ -4,15 +4,15 @@
 //! window of them in its own receive queue; [`SharedReceiveQueue::poll`] replaces those that
 //! messages have used. The unused ones of a failed or destroyed queue pair return to the others.
 
-use super::engine::EngineState;
-use super::records::FedQueuePair;
 use super::{
     Completion, CompletionQueue, PostError, ProtectionDomain, QueuePair, RdmaError, ResetError,
     Resettable, Status,
 };
 use ringside_qp::{Fragment, PostReceiveError, SharedReceives, UnusedReceives};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+mod departed;
 mod lending;
 
 pub use lending::Place;
@@ -60,6 +60,8 @@ pub struct SharedReceiveQueue {
     window: u32,
     /// receives of queue pairs that were destroyed while the failed device may still write to them
     late: Vec<UnusedReceives>,
+    /// a queue pair that it feeds was destroyed, and its receives are still its own
+    departed: Arc<AtomicBool>,
 }
 
 impl ProtectionDomain {
@@ -87,6 +89,7 @@ impl ProtectionDomain {
             domain: self.clone(),
             window: config.window,
             late: Vec::new(),
+            departed: Arc::default(),
         })
     }
 }
@@ -99,6 +102,9 @@ impl SharedReceiveQueue {
     /// Errors: [`RdmaError::Member`]; the queue pair is unchanged.
     pub fn attach<S>(&mut self, queue_pair: &mut QueuePair<S>) -> Result<(), RdmaError> {
         drop(self.domain.engine().open_state()?);
+        if self.has_departed() {
+            self.take_over_departed();
+        }
         let number = queue_pair.number();
         let domain = queue_pair.protection_domain();
         if !self.domain.is_beside(domain) {
@@ -113,7 +119,8 @@ impl SharedReceiveQueue {
         };
         match self.inner.add(number, queue, self.window) {
             Ok(()) => {
-                self.domain.engine().state().begin_feeding(number);
+                let mut state = self.domain.engine().state();
+                state.begin_feeding(number, &self.departed);
                 Ok(())
             }
             Err((error, queue)) => {
@@ -127,23 +134,17 @@ impl SharedReceiveQueue {
     /// number of those receives: 0 if the device has failed and may still write to them. They are
     /// reported as flushed then, once it writes nothing more.
     ///
+    /// One that is destroyed or dropped without this leaves them, too: at the next
+    /// [`Self::attach`], or [`Self::poll`] that finds no completion. It counts as a queue pair
+    /// until then.
+    ///
     /// Errors: the device did not confirm, so the receives may still be written to. They, too, are
     /// reported as flushed once the device has failed and writes nothing more.
     pub fn destroy<S>(&mut self, queue_pair: QueuePair<S>) -> Result<usize, RdmaError> {
         let number = queue_pair.number();
-        // Copied first: with the queue pair, the memory of its ring returns to the pool.
-        let Some(unused) = self.unused(number) else {
-            queue_pair.destroy()?;
-            return Ok(0);
-        };
-        self.inner.forget(number);
-        self.domain.engine().state().stop_feeding(number);
         let destroyed = queue_pair.destroy();
-        if destroyed.is_err() || self.may_be_written_to() {
-            self.late.push(unused);
-            return destroyed.map(|()| 0);
-        }
-        Ok(self.inner.put_back(&unused))
+        let count = self.take_over(number);
+        destroyed.map(|()| count)
     }
 
     /// Receives that a member has not used; `None` if it is none. A child of a fork has no member:
@@ -196,7 +197,7 @@ impl SharedReceiveQueue {
         if let Err(error) = &made
             && error.still_exists()
         {
-            state.begin_feeding(number);
+            state.begin_feeding(number, &self.departed);
             return made;
         }
         let is_gone = made.is_ok() || !state.objects.queue_pairs.is_unconfirmed(number);
@@ -270,11 +271,29 @@ impl SharedReceiveQueue {
                 break kept;
             }
         };
-        if kept == 0 && self.domain.engine().over.load(Ordering::Relaxed) {
-            let flushed = self.flush(batch);
+        if kept == 0 && self.is_to_attend() {
+            let flushed = self.attend(batch);
             return batch.get(..flushed).unwrap_or(&[]);
         }
         batch.get(..kept).unwrap_or(&[])
+    }
+
+    /// True if the device failed, or a queue pair that it feeds was destroyed.
+    #[inline]
+    fn is_to_attend(&self) -> bool {
+        self.domain.engine().over.load(Ordering::Relaxed) || self.has_departed()
+    }
+
+    /// The rest of a poll that found no completion. Returns the number of flushed receives.
+    #[cold]
+    fn attend(&mut self, batch: &mut [Completion]) -> usize {
+        if self.has_departed() {
+            self.take_over_departed();
+        }
+        match self.domain.engine().over.load(Ordering::Relaxed) {
+            true => self.flush(batch),
+            false => 0,
+        }
     }
 
     /// Counts the receives of a batch of completions; returns how many completions are left of it.
@@ -361,7 +380,7 @@ impl SharedReceiveQueue {
         self.inner.left() + late as u32
     }
 
-    /// Queue pairs that it feeds.
+    /// Queue pairs that it feeds, with those that were dropped and that it has not noticed yet.
     #[must_use]
     pub fn queue_pairs(&self) -> usize {
         self.inner.members()
@@ -377,30 +396,6 @@ impl Drop for SharedReceiveQueue {
         let mut state = self.domain.engine().state();
         for number in self.inner.numbers() {
             state.stop_feeding(number);
-        }
-    }
-}
-
-impl EngineState {
-    /// A shared receive queue writes to the receive ring of this queue pair from now on.
-    fn begin_feeding(&mut self, number: u32) {
-        self.withheld.fed.insert(number, FedQueuePair::default());
-        if let Some(record) = self.objects.queue_pairs.get_mut(number) {
-            record.is_fed = true;
-        }
-    }
-
-    /// Only its owner writes to the rings of this queue pair from now on.
-    fn stop_feeding(&mut self, number: u32) {
-        let Some(fed) = self.withheld.fed.remove(&number) else {
-            return;
-        };
-        self.free_fed_rings(number, fed.rings);
-        if let Some(record) = self.objects.queue_pairs.known_mut(number) {
-            record.is_fed = false;
-        }
-        if fed.destroyed {
-            self.objects.queue_pairs.give(number);
         }
     }
 }

@@ -19,8 +19,9 @@ use std::time::Duration;
 /// direction, of which 16 KiB are in the send window.
 ///
 /// Dropping it finishes it in the background: bytes that were written are still delivered, for at
-/// most 10 s, and bytes that arrive are discarded. A failure of the device ends it
-/// ([`TcpError::OutOfService`]), also if the device is recovered.
+/// most 10 s. Bytes of the peer that were not read are discarded, also those that arrive later: the
+/// connection is then reset, so that the peer does not take them for delivered. A failure of the
+/// device ends it ([`TcpError::OutOfService`]), also if the device is recovered.
 pub struct TcpConnection {
     pub(super) pipe: Arc<Shared<Pipe>>,
     pub(super) local: SocketAddr,

@@ -38,6 +38,8 @@ pub(super) struct Entry {
     has_finished: bool,
     /// the peer has finished; its last bytes may still be in the socket
     has_end: bool,
+    /// the handle is gone, and bytes of the peer were not read
+    has_lost: bool,
     /// the end of a connection whose handle is gone
     ends: Option<Instant>,
     /// it is a user of the rule that brings its segments to the stack's queue
@@ -77,6 +79,7 @@ impl Entry {
             pipe: Arc::clone(&connection.pipe),
             has_finished: false,
             has_end: false,
+            has_lost: false,
             ends: None,
             is_steered,
         }
@@ -127,12 +130,15 @@ impl Entry {
             true => PIPE_BYTES + WINDOW_BYTES,
             false => PIPE_BYTES,
         };
-        receive(&mut pipe, socket, room);
+        let is_discarded = receive(&mut pipe, socket, room);
+        self.has_lost |= is_discarded || (pipe.abandoned && !pipe.inbound.is_empty());
         pipe.peer_finished = self.has_end && socket.recv_queue() == 0;
         send(&mut pipe, socket);
         // A close of a socket whose request has no answer yet would forget the bytes to send.
         let is_finished = (pipe.finished || pipe.abandoned) && !pipe.is_connecting();
-        if is_finished && pipe.outbound.is_empty() && !self.has_finished {
+        if self.has_lost && !pipe.is_connecting() {
+            reset_when_delivered(&pipe, socket);
+        } else if is_finished && pipe.outbound.is_empty() && !self.has_finished {
             socket.close();
             self.has_finished = true;
         }
@@ -173,8 +179,18 @@ impl Entry {
     }
 }
 
-/// Received bytes go to the handle, `room` at most with those that it has not read.
-fn receive(pipe: &mut Pipe, socket: &mut Socket<'_>, room: usize) {
+/// Resets a connection whose handle is gone and of which bytes were not read, once the peer has all
+/// that was written: it would take its own bytes for delivered. Source: RFC 9293, section 3.6.1.
+fn reset_when_delivered(pipe: &Pipe, socket: &mut Socket<'_>) {
+    if pipe.outbound.is_empty() && socket.send_queue() == 0 {
+        socket.abort();
+    }
+}
+
+/// Received bytes go to the handle, `room` at most with those that it has not read. True if the
+/// handle is gone and some were discarded.
+fn receive(pipe: &mut Pipe, socket: &mut Socket<'_>, room: usize) -> bool {
+    let mut is_discarded = false;
     while socket.can_recv() && (pipe.abandoned || pipe.inbound.len() < room) {
         let (is_dropped, room) = (pipe.abandoned, room.saturating_sub(pipe.inbound.len()));
         let inbound = &mut pipe.inbound;
@@ -192,7 +208,9 @@ fn receive(pipe: &mut Pipe, socket: &mut Socket<'_>, room: usize) {
         if taken.is_err() {
             break;
         }
+        is_discarded |= is_dropped;
     }
+    is_discarded
 }
 
 /// Written bytes go to the socket, as far as it has room.

@@ -9,12 +9,19 @@ use std::collections::BTreeSet;
 
 #[test]
 fn shared_receives_complete_exactly_once_wherever_they_are_when_the_device_fails() {
-    for destroyed_first in [false, true] {
+    for destroyed_first in [None, Some(By::SharedQueue), Some(By::Itself)] {
         flush_all(destroyed_first);
     }
 }
 
-fn flush_all(destroyed_first: bool) {
+/// The way in which a queue pair of a shared queue is destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    SharedQueue,
+    Itself,
+}
+
+fn flush_all(destroyed_first: Option<By>) {
     let mut pair = Pair::new();
     let config = SharedReceiveConfig {
         receives: 64,
@@ -47,8 +54,13 @@ fn flush_all(destroyed_first: bool) {
         pair.pass();
         pair.a.device.poll_events(&mut Vec::new()).ok();
     }
-    if destroyed_first && let Some(member) = members.pop() {
-        shared.destroy(member).expect("no word to the device");
+    if let Some(by) = destroyed_first
+        && let Some(member) = members.pop()
+    {
+        match by {
+            By::SharedQueue => drop(shared.destroy(member).expect("no word to the device")),
+            By::Itself => drop(member),
+        }
     }
     let mut seen = BTreeSet::new();
     let mut received = 0;
@@ -65,7 +77,7 @@ fn flush_all(destroyed_first: bool) {
     }
     assert_eq!(seen, (0..60).collect::<BTreeSet<u64>>());
     // The message to a queue pair that was destroyed first was never taken.
-    assert_eq!(received, if destroyed_first { 2 } else { 3 });
+    assert_eq!(received, if destroyed_first.is_some() { 2 } else { 3 });
     let place = region.slice(0..64).expect("inside");
     assert_eq!(shared.post(99, &[place]), Err(PostError::DeviceFailed));
     pair.a.device.recover().expect("back in service");
@@ -78,6 +90,12 @@ fn flush_all(destroyed_first: bool) {
 /// The device may still write to them: they come back once it is reset, each once.
 #[test]
 fn receives_of_a_queue_pair_whose_destruction_is_not_confirmed_complete_after_the_reset() {
+    for by in [By::SharedQueue, By::Itself] {
+        complete_after_the_reset(by);
+    }
+}
+
+fn complete_after_the_reset(by: By) {
     let mut pair = Pair::new();
     let config = SharedReceiveConfig {
         receives: 16,
@@ -95,7 +113,11 @@ fn receives_of_a_queue_pair_whose_destruction_is_not_confirmed_complete_after_th
     let opcode = Opcode::DestroyQueuePair.code();
     let silent = Fault::ControlCommandSilent { opcode };
     pair.world.with(|world| world.inject(0, silent));
-    shared.destroy(member).expect_err("no answer");
+    let destroyed = match by {
+        By::SharedQueue => shared.destroy(member).map(|_| ()),
+        By::Itself => member.destroy(),
+    };
+    destroyed.expect_err("no answer");
     assert_eq!(shared.left(), 16);
     pair.world.with(|world| world.clear_faults(0));
     pair.a.device.poll_events(&mut Vec::new()).ok();

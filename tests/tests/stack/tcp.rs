@@ -364,6 +364,55 @@ fn what_was_written_is_delivered_after_the_connection_was_dropped() {
     two.finish();
 }
 
+/// Bytes that were there when the connection was dropped, and bytes that come later; the written
+/// ones arrive in any case.
+#[test]
+fn a_connection_that_was_dropped_is_reset_if_its_bytes_were_not_read() {
+    for is_before in [true, false] {
+        let mut two = Two::v4();
+        let (mut near, mut far) = two.connect(at("192.0.2.2", PORT));
+        let bytes = pattern(16 << 10, 9);
+        assert_eq!(near.write(&bytes, NOW), Ok(bytes.len()));
+        if is_before {
+            assert_eq!(far.write(b"not read", NOW), Ok(8));
+            for _ in 0..100 {
+                two.turn();
+            }
+        }
+        drop(near);
+        if !is_before {
+            for _ in 0..100 {
+                two.turn();
+            }
+            assert_eq!(far.write(b"not read", NOW), Ok(8));
+        }
+        let mut read = Vec::new();
+        let end = two.until(|_| {
+            let mut some = [0; 4096];
+            match far.read(&mut some, NOW) {
+                Ok(0) => Some(None),
+                Ok(count) => {
+                    read.extend_from_slice(&some[..count]);
+                    None
+                }
+                Err(TcpError::Silent { .. }) => None,
+                Err(error) => Some(Some(error)),
+            }
+        });
+        // The end of the own side is no end of the peer's.
+        assert!(read == bytes, "{} bytes", read.len());
+        let broken = TcpError::Broken(far.peer());
+        match is_before {
+            true => assert_eq!(end, Some(broken)),
+            false => assert!(end.is_none() || end == Some(broken.clone()), "{end:?}"),
+        }
+        two.until(|_| far.write(b"lost", NOW).err());
+        let ended = far.close(NOW).expect_err("bytes are lost");
+        assert!(matches!(ended, TcpError::Broken(_)), "{ended}");
+        two.finish();
+    }
+}
+
 /// A peer that answers each probe of its closed window, and reads nothing.
 #[test]
 fn a_connection_that_was_dropped_is_reset_after_ten_seconds_if_its_peer_does_not_read() {

@@ -195,33 +195,73 @@ fn the_limit_is_an_event_and_misuse_is_refused() {
 }
 
 #[test]
-fn a_queue_pair_dropped_without_its_shared_queue_keeps_its_rings_until_that_is_dropped() {
-    let (mut pair, mut queue, mut connections) = shared(2, &SharedReceiveConfig::default());
+fn a_queue_pair_dropped_without_its_shared_queue_keeps_its_rings_until_that_looks() {
+    for ends in ["poll", "attach", "drop"] {
+        dropped_alone(ends);
+    }
+}
+
+/// The receives and the number of a queue pair that is dropped alone are free once the shared queue
+/// is polled in vain, has another one attached, or is dropped itself.
+fn dropped_alone(ends: &str) {
+    let config = SharedReceiveConfig {
+        receives: 8,
+        ..SharedReceiveConfig::default()
+    };
+    let (mut pair, mut queue, mut connections) = shared(2, &config);
     let (from, at) = (pair.a.region(64), pair.b.region(8 * SLOT));
     let (first, second) = (connections.remove(0), connections.remove(0));
     let number = first.1.number();
-    let refused = first.1.destroy().unwrap_err();
-    assert!(
-        matches!(refused, RdmaError::Fed { number: said } if said == number),
-        "{refused}"
-    );
-    // Its number and memory are not reused while the queue may post there.
-    let others: Vec<_> = (0..8).map(|_| pair.b.queue_pair(pair.b.config())).collect();
-    assert!(others.iter().all(|other| other.number() != number));
-    for slot in 0..40 {
-        post(&mut queue, &at, slot % 8);
-    }
-    let (mut qp, member) = second;
-    let piece = [from.slice(0..8).unwrap()];
-    qp.send(1, &piece, Flags::SIGNALLED).unwrap();
-    qp.ring();
-    assert_eq!(received(&mut pair, &mut queue, 1).len(), 1);
     let used = |pair: &Pair| pair.b.device.object_usage().unwrap().queue_pairs.used;
     let before = used(&pair);
-    drop(queue);
-    assert_eq!(used(&pair), before - 1, "its number is free now");
-    assert!(member.destroy().is_ok(), "it is no longer fed");
-    drop((first.0, qp, others, from, at));
+    post(&mut queue, &at, 0);
+    match ends {
+        "attach" => first.1.destroy().expect("its queue takes the rest over"),
+        _ => drop(first.1),
+    }
+    // Its number and memory are not reused while the queue may post there.
+    let mut others: Vec<_> = (0..8).map(|_| pair.b.queue_pair(pair.b.config())).collect();
+    assert!(others.iter().all(|other| other.number() != number));
+    for slot in 1..8 {
+        post(&mut queue, &at, slot);
+    }
+    assert_eq!((queue.left(), queue.queue_pairs()), (8, 2));
+    let mut batch = [Completion::EMPTY; 8];
+    let shared_left = match ends {
+        "poll" => {
+            assert!(queue.poll(&mut pair.b.completions, &mut batch).is_empty());
+            assert_eq!((queue.left(), queue.queue_pairs()), (8, 1));
+            Some(queue)
+        }
+        "attach" => {
+            queue.attach(&mut others[0]).unwrap();
+            assert_eq!((queue.left(), queue.queue_pairs()), (8, 2));
+            Some(queue)
+        }
+        _ => {
+            drop(queue);
+            None
+        }
+    };
+    assert_eq!(used(&pair), before + 8 - 1, "{ends}: its number is free");
+    let (mut qp, member) = second;
+    if let Some(mut queue) = shared_left {
+        // Each receive serves a message to the other one, but for those of one that was attached.
+        let messages = if ends == "poll" { 8 } else { 4 };
+        let piece = [from.slice(0..8).unwrap()];
+        for id in 0..messages {
+            qp.send(id, &piece, Flags::SIGNALLED).unwrap();
+        }
+        qp.ring();
+        let ids = received(&mut pair, &mut queue, messages as usize);
+        let ids: BTreeSet<u64> = ids.iter().map(|done| done.id).collect();
+        assert_eq!(ids.len(), messages as usize, "{ends}: each once");
+        drop((others, member, queue));
+    } else {
+        assert!(member.destroy().is_ok(), "it is no longer fed");
+        drop(others);
+    }
+    drop((first.0, qp, from, at));
     pair.finish();
 }
 

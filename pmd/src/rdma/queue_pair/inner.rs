@@ -6,7 +6,7 @@ use crate::rdma::connection::Endpoint;
 use crate::rdma::engine::Engine;
 use crate::rdma::lifecycle::By;
 use crate::rdma::protection_domain::Share;
-use crate::rdma::records::Condition;
+use crate::rdma::records::{Condition, FedEnd};
 use crate::rdma::{ProtectionDomain, RdmaError};
 use ringside_qp::{ReceiveQueue, SendQueue};
 use std::sync::Arc;
@@ -44,7 +44,13 @@ impl Inner {
             return Ok(());
         }
         let mut state = self.engine().state();
-        state.destroy_queue_pair(self.number, By::Owner)
+        let destroyed = state.destroy_queue_pair(self.number, By::Owner);
+        let end = match destroyed {
+            Ok(()) => FedEnd::Gone,
+            Err(_) => FedEnd::Unconfirmed,
+        };
+        state.depart(self.number, end);
+        destroyed
     }
 }
 

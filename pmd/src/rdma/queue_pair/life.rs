@@ -364,7 +364,10 @@ impl Session<'_> {
             }
         }
         match self.destroy::<QueuePairRecord>(number, by) {
-            Destroyed::Gone(record) if in_service => self.free_rings(number, record, by),
+            Destroyed::Gone(record) if in_service => {
+                self.free_rings(number, record, by);
+                Ok(())
+            }
             Destroyed::Gone(object) | Destroyed::DeviceFailed { object, .. } => {
                 let memory = object.map(QueuePairRecord::into_memory).unwrap_or_default();
                 match self.withheld.fed.get_mut(&number) {
@@ -390,28 +393,22 @@ impl Session<'_> {
     }
 
     /// The device uses the rings no more; a shared receive queue or an owner may.
-    fn free_rings(
-        &mut self,
-        number: u32,
-        record: Option<QueuePairRecord>,
-        by: By,
-    ) -> Result<(), RdmaError> {
+    fn free_rings(&mut self, number: u32, record: Option<QueuePairRecord>, by: By) {
         let Some(record) = record else {
-            return Ok(());
+            return;
         };
         let is_detached = record.is_detached;
         let memory = record.into_memory();
         if by == By::Shutdown {
             self.withheld.kept.extend(memory);
-            return Ok(());
+            return;
         }
         let Some(fed) = self.withheld.fed.get_mut(&number) else {
             drop(memory);
-            return Ok(());
+            return;
         };
         fed.rings.extend(memory);
-        fed.destroyed = is_detached;
-        Err(RdmaError::Fed { number })
+        fed.is_number_free = is_detached;
     }
 }
 

@@ -121,12 +121,13 @@ impl SharedReceiveQueue {
     /// The next receive that is left once the device failed, when the completion queues of its
     /// queue pairs are empty: flushed, of queue pair 0. `None` while the device is in service.
     pub fn take_flushed(&mut self) -> Option<Completion> {
-        if !self.domain.engine().over.load(Ordering::Relaxed) {
+        if !self.is_to_attend() {
             return None;
         }
         let mut one = [Completion::EMPTY];
-        (self.flush(&mut one) == 1).then_some(one[0])
+        (self.attend(&mut one) == 1).then_some(one[0])
     }
+
     /// True if [`Self::take_flushed`] gives a receive, once the completion queues are empty.
     #[must_use]
     pub fn owes_flushed(&self) -> bool {
