@@ -189,7 +189,8 @@ impl World {
         }
     }
 
-    /// Adds a fault to a function, or to the wire.
+    /// Adds a fault to function `index`, or to the wire, whatever the index. Nothing happens if
+    /// there is no such function.
     pub fn inject(&mut self, index: usize, fault: Fault) {
         if fault.is_of_the_wire() {
             self.switch.inject(fault);
@@ -257,7 +258,8 @@ impl World {
         function.is_some_and(|function| function.request_release())
     }
 
-    /// Ends all faults of function `index`.
+    /// Ends all faults of function `index`; those of the wire end with
+    /// [`Switch::clear_faults`](crate::wire::Switch::clear_faults).
     pub fn clear_faults(&mut self, index: usize) {
         if let Some(function) = self.functions.get_mut(index) {
             function.clear_faults();
@@ -265,9 +267,11 @@ impl World {
         self.refuse_accesses(index);
     }
 
-    /// Ends one fault of function `index`.
+    /// Ends one fault of function `index`, or of the wire.
     pub fn clear_fault(&mut self, index: usize, fault: Fault) {
-        if let Some(function) = self.functions.get_mut(index) {
+        if fault.is_of_the_wire() {
+            self.switch.clear_fault(fault);
+        } else if let Some(function) = self.functions.get_mut(index) {
             function.clear_fault(fault);
         }
         self.refuse_accesses(index);

@@ -4,6 +4,19 @@ use ringside_spec::lan::registers::reset::RESET_TRIGGER;
 const SHORTEST: Duration = Duration::from_micros(50);
 
 #[test]
+fn a_fault_of_the_wire_ends_where_it_was_injected() {
+    let mut world = World::new(&WorldSettings::default());
+    let lost = Fault::DropFrames {
+        per_million: 1_000_000,
+        seed: 1,
+    };
+    world.inject(7, lost);
+    assert_eq!(world.switch().faults(), [lost]);
+    world.clear_fault(7, lost);
+    assert!(world.switch().faults().is_empty());
+}
+
+#[test]
 fn a_nap_is_a_hundredth_of_the_idle_time_and_a_millisecond_at_most() {
     let world = World::new(&WorldSettings::with_functions(1));
     for (idle_ms, nap_us) in [

@@ -303,6 +303,38 @@ fn a_reset_that_loses_its_queue_pair_leaves_the_receives_and_no_write_to_the_fre
     pair.finish();
 }
 
+/// The device refuses to destroy it, and may write to its receives.
+#[test]
+fn receives_of_a_queue_pair_that_the_device_keeps_serve_no_others() {
+    let (mut pair, mut queue, mut connections) = shared(1, &SharedReceiveConfig::default());
+    let (from, at) = (pair.a.region(64), pair.b.region(8 * SLOT));
+    post(&mut queue, &at, 0);
+    let (_peer, member) = connections.remove(0);
+    let refusal = Fault::ControlCommandFails {
+        opcode: Opcode::DestroyQueuePair.code(),
+        major: 0x1234,
+        minor: 0x5678,
+    };
+    pair.world.with(|world| world.inject(1, refusal));
+    member.destroy().unwrap_err();
+    pair.world.with(|world| world.clear_faults(1));
+    let (mut qp, mut other) = pair.connect(|config| config);
+    queue.attach(&mut other).unwrap();
+    assert_eq!((queue.left(), queue.queue_pairs()), (1, 1));
+    qp.send(1, &[from.slice(0..8).unwrap()], Flags::SIGNALLED)
+        .unwrap();
+    qp.ring();
+    for _ in 0..100 {
+        pair.pass();
+        let mut batch = [Completion::EMPTY; 8];
+        assert!(queue.poll(&mut pair.b.completions, &mut batch).is_empty());
+    }
+    post(&mut queue, &at, 1);
+    assert_eq!(received(&mut pair, &mut queue, 1)[0].id, 1);
+    drop((qp, other, queue, from, at));
+    pair.finish();
+}
+
 /// The device may still have the queue pair, and the shared queue outlives the recovery.
 #[test]
 fn a_queue_pair_whose_destruction_is_not_confirmed_leaves_no_write_to_memory_that_a_reset_freed() {
