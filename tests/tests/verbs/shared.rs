@@ -35,6 +35,16 @@ fn post(queue: &mut SharedReceiveQueue, region: &MemoryRegion, slot: usize) {
     queue.post(slot as u64, &[piece]).unwrap();
 }
 
+/// The device of `b` refuses this command until its faults are cleared.
+fn refuse(pair: &Pair, opcode: Opcode) {
+    let refusal = Fault::ControlCommandFails {
+        opcode: opcode.code(),
+        major: 0x1234,
+        minor: 0x5678,
+    };
+    pair.world.with(|world| world.inject(1, refusal));
+}
+
 /// Receives that came to `b`, until there are so many.
 fn received(pair: &mut Pair, queue: &mut SharedReceiveQueue, count: usize) -> Vec<Completion> {
     let mut found = Vec::new();
@@ -201,8 +211,8 @@ fn a_queue_pair_dropped_without_its_shared_queue_keeps_its_rings_until_that_look
     }
 }
 
-/// The receives and the number of a queue pair that is dropped alone are free once the shared queue
-/// is polled in vain, has another one attached, or is dropped itself.
+/// The receives and the number of a queue pair that is dropped alone are free once a poll of the
+/// shared queue finds nothing, another one is attached to it, or it is dropped itself.
 fn dropped_alone(ends: &str) {
     let config = SharedReceiveConfig {
         receives: 8,
@@ -273,12 +283,7 @@ fn a_reset_that_loses_its_queue_pair_leaves_the_receives_and_no_write_to_the_fre
         post(&mut queue, &at, slot);
     }
     let (peer, member) = connections.remove(0);
-    let refusal = Fault::ControlCommandFails {
-        opcode: Opcode::CreateQueuePair.code(),
-        major: 0x1234,
-        minor: 0x5678,
-    };
-    pair.world.with(|world| world.inject(1, refusal));
+    refuse(&pair, Opcode::CreateQueuePair);
     let refused = queue.reset(member).unwrap_err();
     assert!(refused.into_queue_pair().is_none());
     pair.world.with(|world| world.clear_faults(1));
@@ -310,12 +315,7 @@ fn receives_of_a_queue_pair_that_the_device_keeps_serve_no_others() {
     let (from, at) = (pair.a.region(64), pair.b.region(8 * SLOT));
     post(&mut queue, &at, 0);
     let (_peer, member) = connections.remove(0);
-    let refusal = Fault::ControlCommandFails {
-        opcode: Opcode::DestroyQueuePair.code(),
-        major: 0x1234,
-        minor: 0x5678,
-    };
-    pair.world.with(|world| world.inject(1, refusal));
+    refuse(&pair, Opcode::DestroyQueuePair);
     member.destroy().unwrap_err();
     pair.world.with(|world| world.clear_faults(1));
     let (mut qp, mut other) = pair.connect(|config| config);
@@ -347,12 +347,7 @@ fn a_queue_pair_whose_destruction_is_not_confirmed_leaves_no_write_to_memory_tha
         .unwrap();
     peer.ring();
     assert_eq!(received(&mut pair, &mut queue, 1).len(), 1);
-    let refusal = Fault::ControlCommandFails {
-        opcode: Opcode::DestroyQueuePair.code(),
-        major: 0x1234,
-        minor: 0x5678,
-    };
-    pair.world.with(|world| world.inject(1, refusal));
+    refuse(&pair, Opcode::DestroyQueuePair);
     member.destroy().unwrap_err();
     pair.world.with(|world| world.clear_faults(1));
     assert_eq!(pair.b.device.quarantine().unwrap().len(), 1);

@@ -30,12 +30,8 @@ impl SharedReceiveQueue {
     /// Returns their number: 0 if the device may still write to them. Those are reported as flushed
     /// once it writes nothing more.
     pub(super) fn take_over(&mut self, number: u32) -> usize {
-        // A child of a fork has no member: its copy of the engine may be locked for ever.
-        if self.domain.engine().is_elsewhere() {
-            return 0;
-        }
         // Copied first: with the end of the feeding, the memory of its ring returns to the pool.
-        let Some(unused) = self.inner.unused(number) else {
+        let Some(unused) = self.unused(number) else {
             return 0;
         };
         self.inner.forget(number);
