@@ -25,12 +25,13 @@ pub enum FunctionError {
     },
     /// Another client has the device.
     #[error(
-        "{device}: the function is in use by {}; a function has one owner at a time: end that \
-         process, or use another function's socket",
+        "{device}: the function is in use by {}; a function has one owner at a time: {}, or use \
+         another function's socket",
         .owner.as_ref().map_or_else(
             || "another process, which its server does not name".to_owned(),
             Holder::to_string
-        )
+        ),
+        remedy(.owner.as_ref())
     )]
     InUse {
         /// Its address.
@@ -123,3 +124,15 @@ pub enum FunctionError {
         operation: String,
     },
 }
+
+/// The remedy for a function that a process has claimed.
+fn remedy(owner: Option<&Holder>) -> &'static str {
+    match owner.is_some_and(Holder::is_this_process) {
+        true => OWN_CLAIM,
+        false => "end that process",
+    }
+}
+
+/// The remedy for a function that this process has claimed.
+pub(crate) const OWN_CLAIM: &str = "it is this process; shut the device down and drop all of its \
+                                    objects, packets and pools";

@@ -45,6 +45,14 @@ pub struct Holder {
     pub name: String,
 }
 
+impl Holder {
+    /// True for the process that asks.
+    #[must_use]
+    pub fn is_this_process(&self) -> bool {
+        self.pid == std::process::id()
+    }
+}
+
 impl std::fmt::Display for Holder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} (pid {})", self.name, self.pid)

@@ -1,6 +1,7 @@
 //! Completion queues.
 
 mod made;
+mod resizing;
 
 use crate::abi::{
     cq_init, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_pd,
@@ -44,7 +45,21 @@ pub(crate) struct Polled {
     feeds: Feeds,
     /// polls that found nothing since one that did, or since others got the core
     empty: u32,
+    /// completions on their way to the program
+    batch: [Completion; BATCH],
     pub(crate) announced: Announced,
+}
+
+impl Polled {
+    fn new(queue: CompletionQueue) -> Self {
+        Self {
+            queue,
+            feeds: Feeds::default(),
+            empty: 0,
+            batch: [Completion::EMPTY; BATCH],
+            announced: Announced::default(),
+        }
+    }
 }
 
 /// A completion queue. The public part is as long as the extended form.
@@ -191,22 +206,23 @@ impl CompletionObject {
     #[cold]
     #[inline(never)]
     fn take_one_shared(&self, polled: &mut Polled, taken: &mut Completion) -> bool {
-        !self
-            .take_shared(polled, std::slice::from_mut(taken))
-            .is_empty()
+        let Polled { queue, feeds, .. } = polled;
+        let place = std::slice::from_mut(taken);
+        !self.take_shared(queue, feeds, place).is_empty()
     }
 
     /// Takes completions of queue pairs that shared receive queues feed, and feeds them.
     #[cold]
     fn take_shared<'b>(
         &self,
-        polled: &mut Polled,
+        queue: &mut CompletionQueue,
+        feeds: &mut Feeds,
         place: &'b mut [Completion],
     ) -> &'b [Completion] {
         // SAFETY: a context outlives its objects.
         let port = unsafe { &ContextObject::of(self.public.cq.context).port };
         let owner = &raw const self.public as usize;
-        let count = polled.feeds.poll(port, &mut polled.queue, owner, place);
+        let count = feeds.poll(port, queue, owner, place);
         place.get(..count).unwrap_or(&[])
     }
 
@@ -216,15 +232,20 @@ impl CompletionObject {
     /// `into` has room for them.
     #[inline(never)]
     unsafe fn take_many(&self, polled: &mut Polled, wanted: usize, into: *mut ibv_wc) -> usize {
-        let mut batch = [Completion::EMPTY; BATCH];
         let mut done = 0;
         while done < wanted {
             let room = (wanted - done).min(BATCH);
+            let Polled {
+                queue,
+                feeds,
+                batch,
+                ..
+            } = &mut *polled;
             let place = batch.get_mut(..room).unwrap_or(&mut []);
-            let taken = if polled.feeds.is_empty() {
-                polled.queue.poll(place)
+            let taken = if feeds.is_empty() {
+                queue.poll(place)
             } else {
-                self.take_shared(polled, place)
+                self.take_shared(queue, feeds, place)
             };
             for completion in taken {
                 // SAFETY: fewer than `wanted` were written so far.
@@ -368,15 +389,9 @@ pub(crate) unsafe fn make(
     public.cq.cq_context = wanted.cq_context;
     public.cq.handle = number;
     public.cq.cqe = completions;
-    let polled = Polled {
-        queue,
-        feeds: Feeds::default(),
-        empty: 0,
-        announced: Announced::default(),
-    };
     let made = Box::new(CompletionObject {
         public,
-        polled: Guarded::new(polled, is_single),
+        polled: Guarded::new(Polled::new(queue), is_single),
         made: Made::default(),
         open: UnsafeCell::new(None),
         opener: AtomicUsize::new(0),
@@ -467,66 +482,6 @@ pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
     // SAFETY: it is in no table any more, and the caller gives it up.
     drop(unsafe { Box::from_raw(queue.cast::<CompletionObject>()) });
     0
-}
-
-/// Resizes the queue; its completions are kept.
-///
-/// Errors: `EINVAL` for fewer completions than before if more wait to be polled; those of the
-/// device.
-///
-/// # Safety
-/// `queue` came from [`ibv_create_cq`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_resize_cq(queue: *mut ibv_cq, completions: c_int) -> c_int {
-    let _call = Uncancelled::new();
-    // SAFETY: the caller's promise.
-    let object = unsafe { CompletionObject::of(queue) };
-    let wanted = u32::try_from(completions).unwrap_or(0);
-    let mut polled = object.polled.hold();
-    match object.resize(&mut polled, wanted) {
-        Ok(()) => {
-            // SAFETY: the public field belongs to the library, and the caller lets no other thread
-            // resize at the same time.
-            unsafe { (*queue).cqe = completions };
-            0
-        }
-        Err(error) => errno::failed(error),
-    }
-}
-
-impl CompletionObject {
-    /// Completions come until the device uses the new ring, so they are counted after that again. A
-    /// larger ring has room for whatever waits: requests of queue pairs that failed, each of which
-    /// completes, are kept outside.
-    fn resize(&self, polled: &mut Polled, wanted: u32) -> Result<(), c_int> {
-        let before = u32::try_from(self.public.cq.cqe).unwrap_or(0);
-        if wanted >= before {
-            return resize(polled, wanted);
-        }
-        self.has_room(polled, wanted)?;
-        resize(polled, wanted)?;
-        self.has_room(polled, wanted).or_else(|error| {
-            resize(polled, before)?;
-            Err(error)
-        })
-    }
-
-    /// `EINVAL` if more completions than that wait to be polled.
-    fn has_room(&self, polled: &Polled, wanted: u32) -> Result<(), c_int> {
-        let waiting = polled.queue.waiting() + polled.feeds.waiting() + self.made.waiting();
-        if waiting <= wanted as usize {
-            return Ok(());
-        }
-        tracing::warn!(waiting, wanted, "not resized: poll what waits first");
-        Err(libc::EINVAL)
-    }
-}
-
-fn resize(polled: &mut Polled, wanted: u32) -> Result<(), c_int> {
-    let resized = polled.queue.resize(wanted);
-    // It counts places of a ring.
-    polled.announced = Announced::default();
-    resized.map_err(|refused| errno::of(&refused.error))
 }
 
 /// The slot behind `ibv_poll_cq`.

@@ -8,10 +8,11 @@
 //! that may sleep do so without giving way before.
 
 use crate::cancel::Uncancelled;
+use ringside_bus::{Clock, TscClock};
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Polls in a row that find nothing, after which others get the core, where each poller has one.
 const EMPTY_POLLS: u32 = 64;
@@ -48,6 +49,8 @@ impl Busy {
 }
 
 thread_local! {
+    /// For each thread its own: a child of a fork would wait for one that another thread makes.
+    static CLOCK: TscClock = TscClock::new();
     static PLACE: Cell<Place> = const { Cell::new(Place::NONE) };
     /// The thread is in a call that sleeps rather than give way.
     static SLEEPS: Cell<bool> = const { Cell::new(false) };
@@ -75,9 +78,11 @@ impl Drop for MaySleep {
 
 /// Gives the core to others, and notes if they keep it long.
 pub(crate) fn give_way() {
-    let began = Instant::now();
-    std::thread::yield_now();
-    BUSY.note(began.elapsed());
+    CLOCK.with(|clock| {
+        let began = clock.now();
+        std::thread::yield_now();
+        BUSY.note(clock.now().since(began));
+    });
 }
 
 /// The place at which a thread gives way: a program that polls several queues in turn does so once

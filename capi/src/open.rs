@@ -257,7 +257,7 @@ pub(crate) fn context_on(
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     let _call = Uncancelled::new();
     if let Err(error) = live::expect(context, &[Kind::Context]) {
-        return errno::failed(error);
+        return errno::minus_one(error);
     }
     // SAFETY: the caller's promise.
     let object = unsafe { ContextObject::of(context) };
@@ -267,11 +267,11 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     let are_gone = unsafe { live::end_all(context) };
     if !are_gone {
         if let Err(error) = object.port.await_rest() {
-            return errno::failed(error);
+            return errno::minus_one(error);
         }
         // SAFETY: as above.
         if !unsafe { live::end_all(context) } {
-            return errno::failed(libc::EBUSY);
+            return errno::minus_one(libc::EBUSY);
         }
     }
     live::leave(context);

@@ -2,7 +2,7 @@
 
 use parking_lot::RwLock;
 use ringside_pmd::rdma::Fragment;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// The memory behind a local key.
 #[derive(Clone, Copy)]
@@ -21,7 +21,7 @@ pub(crate) struct Reach {
 ///
 /// A copy reads the list until it is done: a region that is removed is not written to any more.
 #[derive(Default)]
-pub(crate) struct Reaches(RwLock<HashMap<u32, Reach>>);
+pub(crate) struct Reaches(RwLock<BTreeMap<u32, Reach>>);
 
 impl Reaches {
     pub(crate) fn insert(&self, key: u32, reach: Reach) {

@@ -143,7 +143,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(shared: *mut ibv_srq) -> c_int {
     0
 }
 
-/// Sets the limit below which an event is reported. The size stays as it is.
+/// Sets the limit below which an event is reported, if `given` names it. The size stays as it is.
 ///
 /// # Safety
 /// `shared` came from [`ibv_create_srq`]; `wanted` is valid.
@@ -157,6 +157,9 @@ pub unsafe extern "C" fn ibv_modify_srq(
     let _call = Uncancelled::new();
     // SAFETY: the caller's promise.
     let (object, wanted) = unsafe { (SharedObject::of(shared), &*wanted) };
+    if given == 0 {
+        return 0;
+    }
     if given != LIMIT || wanted.srq_limit > object.receives {
         return errno::failed(libc::EINVAL);
     }

@@ -98,6 +98,8 @@ static void error_numbers(void)
     CHECK(FAILS(ibv_attach_mcast(qp, &gid, 0), EINVAL) && FAILS(ibv_detach_mcast(qp, &gid, 0), EINVAL));
     receives.attr.srq_limit = 5000;
     CHECK(FAILS(ibv_modify_srq(srq, &receives.attr, IBV_SRQ_LIMIT), EINVAL));
+    CHECK(FAILS(ibv_modify_srq(srq, &receives.attr, IBV_SRQ_MAX_WR), EINVAL) && !ibv_modify_srq(srq, &receives.attr, 0));
+    CHECK(!ibv_query_srq(srq, &receives.attr) && !receives.attr.srq_limit);
     CHECK(!ibv_query_port(context, 1, &port) && port.flags == IBV_QPF_GRH_REQUIRED);
     CHECK(port.port_cap_flags & IBV_PORT_REINIT_SUP && port.port_cap_flags & IBV_PORT_CM_SUP);
     CHECK(!ibv_destroy_qp(qp) && FAILS(ibv_destroy_qp(qp), EINVAL));
@@ -178,8 +180,18 @@ static void arguments(void)
     CHECK(rdma_resolve_addr(id, (struct sockaddr *)&unknown, (struct sockaddr *)&to, 2000) == -1 && errno == EINVAL);
     unknown.ss_family = AF_IB;
     CHECK(rdma_resolve_addr(id, (struct sockaddr *)&unknown, (struct sockaddr *)&to, 2000) == -1 && errno == EINVAL);
+    struct ibv_path_data routes[2] = { { .flags = IBV_PATH_FLAG_ALTERNATE },
+        { .flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL } };
+    CHECK(rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, routes, sizeof routes) == -1 && errno == EINVAL);
     CHECK(!rdma_resolve_addr(id, (struct sockaddr *)&any, (struct sockaddr *)&to, 2000));
     expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+    /* A route that the program gives, in place of rdma_resolve_route. */
+    CHECK(rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, routes, sizeof routes - 1) == -1 && errno == EINVAL);
+    CHECK(rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, routes, sizeof *routes) == -1 && errno == EINVAL);
+    CHECK(rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, routes, 0) == -1 && errno == EINVAL);
+    CHECK(!rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, routes, sizeof routes));
+    expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    CHECK(id->route.num_paths == 1 && rdma_resolve_route(id, 2000) == -1 && errno == EINVAL);
     CHECK(!rdma_destroy_id(id));
     /* A port space that needs InfiniBand. */
     CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_IPOIB));

@@ -52,6 +52,9 @@ static void connects_before_it_accepts(void)
     CHECK(!rfcntl(listener, F_SETFL, O_NONBLOCK));
     far = raccept(listener, NULL, NULL);
     CHECK(far >= 0 && rfcntl(far, F_GETFL) == (O_RDWR | O_NONBLOCK));
+    CHECK(!rfcntl(near, F_GETFD) && !rfcntl(listener, F_GETFD) && !rfcntl(far, F_GETFD));
+    int closes = rsocket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(closes >= 0 && rfcntl(closes, F_GETFD) == FD_CLOEXEC && !rclose(closes));
     char text[6] = "";
     wait_for(far, POLLIN);
     CHECK(rrecv(far, text, sizeof text, 0) == 5 && !strcmp(text, "early"));

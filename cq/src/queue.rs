@@ -192,14 +192,6 @@ impl CompletionQueue {
         1
     }
 
-    /// Carries out the requests of other cores, as the beginning of a poll does. For an owner who
-    /// makes and ends many queue pairs between two polls: at most so many requests wait as the
-    /// inbox has places.
-    pub fn take_requests(&mut self) {
-        self.read_inbox();
-        self.expect();
-    }
-
     /// Takes one completion, if there is one; returns true if it did.
     ///
     /// Equals a poll with room for one completion, without checking the slot after it.
@@ -257,7 +249,17 @@ impl CompletionQueue {
             self.publish_head();
             return 1;
         }
+        if self.is_quiet() {
+            return 0;
+        }
         self.poll_all(batch, 0)
+    }
+
+    /// True if the next slot is not written, and nothing is pending besides the ring.
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        let is_regular = self.inbox.expected() != NOTHING_IS_PLAIN;
+        is_regular && !self.is_there(header_of(self.ring.next()))
     }
 
     /// Continues a poll after a first plain success of a send: takes a run of them, then the rest.

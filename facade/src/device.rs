@@ -496,7 +496,9 @@ impl Device {
         }
     }
 
-    /// Shuts the device down and restores the state in which it was found.
+    /// Shuts the device down and restores the state in which it was found. The function can be
+    /// opened again, here or by another process, once all objects, packets and pools of the device
+    /// are dropped: see [`ringside_pmd::Device::shutdown`].
     #[must_use]
     pub fn shutdown(mut self) -> ShutdownReport {
         self.end().unwrap_or_default()

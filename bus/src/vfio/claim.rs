@@ -1,5 +1,6 @@
 //! Reasons why a function cannot be claimed, each with its remedy.
 
+use crate::error::OWN_CLAIM;
 use crate::sysfs::{Holder, PciFunction, Sysfs};
 use rustix::io::Errno;
 use vfio_ioctls::VfioError;
@@ -76,7 +77,11 @@ pub enum ClaimError {
         others: Vec<PciFunction>,
     },
     /// Another process has claimed it.
-    #[error("{path} is in use by {}; a function has one owner at a time: end it first", named(.holders))]
+    #[error(
+        "{path} is in use by {}; a function has one owner at a time: {}",
+        named(.holders),
+        remedy(.holders)
+    )]
     Busy {
         /// The group's file.
         path: String,
@@ -123,13 +128,20 @@ fn neighbours(others: &[PciFunction]) -> String {
 }
 
 fn named(holders: &[Holder]) -> String {
-    let own = |holder: &Holder| match holder.pid == std::process::id() {
+    let own = |holder: &Holder| match holder.is_this_process() {
         true => "this process itself (it, or another function of the same IOMMU group)".to_owned(),
         false => holder.to_string(),
     };
     match holders.iter().map(own).collect::<Vec<_>>() {
         list if list.is_empty() => "another process, which this user may not see".into(),
         list => list.join(", "),
+    }
+}
+
+fn remedy(holders: &[Holder]) -> &'static str {
+    match holders.iter().any(Holder::is_this_process) {
+        true => OWN_CLAIM,
+        false => "end it first",
     }
 }
 

@@ -16,6 +16,7 @@ mod lives;
 mod looked_up;
 mod multicast;
 mod node;
+mod options;
 mod pairs;
 mod ports;
 mod recovery;
@@ -31,12 +32,13 @@ pub(crate) use abi::space;
 pub(crate) use addressing::{
     abandon, retire, ringside_rdma_bind_addr, ringside_rdma_create_event_channel,
     ringside_rdma_create_id, ringside_rdma_destroy_event_channel, ringside_rdma_destroy_id,
-    ringside_rdma_migrate_id, ringside_rdma_set_option,
+    ringside_rdma_migrate_id,
 };
 pub(crate) use connecting::{
     ringside_rdma_accept, ringside_rdma_connect, ringside_rdma_disconnect, ringside_rdma_listen,
     ringside_rdma_reject,
 };
 pub(crate) use events::{ringside_rdma_ack_cm_event, ringside_rdma_get_cm_event};
+pub(crate) use options::ringside_rdma_set_option;
 pub(crate) use pairs::{ringside_rdma_create_qp, ringside_rdma_destroy_qp};
 pub(crate) use resolving::{ringside_rdma_resolve_addr, ringside_rdma_resolve_route};

@@ -284,7 +284,7 @@ pub unsafe extern "C-unwind" fn ringside_rdma_resolve_route(
 ///
 /// # Safety
 /// `id` is an id of this library.
-unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), c_int> {
+pub(super) unsafe fn show_route(id: *mut rdma_cm_id) -> Result<(), c_int> {
     let node = node().map_err(|_| libc::ENODEV)?;
     // SAFETY: the caller's promise.
     let object = unsafe { IdObject::of(id) };

@@ -52,7 +52,7 @@ fn enter(socket: Entry) -> c_int {
 pub extern "C-unwind" fn ringside_rsocket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
     let _call = Uncancelled::new();
     let flags = kind & (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
-    let options = Options::new(flags & libc::SOCK_NONBLOCK != 0);
+    let options = Options::new(flags);
     let is_known = [libc::AF_INET, libc::AF_INET6].contains(&family);
     let made = match (kind & !flags, protocol) {
         (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) if is_known => {

@@ -43,8 +43,10 @@ fn clamped(value: u32, range: &std::ops::RangeInclusive<u32>) -> u32 {
 }
 
 impl Options {
-    /// The options of a new socket.
-    pub(super) fn new(is_nonblocking: bool) -> Self {
+    /// The options of a new socket whose type has these flags.
+    pub(super) fn new(flags: c_int) -> Self {
+        let is_nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+        let closes = flags & libc::SOCK_CLOEXEC != 0;
         let requests = |file, range| clamped(default_of(file, 384), range) as u16;
         // The buffer has two halves, each of whole words.
         let bytes = |file| clamped(default_of(file, 1 << 17), &BUFFER) & !15;
@@ -52,7 +54,7 @@ impl Options {
         Self {
             is_nonblocking,
             status_flags: libc::O_RDWR | if is_nonblocking { libc::O_NONBLOCK } else { 0 },
-            descriptor_flags: libc::FD_CLOEXEC,
+            descriptor_flags: if closes { libc::FD_CLOEXEC } else { 0 },
             sizes: Sizes {
                 send_requests: requests("sqsize_default", &SENDS),
                 receives: requests("rqsize_default", &RECEIVED),

@@ -4,7 +4,7 @@ use super::SharedObject;
 use super::lending::Message;
 use crate::device::Port;
 use ringside_pmd::rdma::{Completion, CompletionQueue};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// One of them.
 struct Feed {
@@ -30,7 +30,7 @@ impl Feed {
 pub(crate) struct Feeds {
     list: Vec<Feed>,
     /// the address of the shared receive queue, by number of a queue pair
-    of: HashMap<u32, usize>,
+    of: BTreeMap<u32, usize>,
 }
 
 impl Feeds {

@@ -20,7 +20,7 @@ use ringside_pmd::rdma::{
 };
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::verbs::status::FlushCode;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
 
 /// A message in a place, for which no receive was posted yet.
@@ -41,7 +41,7 @@ pub(crate) struct Receives {
     /// receives that can be posted
     receives: u32,
     domain: ProtectionDomain,
-    members: HashMap<u32, Member>,
+    members: BTreeMap<u32, Member>,
     /// bytes of the longest receive posted so far; `None` before the first
     longest: Option<usize>,
     generation: u64,
@@ -64,7 +64,7 @@ impl Receives {
             queue,
             receives,
             domain,
-            members: HashMap::new(),
+            members: BTreeMap::new(),
             longest: None,
             generation: 0,
             waiting: Vec::new(),

@@ -9,6 +9,14 @@ use crate::table::{Drain, tracker};
 use ringside_spec::verbs::QueueSide;
 
 impl CompletionQueue {
+    /// Carries out the requests of other cores, as the beginning of a poll does. For an owner who
+    /// makes and ends many queue pairs between two polls: at most so many requests wait as the
+    /// inbox has places.
+    pub fn take_requests(&mut self) {
+        self.read_inbox();
+        self.expect();
+    }
+
     /// Handles requests from other cores, the backlog and a drain. Returns the number of
     /// completions delivered, and true if the ring may be read.
     #[cold]

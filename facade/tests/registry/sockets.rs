@@ -2,6 +2,7 @@
 //! pulled out.
 
 use crate::recorder::{Log, Recorder, config, registry, wait_until};
+use ringside::driver::lan::{OpenPort, PortSettings};
 use ringside::registry::{Cause, DeviceState};
 use ringside_server::vfio_user::{Server, ServerSettings};
 use std::path::Path;
@@ -71,4 +72,25 @@ fn a_model_that_ends_is_removed_and_one_at_its_socket_gets_its_name() {
     assert_eq!(log.take(), ["a + s1"]);
     registry.close().unwrap();
     assert_eq!(log.take(), ["a - s1 Closed", "a - s2 Closed"]);
+}
+
+#[test]
+fn a_packet_that_is_dropped_last_gives_its_device_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let _model = Model::start(&socket);
+    let address = format!("vfio-user:{}", socket.display());
+    let device = ringside::open(&address, &config()).unwrap();
+    let OpenPort { port, pool, .. } = device.driver().open_port(&PortSettings::default()).unwrap();
+    let packet = pool.packet().unwrap();
+    drop((port, pool));
+    let report = device.shutdown();
+    assert!(report.failures.is_empty(), "{report:?}");
+
+    let refused = ringside::open(&address, &config()).unwrap_err();
+    let text = refused.to_string();
+    assert!(text.contains("it is this process; shut"), "{text}");
+    drop(packet);
+    let again = ringside::open(&address, &config());
+    assert!(again.is_ok(), "{again:?}");
 }

@@ -161,6 +161,11 @@ impl Device {
     ///
     /// Outstanding requests complete as flushed, unless the device may still write to memory, which
     /// [`ShutdownReport::leaked_bytes`] then says: those never complete.
+    ///
+    /// A function of a card or of a socket stays claimed as long as the program keeps an object,
+    /// packet or pool of the device: another process cannot claim it before those are dropped, nor
+    /// can this one. Packets that are dropped after their pool count until
+    /// [`PacketPool::free_dropped`](ringside_lan::PacketPool::free_dropped) is called.
     pub fn shutdown(mut self) -> ShutdownReport {
         self.take_down()
     }
