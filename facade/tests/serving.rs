@@ -168,3 +168,29 @@ fn threads_that_make_short_calls_do_not_keep_a_device_from_its_recovery() {
         assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
     });
 }
+
+#[test]
+fn a_recovery_that_the_program_asks_for_is_an_event_after_the_failure() {
+    let device = open(14, &config(9, 1));
+    let mut events = Vec::new();
+    for life in 2..4 {
+        assert_eq!(device.recover().unwrap().life, life);
+        let recovered = Event::DeviceRecovered { life };
+        let end = Instant::now() + LIMIT;
+        while !events.contains(&recovered) {
+            assert!(Instant::now() < end, "no event: {events:?}");
+            device.poll_events(&mut events).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let is_of_life = |event: &Event| {
+        let is_failure = matches!(event, Event::DeviceFailed { .. });
+        is_failure || matches!(event, Event::DeviceRecovered { .. })
+    };
+    events.retain(is_of_life);
+    let kinds: Vec<_> = events
+        .iter()
+        .map(|event| matches!(event, Event::DeviceRecovered { .. }))
+        .collect();
+    assert_eq!(kinds, [false, true, false, true], "{events:?}");
+}

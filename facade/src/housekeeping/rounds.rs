@@ -54,6 +54,8 @@ pub(super) struct Rounds {
     link_was_up: Option<bool>,
     /// the life in which the link was looked at last
     link_life: u32,
+    /// the life of the last recovery that the program was told of
+    told_life: u32,
     events: Vec<Event>,
     /// true from a rise of the link until the addresses are announced again
     announce: bool,
@@ -78,6 +80,7 @@ impl Rounds {
             link_is_up: None,
             link_was_up: None,
             link_life: 0,
+            told_life: served.known_life(),
             events: Vec::new(),
             announce: false,
             looked: Instant::now(),
@@ -154,6 +157,9 @@ impl Rounds {
 
     fn observe(&mut self) -> (Option<FailureCause>, u32) {
         let served = Arc::clone(&self.served);
+        // A call of the program may have recovered the device. Read first: then the failure before
+        // it is among the events.
+        let recovered = served.known_life();
         let device = served.driver();
         let life = device.life();
         let failed = match device.observe(&mut self.supervision, &mut self.events) {
@@ -163,10 +169,18 @@ impl Rounds {
                 None
             }
         };
+        self.tell_of_recovery(recovered);
         if failed.is_none() {
             self.look_at_link(&device);
         }
         (failed, life)
+    }
+
+    /// Reports the recovery that began this life, once.
+    fn tell_of_recovery(&mut self, life: u32) {
+        if std::mem::replace(&mut self.told_life, life) != life {
+            self.events.push(Event::DeviceRecovered { life });
+        }
     }
 
     /// Reports changes of the link, also one during a recovery.
@@ -220,11 +234,10 @@ impl Rounds {
         drop(device);
         match supervised {
             Supervised::Recovered(report) => {
-                let new = report.life;
                 // Before the program learns of the recovery: then the port answers as before.
                 served.restart_neighbours();
-                tracing::info!(%cause, life = new, took = ?report.took, "the device was recovered");
-                self.events.push(Event::DeviceRecovered { life: new });
+                tracing::info!(%cause, life = report.life, took = ?report.took, "the device was recovered");
+                self.tell_of_recovery(report.life);
                 self.served.note_recovery(life, Ok(&report));
             }
             Supervised::Failing(error) => {

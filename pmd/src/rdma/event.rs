@@ -84,7 +84,9 @@ pub enum Event {
     PortUp,
     /// The link of the port went down. Verbs: `IBV_EVENT_PORT_ERR`.
     PortDown,
-    /// The device failed and is in service again: make its objects again.
+    /// The device failed and is in service again: make its objects again. A housekeeping thread
+    /// reports each recovery, also one by a call of the program; without one the result of that
+    /// call is the report.
     DeviceRecovered {
         /// The number of this period of service, from 2.
         life: u32,
