@@ -23,15 +23,18 @@ pub enum FunctionError {
         /// Its address.
         device: DeviceAddress,
     },
-    /// Another client has the device.
+    /// Another client has the device, perhaps of this process.
     #[error(
         "{device}: the function is in use by {}; a function has one owner at a time: {}, or use \
          another function's socket",
         .owner.as_ref().map_or_else(
             || "another process, which its server does not name".to_owned(),
-            Holder::to_string
+            |owner| match owner.is_this_process() {
+                true => "this process itself".to_owned(),
+                false => owner.to_string(),
+            }
         ),
-        remedy(.owner.as_ref())
+        remedy(.owner.as_slice(), "end that process")
     )]
     InUse {
         /// Its address.
@@ -125,14 +128,11 @@ pub enum FunctionError {
     },
 }
 
-/// The remedy for a function that a process has claimed.
-fn remedy(owner: Option<&Holder>) -> &'static str {
-    match owner.is_some_and(Holder::is_this_process) {
-        true => OWN_CLAIM,
-        false => "end that process",
+/// The remedy for a function that these processes have claimed; `otherwise` if this one is not
+/// among them.
+pub(crate) fn remedy(holders: &[Holder], otherwise: &'static str) -> &'static str {
+    match holders.iter().any(Holder::is_this_process) {
+        true => "shut the device down here, and drop all of its objects, packets and pools",
+        false => otherwise,
     }
 }
-
-/// The remedy for a function that this process has claimed.
-pub(crate) const OWN_CLAIM: &str = "it is this process; shut the device down and drop all of its \
-                                    objects, packets and pools";

@@ -212,7 +212,6 @@ impl CompletionObject {
     }
 
     /// Takes completions of queue pairs that shared receive queues feed, and feeds them.
-    #[cold]
     fn take_shared<'b>(
         &self,
         queue: &mut CompletionQueue,

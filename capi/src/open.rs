@@ -248,8 +248,8 @@ pub(crate) fn context_on(
 /// Closes a context, and destroys those of its objects that the program has left: afterwards the
 /// device uses none of the memory that was registered with it.
 ///
-/// Errors: `EINVAL` if it was closed before; `EBUSY` if the device keeps an object, or has failed
-/// and may still write: the context and objects of it stay, and it can be closed later.
+/// Errors: -1, with `EINVAL` if it was closed before; `EBUSY` if the device keeps an object, or has
+/// failed and may still write: the context and objects of it stay, and it can be closed later.
 ///
 /// # Safety
 /// `context` came from [`ibv_open_device`]; it and its objects are used no more.

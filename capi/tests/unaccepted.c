@@ -53,8 +53,12 @@ static void connects_before_it_accepts(void)
     far = raccept(listener, NULL, NULL);
     CHECK(far >= 0 && rfcntl(far, F_GETFL) == (O_RDWR | O_NONBLOCK));
     CHECK(!rfcntl(near, F_GETFD) && !rfcntl(listener, F_GETFD) && !rfcntl(far, F_GETFD));
-    int closes = rsocket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int closes = rsocket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), next = connected();
     CHECK(closes >= 0 && rfcntl(closes, F_GETFD) == FD_CLOEXEC && !rclose(closes));
+    CHECK(!rfcntl(listener, F_SETFD, FD_CLOEXEC));
+    wait_for(listener, POLLIN);
+    closes = raccept(listener, NULL, NULL);
+    CHECK(closes >= 0 && rfcntl(closes, F_GETFD) == FD_CLOEXEC && !rclose(closes) && !rclose(next));
     char text[6] = "";
     wait_for(far, POLLIN);
     CHECK(rrecv(far, text, sizeof text, 0) == 5 && !strcmp(text, "early"));

@@ -497,8 +497,10 @@ impl Device {
     }
 
     /// Shuts the device down and restores the state in which it was found. The function can be
-    /// opened again, here or by another process, once all objects, packets and pools of the device
-    /// are dropped: see [`ringside_pmd::Device::shutdown`].
+    /// opened again once all objects, packets and pools of the device are dropped; by another
+    /// process after a call of
+    /// [`PacketPool::free_dropped`](ringside_lan::PacketPool::free_dropped), if a packet was
+    /// dropped after its pool. See [`ringside_pmd::Device::shutdown`].
     #[must_use]
     pub fn shutdown(mut self) -> ShutdownReport {
         self.end().unwrap_or_default()

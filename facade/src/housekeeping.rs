@@ -11,6 +11,7 @@ mod neighbours;
 mod rounds;
 mod served;
 mod serving;
+mod told;
 
 pub(crate) use neighbours::Neighbours;
 pub use served::{Driver, Events};

@@ -42,7 +42,7 @@ pub fn open_with(
     // First, so that a missing right is reported before a device is claimed.
     let host = config.network.host_interface.as_deref();
     let host = host.map(HostInterface::open).transpose()?;
-    // Packets that were dropped after their pool keep a device of before claimed.
+    // Packets that were dropped after their pool keep an earlier device claimed.
     ringside_lan::PacketPool::free_dropped();
     // The driver uses the same clock for its waits.
     let clock = Arc::new(TscClock::new());

@@ -1,6 +1,7 @@
 //! A link that goes down and comes up.
 
 use ringside::driver::lan::PortSettings;
+use ringside::driver::recovery::FailureCause;
 use ringside::lan::Burst;
 use ringside::model::Fault;
 use ringside::model::function::ResetKind;
@@ -11,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 fn config() -> Config {
     let mut config = Config::default();
-    config.model.functions = 4;
+    config.model.functions = 5;
     // A recovery does not wait for the link.
     config.link.wait_ms = 100;
     config
@@ -84,6 +85,40 @@ fn a_link_that_goes_down_with_its_device_is_reported_after_the_recovery() {
     let events = expect(&device, &wanted);
     let downs = events.iter().filter(|event| **event == Event::PortDown);
     assert_eq!(downs.count(), 1, "{events:?}");
+}
+
+#[test]
+fn a_link_that_goes_down_is_reported_after_a_recovery_by_the_program() {
+    let mut config = config();
+    config.housekeeping.recover = false;
+    let device = ringside::open("model:4", &config).unwrap();
+    device.serve_network().unwrap();
+    let model = device.model().unwrap();
+    model.with(|world| world.inject(4, Fault::LinkDown));
+    device.recover().unwrap();
+    let wanted = [Event::DeviceRecovered { life: 2 }, Event::PortDown];
+    let mut events = expect(&device, &wanted);
+    let life = |events: &[Event]| {
+        let is_of_life = |event: &&Event| {
+            matches!(
+                event,
+                Event::DeviceFailed { .. } | Event::DeviceRecovered { .. }
+            )
+        };
+        events
+            .iter()
+            .filter(is_of_life)
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    let failed = Event::DeviceFailed {
+        cause: FailureCause::Requested,
+    };
+    assert_eq!(life(&events), [failed, Event::DeviceRecovered { life: 2 }]);
+    // No recovery is reported twice.
+    std::thread::sleep(Duration::from_millis(300));
+    device.poll_events(&mut events).unwrap();
+    assert_eq!(life(&events).len(), 2, "{events:?}");
 }
 
 /// The housekeeping thread does not look at the link of a failed device, and the program recovers

@@ -157,6 +157,12 @@ fn measured_shared_receives(rig: &mut PooledReceives, rounds: u64) -> u64 {
     (0..rounds).map(|id| rig.turn(id) as u64).sum()
 }
 
+/// A poll that finds nothing.
+#[inline(never)]
+fn measured_empty_polls(rig: &mut Rig, rounds: u64) -> u64 {
+    (0..rounds).map(|_| rig.poll() as u64 + 1).sum()
+}
+
 fn main() -> Result<(), RigError> {
     let mut arguments = std::env::args().skip(1);
     let case = arguments.next().unwrap_or_else(|| "round-trips".to_owned());
@@ -204,12 +210,13 @@ fn main() -> Result<(), RigError> {
                 rig.retire_all();
             }
         }
+        "empty-polls" => done = measured_empty_polls(&mut rig, rounds),
         "own-receives" => done = measured_own_receives(&mut OwnReceives::new()?, rounds),
         "shared-receives" => done = measured_shared_receives(&mut PooledReceives::new()?, rounds),
         other => {
             let cases = "round-trips, single-round-trips, inline-round-trips, time-round-trips, \
                 harness, sends, reads, datagrams, chains, single-posts, wide-posts, \
-                own-receives, shared-receives";
+                empty-polls, own-receives, shared-receives";
             eprintln!("unknown case {other}; the cases are: {cases}");
             std::process::exit(2);
         }

@@ -1,6 +1,6 @@
 //! Reasons why a function cannot be claimed, each with its remedy.
 
-use crate::error::OWN_CLAIM;
+use crate::error::remedy;
 use crate::sysfs::{Holder, PciFunction, Sysfs};
 use rustix::io::Errno;
 use vfio_ioctls::VfioError;
@@ -76,11 +76,11 @@ pub enum ClaimError {
         /// The functions that prevent the claim.
         others: Vec<PciFunction>,
     },
-    /// Another process has claimed it.
+    /// Another process has claimed it, or this one.
     #[error(
         "{path} is in use by {}; a function has one owner at a time: {}",
         named(.holders),
-        remedy(.holders)
+        remedy(.holders, "end it first")
     )]
     Busy {
         /// The group's file.
@@ -135,13 +135,6 @@ fn named(holders: &[Holder]) -> String {
     match holders.iter().map(own).collect::<Vec<_>>() {
         list if list.is_empty() => "another process, which this user may not see".into(),
         list => list.join(", "),
-    }
-}
-
-fn remedy(holders: &[Holder]) -> &'static str {
-    match holders.iter().any(Holder::is_this_process) {
-        true => OWN_CLAIM,
-        false => "end it first",
     }
 }
 

@@ -14,9 +14,17 @@ use std::ffi::{c_int, c_void};
 /// bytes.
 const ROUTE_BYTES: usize = 72;
 
-/// Flags of a route that the kernel takes: for all messages, the first choice, for both directions
-/// (outbound, and inbound reversed). Source: Linux `ucma.c`, `ucma_set_ib_path`.
-const WHOLE_ROUTE: u32 = 1 | 2 | 8 | 32;
+/// Flags of a route. Source: rdma-core `sa.h`, `IBV_PATH_FLAG_*`.
+mod flag {
+    /// for general management packets
+    pub(super) const GMP: u32 = 1;
+    pub(super) const PRIMARY: u32 = 1 << 1;
+    pub(super) const OUTBOUND: u32 = 1 << 3;
+    pub(super) const INBOUND_REVERSE: u32 = 1 << 5;
+}
+
+/// The flags of the route that is taken. Source: Linux `ucma.c`, `ucma_set_ib_path`.
+const TAKEN: u32 = flag::GMP | flag::PRIMARY | flag::OUTBOUND | flag::INBOUND_REVERSE;
 
 /// Takes a route that the program gives. The device has one route to each address, so the record
 /// itself says nothing new.
@@ -31,12 +39,12 @@ unsafe fn set_route(
     if !length.is_multiple_of(ROUTE_BYTES) {
         return Err(libc::EINVAL);
     }
-    let is_whole = (0..length).step_by(ROUTE_BYTES).any(|at| {
+    let has_one = (0..length).step_by(ROUTE_BYTES).any(|at| {
         // SAFETY: the caller's promise; the flags come first.
         let flags = unsafe { routes.byte_add(at).cast::<u32>().read_unaligned() };
-        flags == WHOLE_ROUTE
+        flags == TAKEN
     });
-    if !is_whole {
+    if !has_one {
         return Err(libc::EINVAL);
     }
     // SAFETY: the caller's promise.
@@ -54,9 +62,11 @@ fn change_owner(object: &IdObject, change: impl FnOnce(&mut Owner)) -> Result<()
 }
 
 /// Sets an option. A route (`RDMA_OPTION_IB_PATH`) takes the place of `rdma_resolve_route`; its
-/// event is there at once. Errors: `EFAULT` for bytes at null; `EINVAL` for another length than
-/// that of the option, a list without a route, or an id that is too far; `ENOSYS` for an unknown
-/// option.
+/// event is there at once, also for a synchronous id.
+///
+/// Errors: `EFAULT` for bytes at null; `EINVAL` for another length than that of the option, a list
+/// without a route for both directions, or a state of the id in which the option cannot be set (a
+/// route: before the address is resolved, or after the route is); `ENOSYS` for an unknown option.
 ///
 /// # Safety
 /// `id` is an id of this library; `value` is null or has `length` bytes.

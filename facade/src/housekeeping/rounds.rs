@@ -1,6 +1,7 @@
 //! The loop of the housekeeping thread.
 
 use super::served::Served;
+use super::told::Told;
 use crate::signal::wait;
 use ringside_config::HousekeepingSection;
 use ringside_pmd::rdma::{Event, Interrupts, RdmaError};
@@ -54,8 +55,8 @@ pub(super) struct Rounds {
     link_was_up: Option<bool>,
     /// the life in which the link was looked at last
     link_life: u32,
-    /// the life of the last recovery that the program was told of
-    told_life: u32,
+    /// the failures and recoveries that the program was told of
+    told: Told,
     events: Vec<Event>,
     /// true from a rise of the link until the addresses are announced again
     announce: bool,
@@ -80,7 +81,7 @@ impl Rounds {
             link_is_up: None,
             link_was_up: None,
             link_life: 0,
-            told_life: served.known_life(),
+            told: Told::new(served.known_life()),
             events: Vec::new(),
             announce: false,
             looked: Instant::now(),
@@ -157,11 +158,14 @@ impl Rounds {
 
     fn observe(&mut self) -> (Option<FailureCause>, u32) {
         let served = Arc::clone(&self.served);
-        // A call of the program may have recovered the device. Read first: then the failure before
-        // it is among the events.
-        let recovered = served.known_life();
         let device = served.driver();
         let life = device.life();
+        if life != served.known_life() {
+            // A call of the program has recovered the device and is not done: what comes now is
+            // for a later round, after the event of the recovery.
+            return (None, life);
+        }
+        let from = self.events.len();
         let failed = match device.observe(&mut self.supervision, &mut self.events) {
             Ok(failed) => failed,
             Err(error) => {
@@ -169,18 +173,11 @@ impl Rounds {
                 None
             }
         };
-        self.tell_of_recovery(recovered);
+        self.told.place(life, &mut self.events, from);
         if failed.is_none() {
             self.look_at_link(&device);
         }
         (failed, life)
-    }
-
-    /// Reports the recovery that began this life, once.
-    fn tell_of_recovery(&mut self, life: u32) {
-        if std::mem::replace(&mut self.told_life, life) != life {
-            self.events.push(Event::DeviceRecovered { life });
-        }
     }
 
     /// Reports changes of the link, also one during a recovery.
@@ -237,7 +234,8 @@ impl Rounds {
                 // Before the program learns of the recovery: then the port answers as before.
                 served.restart_neighbours();
                 tracing::info!(%cause, life = report.life, took = ?report.took, "the device was recovered");
-                self.tell_of_recovery(report.life);
+                let end = self.events.len();
+                self.told.place(report.life, &mut self.events, end);
                 self.served.note_recovery(life, Ok(&report));
             }
             Supervised::Failing(error) => {

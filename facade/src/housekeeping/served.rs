@@ -152,7 +152,8 @@ impl Served {
         recovered: Result<&RecoveryReport, &RecoverError>,
     ) {
         if let Ok(report) = recovered {
-            self.life.store(report.life, Ordering::Relaxed);
+            // Another thread may have recovered it again meanwhile.
+            self.life.fetch_max(report.life, Ordering::Relaxed);
         }
         let Some(observer) = self.observer.get() else {
             return;

@@ -37,7 +37,8 @@ pub struct PoolUsage {
 ///
 /// The last clone frees the memory. If packets of the pool are still held then, they stay usable,
 /// and the memory is freed some time after the last of them was dropped: when a pool is made or
-/// dropped, a device is shut down, or by [`PacketPool::free_dropped`].
+/// dropped, a device is shut down or opened by `ringside::open`, or by
+/// [`PacketPool::free_dropped`]. Until then the function of the device stays claimed.
 #[derive(Clone)]
 pub struct PacketPool(Arc<Owner>);
 

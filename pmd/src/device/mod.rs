@@ -164,8 +164,8 @@ impl Device {
     ///
     /// A function of a card or of a socket stays claimed as long as the program keeps an object,
     /// packet or pool of the device: another process cannot claim it before those are dropped, nor
-    /// can this one. Packets that are dropped after their pool count until
-    /// [`PacketPool::free_dropped`](ringside_lan::PacketPool::free_dropped) is called.
+    /// can this one. Packets that are dropped after their pool count for a while: see
+    /// [`PacketPool`](ringside_lan::PacketPool), whose `free_dropped` ends that.
     pub fn shutdown(mut self) -> ShutdownReport {
         self.take_down()
     }

@@ -134,6 +134,7 @@ fn the_holder_of_a_file_may_be_hidden_or_this_process() {
         holders: Vec::new(),
     };
     assert!(error.to_string().contains("may not see"), "{error}");
+    assert!(error.to_string().ends_with("end it first"), "{error}");
     let error = ClaimError::Busy {
         path: "/dev/vfio/3".into(),
         holders: vec![Holder {
@@ -142,4 +143,8 @@ fn the_holder_of_a_file_may_be_hidden_or_this_process() {
         }],
     };
     assert!(error.to_string().contains("this process itself"), "{error}");
+    assert!(
+        error.to_string().contains("shut the device down"),
+        "{error}"
+    );
 }
