@@ -241,7 +241,7 @@ impl ConnectionManager {
                 return Err(error);
             }
         };
-        shared.with(|state, _| state.manager.ready(id, &[]))?;
+        shared.with(|state, _| state.ready(id, peer))?;
         unfinished.keep();
         Ok(Connection::new(
             Arc::clone(shared),

@@ -4,13 +4,15 @@
 use crate::addresses::Addresses;
 use crate::error::{Closed, ConnectError};
 use crate::lookup::{Resolver, neighbours};
-use crate::news::{News, Waiting, end_of};
+use crate::news::{News, Waiting, end_of, refused};
 use crate::service::Service;
-use ringside_cm::{Action, ConnectionId, Event, EventKind, ListenerId, Manager, OutgoingMad};
+use ringside_cm::{
+    Action, ConnectionId, Event, EventKind, ListenerId, Manager, OutgoingMad, RequestError,
+};
 use ringside_pmd::rdma::{ProtectionDomain, QueuePair};
 use ringside_pmd::recovery::FailureCause;
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -144,6 +146,23 @@ impl State {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Tells the peer that has answered a request that the queue pair is ready: the connection is
+    /// made.
+    ///
+    /// Errors: the peer ended it after its answer, or the manager did.
+    pub(crate) fn ready(&mut self, id: ConnectionId, peer: IpAddr) -> Result<(), ConnectError> {
+        let Err(error) = self.manager.ready(id, &[]) else {
+            return Ok(());
+        };
+        while let Some(news) = self.next_event(id) {
+            refused(news, peer)?;
+        }
+        Err(match error {
+            RequestError::State { .. } | RequestError::Gone => ConnectError::Ended { peer },
+            other => other.into(),
+        })
     }
 
     /// Errors: there will be no queue pair 1 again.
