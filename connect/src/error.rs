@@ -1,5 +1,6 @@
 //! Why there is no connection.
 
+use ringside_bus::DeviceAddress;
 use ringside_cm::{Reason, RequestError};
 use ringside_pmd::rdma::RdmaError;
 use ringside_pmd::recovery::FailureCause;
@@ -22,6 +23,17 @@ pub enum StartError {
     /// The manager cannot be restored: its device was shut down, or is another process's.
     #[error("{0}: open the device again and start another manager")]
     Closed(#[from] Closed),
+    /// The manager was started on another device than the one to restore it on.
+    #[error(
+        "the connection manager was started on {made_on} and cannot be restored on {given}: name \
+         the device that it was started on"
+    )]
+    ForeignDevice {
+        /// The device of the manager.
+        made_on: DeviceAddress,
+        /// The device that was given.
+        given: DeviceAddress,
+    },
     /// The operating system made no thread.
     #[error("no thread for the connection manager: {0}")]
     Thread(#[from] std::io::Error),

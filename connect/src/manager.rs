@@ -1,7 +1,7 @@
 //! The connection manager of a device, and the calls that make connections.
 
 use crate::connection::{Connection, Listener};
-use crate::error::{ConnectError, ListenError, StartError};
+use crate::error::{Closed, ConnectError, ListenError, StartError};
 use crate::lookup::{Lookup, NextHop, Peer};
 use crate::news::{News, refused};
 use crate::pair::{self, Settings};
@@ -113,6 +113,7 @@ impl ConnectionManager {
         let parts = Parts {
             manager: Manager::new(Identity::of(guid, seed)),
             service: Service::open(device)?,
+            device: device.function().address().clone(),
             path_mtu: pair::mtu_code(mtu),
             reads: (cut(limits.inbound_reads), cut(limits.outbound_reads)),
         };
@@ -128,7 +129,8 @@ impl ConnectionManager {
     }
 
     /// Makes queue pair 1 of the recovered device again, with all that belongs to it; `resolve`
-    /// replaces the one of [`ConnectionManager::start`]. Does nothing if the device has not failed.
+    /// replaces the one of [`ConnectionManager::start`]. `device` is the one that the manager was
+    /// started on. Does nothing if it has not failed.
     ///
     /// Listeners go on with the requests that peers send or repeat from now on; a request that
     /// [`Listener::next`] gave out before the failure can still be accepted, with a queue pair of
@@ -138,22 +140,40 @@ impl ConnectionManager {
     /// same queue pair number as stale (REJ 10), which is repeated once it has ended the old
     /// connection.
     ///
-    /// Errors: [`StartError`]; the device is still out of service, for instance. It can be called
-    /// again.
+    /// Errors: [`StartError`]; the device is still out of service, for instance. Nothing changes,
+    /// and it can be called again.
     pub fn restore(
         &self,
         device: &Device,
         resolve: impl Fn(Peer) -> Lookup<NextHop> + Send + Sync + 'static,
     ) -> Result<(), StartError> {
         let shared = &self.shared;
-        shared.check_process()?;
+        self.check_device(device)?;
         if shared.with(|state, now| state.check(now)).is_ok() {
             return Ok(());
         }
-        shared.with(|state, now| state.check_open(now))?;
         let service = Service::open(device)?;
         shared.with(|state, _| state.resume(service, Arc::new(resolve)));
         Ok(())
+    }
+
+    /// Checks that [`ConnectionManager::restore`] takes this device, in service or not.
+    ///
+    /// Errors: [`StartError::ForeignDevice`], [`StartError::Closed`].
+    pub fn check_device(&self, device: &Device) -> Result<(), StartError> {
+        let shared = &self.shared;
+        shared.check_process()?;
+        let is_own = shared.with(|state, now| {
+            state.check_open(now)?;
+            Ok::<_, Closed>(state.is_of(device))
+        })?;
+        match is_own {
+            true => Ok(()),
+            false => Err(StartError::ForeignDevice {
+                made_on: shared.device.clone(),
+                given: device.function().address().clone(),
+            }),
+        }
     }
 
     /// The addresses that it listens on and connects from: those of the device's GID table, in its

@@ -5,6 +5,7 @@ use crate::lookup::{Lookup, NextHop, Peer, Resolver};
 use crate::news::News;
 use crate::service::{MAX_WAIT, Service};
 use crate::state::State;
+use ringside_bus::DeviceAddress;
 use ringside_bus::process::Birth;
 use ringside_cm::{ConnectionId, Manager};
 use ringside_config::Within;
@@ -31,6 +32,7 @@ pub(crate) fn deadline(wait: Duration) -> Instant {
 pub(crate) struct Parts {
     pub(crate) manager: Manager,
     pub(crate) service: Service,
+    pub(crate) device: DeviceAddress,
     pub(crate) path_mtu: u8,
     /// reads that the device answers, and that it has under way
     pub(crate) reads: (u8, u8),
@@ -50,6 +52,8 @@ pub(crate) struct Shared {
     /// calls that wait
     waiting: AtomicU32,
     is_ending: AtomicBool,
+    /// that the manager was started on
+    pub(crate) device: DeviceAddress,
     pub(crate) path_mtu: u8,
     /// reads that the device answers, and that it has under way
     pub(crate) reads: (u8, u8),
@@ -94,6 +98,7 @@ impl Shared {
             changed: Condvar::new(),
             waiting: AtomicU32::new(0),
             is_ending: AtomicBool::new(false),
+            device: parts.device,
             path_mtu: parts.path_mtu,
             reads: parts.reads,
         }

@@ -9,6 +9,7 @@ use crate::service::Service;
 use ringside_cm::{
     Action, ConnectionId, Event, EventKind, ListenerId, Manager, OutgoingMad, RequestError,
 };
+use ringside_pmd::Device;
 use ringside_pmd::rdma::{ProtectionDomain, QueuePair};
 use ringside_pmd::recovery::FailureCause;
 use std::collections::{HashMap, VecDeque};
@@ -145,6 +146,16 @@ impl State {
                 Err(ConnectError::ForeignQueuePair { queue_pair })
             }
             _ => Ok(()),
+        }
+    }
+
+    /// True if the manager was started on this device; false once it is closed. A recovery does not
+    /// make another device of it.
+    pub(crate) fn is_of(&self, device: &Device) -> bool {
+        match &self.gsi {
+            Gsi::InService(service) => device.owns(service.domain()),
+            Gsi::Lost { domain, .. } => device.owns(domain),
+            Gsi::Closed(_) => false,
         }
     }
 

@@ -1,6 +1,6 @@
 //! A connection manager across failures and recoveries of its device.
 
-use ringside_bus::{Direction, Refusal};
+use ringside_bus::{DeviceAddress, Direction, Refusal};
 use ringside_config::Config;
 use ringside_connect::{
     ConnectError, Connection, ConnectionManager, End, Listener, Lookup, Service, Settings,
@@ -176,6 +176,36 @@ fn a_listener_accepts_again_after_a_recovery_and_its_connections_are_lost_once()
     assert!(!two.wait_for_end(Duration::from_millis(100)));
     assert!(one.disconnect(AT_ONCE), "confirmed");
     assert_eq!(end(&mut two), End::Disconnected);
+}
+
+/// A program with several devices may mix them up.
+#[test]
+fn a_manager_is_not_restored_on_another_device() {
+    let (_model, client, mut server) = sides();
+    let listener = server.listen();
+    let own = server.manager.addresses();
+    for has_failed in [false, true] {
+        if has_failed {
+            server.device.give_up().unwrap();
+            server.device.recover().unwrap();
+        }
+        let peer = server.peer;
+        let foreign = &client.device;
+        let wrong = move |_| Lookup::Found(peer.into());
+        let error = server.manager.restore(foreign, wrong).unwrap_err();
+        let StartError::ForeignDevice { made_on, given } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(made_on, server.device.function().address());
+        assert_eq!(given, foreign.function().address());
+        let message = error.to_string();
+        let is_named = |device: &DeviceAddress| message.contains(&device.to_string());
+        assert!(is_named(made_on) && is_named(given), "{message}");
+        assert_eq!(server.manager.addresses(), own);
+    }
+    // The other device still has a manager of its own, and this one is restored on its device.
+    server.restore().unwrap();
+    both(&client, &server, &listener);
 }
 
 /// The host refuses the device one read, which is that of the next message on queue pair 1: the

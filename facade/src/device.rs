@@ -350,6 +350,7 @@ impl Device {
 
     /// Puts the connection manager into service again after a recovery of the device: its queue
     /// pair 1, and the IP stack of [`Device::resolve`]. Does nothing if the manager is in service.
+    /// `manager` is the one that this device started.
     ///
     /// Listeners go on. Connections from before are lost: their ends report
     /// [`End::DeviceFailed`](ringside_connect::End), and their peers are told now. See
@@ -396,9 +397,11 @@ impl Device {
     /// # }
     /// ```
     ///
-    /// Errors: [`NetworkError`]; the device is still out of service, for instance. It can be called
-    /// again.
+    /// Errors: [`NetworkError`]; the device is still out of service, for instance, or `manager` is
+    /// one of another device. It can be called again.
     pub fn restore_connections(&self, manager: &ConnectionManager) -> Result<(), NetworkError> {
+        // Before the stack of another device is started.
+        manager.check_device(&self.driver())?;
         let mut network = self.neighbours()?;
         let running = network.require(&self.driver())?;
         Ok(manager.restore(&self.driver(), running.finder())?)

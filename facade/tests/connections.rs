@@ -1,6 +1,7 @@
 //! The connection manager of an opened device, and the network beneath it: addresses, VLANs, waits.
 
-use ringside::connect::Settings;
+use ringside::NetworkError;
+use ringside::connect::{Settings, StartError};
 use ringside::prelude::*;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -235,4 +236,35 @@ fn a_device_out_of_service_changes_no_address() {
     near.remove_address(present.address, present.vlan)
         .expect_err("out of service");
     assert_eq!(near.gids().unwrap(), before);
+}
+
+#[test]
+fn connections_are_restored_on_the_device_of_their_manager_only() {
+    let [own, other] = [(14, "10.11.0.1/24"), (15, "10.11.0.2/24")].map(|(index, address)| {
+        let device = open(index, &[address]);
+        (device.address().to_string(), device)
+    });
+    let manager = own.1.connection_manager().unwrap();
+    let addresses = manager.addresses();
+    for has_failed in [false, true] {
+        if has_failed {
+            own.1.driver().give_up().unwrap();
+            own.1.recover().unwrap();
+        }
+        let refused = other.1.restore_connections(&manager).unwrap_err();
+        let is_foreign = matches!(
+            refused,
+            NetworkError::ConnectionManager(StartError::ForeignDevice { .. })
+        );
+        let message = refused.to_string();
+        assert!(is_foreign, "{message}");
+        assert!(
+            message.contains(&own.0) && message.contains(&other.0),
+            "{message}"
+        );
+        assert_eq!(manager.addresses(), addresses);
+    }
+    own.1.restore_connections(&manager).unwrap();
+    // The other device has room for a manager of its own.
+    other.1.connection_manager().unwrap();
 }

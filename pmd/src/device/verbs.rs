@@ -40,6 +40,12 @@ impl Device {
         ProtectionDomain::new(Arc::clone(self.engine()?), quotas)
     }
 
+    /// True if `domain` is one of this device, also of an earlier period of service.
+    #[must_use]
+    pub fn owns(&self, domain: &ProtectionDomain) -> bool {
+        Arc::ptr_eq(self.context().shut_down_flag(), domain.shut_down_flag())
+    }
+
     /// Objects whose destruction the device never confirmed, oldest first. Their memory is not used
     /// again before the device was reset. Then regions that were dropped while a window was bound
     /// to them: their memory is free once the window is closed or dropped.

@@ -5,7 +5,7 @@ use super::{CompletionQueue, Gid, RdmaError};
 use crate::failure::FailureCause;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The limits of a protection domain, besides those of the device. Default: no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +149,11 @@ impl ProtectionDomain {
     #[must_use]
     pub fn is_beside(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0.engine, &other.0.engine)
+    }
+
+    /// Shared by the engines of its device, and of no other device.
+    pub(crate) fn shut_down_flag(&self) -> &Arc<AtomicBool> {
+        &self.0.engine.shut_down
     }
 
     /// The GID table of the device: see [`Device::gids`](crate::Device::gids).
