@@ -46,7 +46,7 @@ pub enum Closed {
     /// Its device was shut down or dropped.
     #[error("the device of the connection manager was shut down")]
     ShutDown,
-    /// The manager was dropped. The peers of its connections were told.
+    /// The manager was dropped. Its drop tells the peers of its connections.
     #[error("the connection manager was dropped")]
     Dropped,
     /// This process is a child by fork: the manager stays with the process that started it, where

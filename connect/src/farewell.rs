@@ -3,20 +3,22 @@
 //! A process that ends sends them itself. One that is killed cannot, so that its peers would wait
 //! for messages until their programs give up; Linux, which outlives its processes, sends DREQ for
 //! them. A process here keeps the messages ready in a file, [`FarewellFile`]. `ringside run`, the
-//! model or the next user of the device takes them out ([`take`]) and sends them ([`say`]).
+//! model or the next user of the device takes them out ([`take`]) and sends them ([`say`]), as a
+//! connection manager that is dropped sends its own.
 
-use crate::lookup::Lookup;
-use crate::service::Service;
-use ringside_cm::mad::{MAD_BYTES, Mad, Message};
-use ringside_cm::{ConnectionId, Gid, OutgoingMad};
+mod rounds;
+
+use crate::service::{Neighbour, Service};
+use ringside_cm::mad::{MAD_BYTES, Message};
+use ringside_cm::{Action, ConnectionId, Gid, Identity, Manager, OutgoingMad};
 use ringside_config::LocalAddress;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::address::MacAddress;
 use ringside_pmd::rdma::{Gid as RdmaGid, RdmaError};
+use rounds::Rounds;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::IpAddr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -34,12 +36,8 @@ pub const FILE_NAME: &str = "farewells";
 /// Entries of a file: as many as a manager has connections.
 const MAX_ENTRIES: usize = ringside_cm::MAX_CONNECTIONS;
 
-/// Wait for an answer before each repetition, and after the last one.
-const PATIENCE: [Duration; 3] = [
-    Duration::from_millis(50),
-    Duration::from_millis(100),
-    Duration::from_millis(200),
-];
+/// Between two looks for answers.
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// A message to a peer, with its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,14 +86,6 @@ impl Farewell {
             },
             mac: *part(4)?.first_chunk()?,
         })
-    }
-
-    /// The connection that the message ends, by its number here, if the peer answers it.
-    fn awaits(&self) -> Option<u32> {
-        match Mad::decode(self.message.payload.as_slice()).ok()?.message {
-            Message::Disconnect(request) => Some(request.local_comm_id),
-            _ => None,
-        }
     }
 }
 
@@ -195,9 +185,9 @@ pub fn take(path: &Path) -> io::Result<Vec<Farewell>> {
     Ok(entries.iter().filter_map(Farewell::decode).collect())
 }
 
-/// Sends messages by a device that has no other user, and repeats those that are not answered, for
-/// less than half a second. Returns how many peers have not confirmed: their programs may do so
-/// later, or never.
+/// Sends messages by a device that has no other user, at most 128 at a time, and repeats those that
+/// are not answered. Returns how many peers have not confirmed: their programs may do so later, or
+/// never. It takes 350 ms if some of a few do not, and 5 s at most.
 ///
 /// Errors: queue pair 1 cannot be made.
 pub fn say(device: &Device, farewells: &[Farewell]) -> Result<usize, RdmaError> {
@@ -215,58 +205,84 @@ pub fn say(device: &Device, farewells: &[Farewell]) -> Result<usize, RdmaError> 
         }
     }
     let mut service = Service::open(device)?;
-    let mut left: Vec<&Farewell> = farewells.iter().collect();
-    for patience in PATIENCE {
-        let mut answered = Vec::new();
-        for farewell in &left {
-            say_by(&mut service, farewell);
+    let way = |one: &Farewell| (one.message.destination.address(), one.message.vlan);
+    let macs: HashMap<_, _> = farewells.iter().map(|one| (way(one), one.mac)).collect();
+    let messages = farewells.iter().map(|one| one.message.clone());
+    Ok(tell(&mut service, messages, &|address, vlan| {
+        macs.get(&(address, vlan)).copied().into()
+    }))
+}
+
+/// Sends the messages that tell peers of the end of connections, at most 128 at a time, and repeats
+/// DREQs without an answer, after 50 and 100 ms; the last wait for one takes 200 ms. Returns how
+/// many peers have not confirmed.
+///
+/// It ends 1 s after the last answer or the last message that left for the first time, and after 5
+/// s in all; at once if the device fails or is shut down. No connection of this side is left, which
+/// answers the DREQs of peers that end them at the same time; other messages are dropped.
+pub(crate) fn tell(
+    service: &mut Service,
+    messages: impl IntoIterator<Item = OutgoingMad>,
+    neighbour: &Neighbour<'_>,
+) -> usize {
+    let mut rounds = Rounds::new(Instant::now(), messages);
+    let mut node = node_without_connections(service);
+    loop {
+        let now = Instant::now();
+        for message in rounds.due(now) {
+            service.send(message, neighbour);
         }
-        let limit = Instant::now() + patience;
-        loop {
-            collect(&mut service, &mut answered);
-            // Those for which there was no room leave as others have left.
-            let waits = service.retry(&|address, vlan| mac_of(farewells, address, vlan));
-            left.retain(|one| one.awaits().is_some_and(|id| !answered.contains(&id)));
-            if left.is_empty() && !waits && !service.is_sending() {
-                return Ok(0);
+        let has_arrived = collect(service, &mut node, |id| rounds.confirm(now, id));
+        while let Some(action) = node.next_action() {
+            if let Action::Send(answer) = action {
+                service.send(answer, neighbour);
             }
-            if Instant::now() > limit {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Those for which there was no room leave as others have left.
+        let waits = service.retry(neighbour) || service.is_sending();
+        let is_over = rounds.is_over() && !waits;
+        if is_over || rounds.is_late(now) || service.is_out() {
+            return rounds.left();
+        }
+        if !has_arrived {
+            std::thread::sleep(PAUSE);
         }
     }
-    Ok(left.len())
 }
 
-/// Sends a message of a process that was killed. The answer is not awaited.
-pub fn say_by(service: &mut Service, farewell: &Farewell) {
-    let mac = farewell.mac;
-    service.send(farewell.message.clone(), &|_, _| Lookup::Found(mac));
+/// A connection manager for the addresses of a device that confirms the end of any connection.
+fn node_without_connections(service: &Service) -> Manager {
+    // It makes no connection, so that no peer learns of the identity.
+    let mut node = Manager::new(Identity::of(1, 1));
+    for gid in service.domain().gids() {
+        node.add_address(gid.address.address, gid.address.vlan);
+    }
+    node
 }
 
-/// The MAC address of a peer, as its farewell has it.
-fn mac_of(farewells: &[Farewell], address: IpAddr, vlan: Option<u16>) -> Lookup {
-    let is_to =
-        |one: &&Farewell| one.message.destination.address() == address && one.message.vlan == vlan;
-    farewells.iter().find(is_to).map(|one| one.mac).into()
-}
-
-/// Reads which connections the peers have confirmed to be over.
-fn collect(service: &mut Service, answered: &mut Vec<u32>) {
+/// Reads which connections the peers have confirmed to be over, and which ones they end themselves.
+/// True if a message has arrived.
+fn collect(service: &mut Service, node: &mut Manager, mut confirmed: impl FnMut(u32)) -> bool {
+    let mut has_arrived = false;
     service.poll(|arrived| {
-        if let Ok(mad) = Mad::decode(arrived.payload)
-            && let Message::DisconnectReply(reply) = mad.message
-        {
-            answered.push(reply.remote_comm_id);
+        has_arrived = true;
+        match arrived.mad().map(|mad| mad.message) {
+            Ok(Message::DisconnectReply(reply)) => confirmed(reply.remote_comm_id),
+            Ok(Message::Disconnect(_)) => {
+                if let Err(reason) = node.receive(Duration::ZERO, arrived) {
+                    tracing::debug!(%reason, "a datagram for queue pair 1 was dropped");
+                }
+            }
+            _ => {}
         }
     });
+    has_arrived
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringside_cm::{Connect, Identity, Manager, PortSpace, ServiceId};
+    use ringside_cm::{Connect, PortSpace, ServiceId};
 
     fn farewell(last: u8) -> Farewell {
         Farewell {

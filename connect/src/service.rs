@@ -236,6 +236,11 @@ impl Service {
         }
     }
 
+    /// True if no message leaves any more: the device has failed, or is shut down.
+    pub(crate) fn is_out(&self) -> bool {
+        self.watch.has_failed() || self.domain.is_shut_down()
+    }
+
     /// True if it takes a message that is in no hurry, and leaves room for others.
     #[must_use]
     pub fn has_room(&self) -> bool {

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two looks for messages while a call waits for one, or while more messages arrive than
-/// one look takes: other threads get the state meanwhile.
+/// Between two looks for messages while a call waits for one, or after a look that found some:
+/// other threads get the state meanwhile.
 const BUSY: Duration = Duration::from_micros(200);
 /// Between two looks otherwise.
 const IDLE: Duration = Duration::from_millis(5);
@@ -259,11 +259,11 @@ impl Shared {
         while !self.is_ending.load(Ordering::Relaxed) {
             let mut state = self.lock();
             let now = self.began.elapsed();
-            let has_more = state.serve(now);
+            let has_arrived = state.serve(now);
             state.notice_end(now);
             state.manager.tick(now);
             state.act(now);
-            let rest = if has_more || self.waiting.load(Ordering::Relaxed) > 0 {
+            let rest = if has_arrived || self.waiting.load(Ordering::Relaxed) > 0 {
                 BUSY
             } else {
                 IDLE
@@ -274,10 +274,12 @@ impl Shared {
             // A call that begins to wait ends this sleep.
             drop(self.changed.wait_timeout(state, rest.max(BUSY)));
         }
-        let mut state = self.lock();
         let now = self.began.elapsed();
-        state.take_leave(now);
-        drop(state);
+        let leave = self.lock().take_leave(now);
         self.changed.notify_all();
+        // Calls that others make meanwhile do not wait for the peers.
+        if let Some(leave) = leave {
+            leave.tell();
+        }
     }
 }

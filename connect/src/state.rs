@@ -3,6 +3,7 @@
 
 use crate::addresses::Addresses;
 use crate::error::{Closed, ConnectError};
+use crate::farewell;
 use crate::lookup::{Resolver, neighbours};
 use crate::news::{News, Waiting, end_of, refused};
 use crate::service::Service;
@@ -15,10 +16,8 @@ use ringside_pmd::recovery::FailureCause;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Longest wait for the last messages to leave.
-const FAREWELL: Duration = Duration::from_millis(200);
 /// Messages that wait for the recovery of the device: a last one for each connection.
 const MAX_KEPT: usize = ringside_cm::MAX_CONNECTIONS;
 /// Ports of programs that connect.
@@ -36,6 +35,28 @@ enum Gsi {
     },
     /// there will be none again
     Closed(Closed),
+}
+
+/// Queue pair 1 of a manager that was dropped, with the messages to the peers of its connections.
+pub(crate) struct Leave {
+    service: Box<Service>,
+    messages: Vec<OutgoingMad>,
+    resolve: Arc<Resolver>,
+}
+
+impl Leave {
+    /// Tells the peers, and waits until they confirm: see [`farewell::tell`]. Gives queue pair 1
+    /// back.
+    pub(crate) fn tell(mut self) {
+        let neighbour = neighbours(&*self.resolve);
+        let left = farewell::tell(&mut self.service, self.messages, &neighbour);
+        if left > 0 {
+            tracing::debug!(
+                left,
+                "peers have not confirmed the end of their connections"
+            );
+        }
+    }
 }
 
 /// State that calls and the thread change.
@@ -91,21 +112,36 @@ impl State {
         matches!(self.gsi, Gsi::Closed(_))
     }
 
-    /// Forgets every connection and tells its peer, waits until the messages have left, not for
-    /// answers, and gives queue pair 1 back.
-    pub(crate) fn take_leave(&mut self, now: Duration) {
+    /// Forgets every connection and closes the manager. Returns queue pair 1 with the messages that
+    /// tell the peers; nothing if it is not in service.
+    pub(crate) fn take_leave(&mut self, now: Duration) -> Option<Leave> {
+        let is_open = self.check_open(now).is_ok();
         let left: Vec<ConnectionId> = self.events.keys().copied().collect();
         for id in left {
             self.manager.destroy(now, id);
         }
-        self.act(now);
-        self.send_last();
-        if self.check_open(now).is_ok() {
-            self.gsi = Gsi::Closed(Closed::Dropped);
-            self.requests.clear();
-            for events in self.events.values_mut() {
-                events.push_back(News::Closed(Closed::Dropped));
+        let mut messages: Vec<OutgoingMad> = self.kept.drain(..).collect();
+        while let Some(action) = self.manager.next_action() {
+            match action {
+                Action::Send(message) => messages.push(message),
+                Action::Event(event) => self.tell(event, now),
             }
+        }
+        if !is_open {
+            return None;
+        }
+        let gsi = std::mem::replace(&mut self.gsi, Gsi::Closed(Closed::Dropped));
+        self.requests.clear();
+        for events in self.events.values_mut() {
+            events.push_back(News::Closed(Closed::Dropped));
+        }
+        match gsi {
+            Gsi::InService(service) => Some(Leave {
+                service,
+                messages,
+                resolve: Arc::clone(&self.resolve),
+            }),
+            Gsi::Lost { .. } | Gsi::Closed(_) => None,
         }
     }
 
@@ -248,15 +284,18 @@ impl State {
         }
     }
 
-    /// Takes messages that arrived, and sends those that waited. True if more may have arrived:
-    /// call this again once others had the state.
+    /// Takes messages that arrived, and sends those that waited. True if some have arrived: more
+    /// may follow, and call this again once others had the state. A peer that ends many connections
+    /// sends faster than [`crate::shared`] looks at rest.
     pub(crate) fn serve(&mut self, now: Duration) -> bool {
         self.follow_addresses();
         let Gsi::InService(service) = &mut self.gsi else {
             return false;
         };
         let manager = &mut self.manager;
+        let mut has_arrived = false;
         let has_more = service.poll(|arrived| {
+            has_arrived = true;
             if let Err(reason) = manager.receive(now, arrived) {
                 tracing::debug!(%reason, "a datagram for queue pair 1 was dropped");
             }
@@ -267,7 +306,7 @@ impl State {
             service.give_up();
         }
         self.send_kept();
-        has_more
+        has_more || has_arrived
     }
 
     /// Sends messages from before a recovery, as many as there is room for.
@@ -279,24 +318,6 @@ impl State {
             && let Some(mad) = self.kept.pop_front()
         {
             service.send(mad, &neighbours(&*self.resolve));
-        }
-    }
-
-    /// Waits until the messages that are left were sent.
-    fn send_last(&mut self) {
-        let limit = Instant::now() + FAREWELL;
-        while Instant::now() < limit {
-            self.send_kept();
-            let left = !self.kept.is_empty();
-            let Gsi::InService(service) = &mut self.gsi else {
-                return;
-            };
-            service.poll(|_| {});
-            let waits = service.retry(&neighbours(&*self.resolve));
-            if !left && !waits && !service.is_sending() {
-                return;
-            }
-            std::thread::yield_now();
         }
     }
 
@@ -354,3 +375,6 @@ impl State {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

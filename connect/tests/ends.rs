@@ -1,18 +1,20 @@
-//! Connections that end while they are made.
+//! Connections that end while they are made, and many that end at once.
 
+use ringside_cm::mad::Message;
 use ringside_cm::message::MAX_REJECTION_PRIVATE_BYTES;
 use ringside_cm::{
     Accept, Action, Event, EventKind, Identity, Manager, PortSpace, Refused, ServiceId,
 };
 use ringside_connect::{
-    ConnectError, ConnectionManager, End, Lookup, Reason, Service, Settings,
+    ConnectError, Connection, ConnectionManager, End, Lookup, Reason, Service, Settings,
 };
 use ringside_pmd::Device;
 use ringside_pmd::rdma::QueuePairConfig;
 use ringside_pmd::rdma::address::MacAddress;
 use ringside_testkit::{bring_up_all, config, threaded};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 7471;
@@ -153,4 +155,113 @@ fn a_peer_that_refuses_after_its_answer_is_named_with_its_private_data() {
         refused
     });
     assert!(refused > 0, "each refusal came after the connection");
+}
+
+/// Makes `count` connections, by some threads of each side.
+fn connections(
+    count: usize,
+    [client, server]: &[Device; 2],
+    [near, far]: [&ConnectionManager; 2],
+) -> [Vec<Connection>; 2] {
+    const THREADS: usize = 4;
+    let listener = far.listen(address(server), 64).unwrap();
+    let numbers = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let is_next = |side: usize| numbers[side].fetch_add(1, Ordering::Relaxed) < count;
+    let domains = [client, server].map(|device| device.protection_domain().unwrap());
+    let queues = [client, server].map(|device| device.completion_queue(16384).unwrap());
+    let targets = [queues[0].target(), queues[1].target()];
+    let pair = |side: usize| {
+        let config = QueuePairConfig::reporting_to(targets[side].clone());
+        let config = config.send_requests(2).receive_requests(2);
+        domains[side].queue_pair(config).unwrap()
+    };
+    let settings = Settings::default();
+    let connect = || near.connect(pair(0), address(server), &settings, WAIT);
+    let accept = || {
+        let request = listener.next(WAIT).expect("a request");
+        request.accept(pair(1), &settings, WAIT)
+    };
+    let made: [Mutex<Vec<Connection>>; 2] = Default::default();
+    let keep = |side: usize, one: Result<Connection, ConnectError>| {
+        let one = one.unwrap_or_else(|error| panic!("{error}"));
+        made[side].lock().unwrap().push(one);
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while is_next(0) {
+                    keep(0, connect());
+                }
+            });
+            scope.spawn(|| {
+                while is_next(1) {
+                    keep(1, accept());
+                }
+            });
+        }
+    });
+    made.map(|side| side.into_inner().unwrap())
+}
+
+/// More than a peer has room for before it reads them.
+#[test]
+fn a_manager_that_is_dropped_tells_the_peers_of_all_its_connections() {
+    const ALL: usize = 700;
+    let model = threaded();
+    let mut config = config();
+    config.rdma.queue_pairs = 1024;
+    let devices: [Device; 2] = bring_up_all(|index| model.function(index), &config);
+    let [client, server] = &devices;
+    let (near, far) = (manager(client, server), manager(server, client));
+    let [mut ours, theirs] = connections(ALL, &devices, [&near, &far]);
+    drop(far);
+    let limit = Instant::now() + WAIT;
+    let mut told =
+        |one: &mut Connection| one.wait_for_end(limit.saturating_duration_since(Instant::now()));
+    let count = ours.iter_mut().map(&mut told).filter(|told| *told).count();
+    assert_eq!(count, ALL);
+    let is_told = |one: &Connection| one.end() == Some(End::Disconnected);
+    assert!(ours.iter().all(is_told), "{:?}", ours[0].end());
+    drop(theirs);
+}
+
+#[test]
+fn a_manager_that_is_dropped_repeats_messages_that_the_peer_does_not_confirm() {
+    let model = threaded();
+    let devices: [Device; 2] = bring_up_all(|index| model.function(index), &config());
+    let [client, server] = &devices;
+    let mut peer = Peer::listen(server, client);
+    let manager = manager(client, server);
+    let queue = client.completion_queue(16).unwrap();
+    let domain = client.protection_domain().unwrap();
+    let pair = domain.queue_pair(QueuePairConfig::reliable(&queue));
+    let answer = answer();
+    let settings = Settings::default();
+    let made = std::thread::scope(|scope| {
+        let connecting =
+            scope.spawn(|| manager.connect(pair.unwrap(), address(server), &settings, WAIT));
+        while !connecting.is_finished() {
+            peer.turn(|manager, now, event| {
+                if let EventKind::Request { .. } = event.kind {
+                    manager.accept(now, event.id, &answer).unwrap();
+                }
+            });
+        }
+        connecting.join().unwrap()
+    });
+    let made = made.unwrap_or_else(|error| panic!("{error}"));
+    let mut heard = 0;
+    // It reads, and does not answer.
+    std::thread::scope(|scope| {
+        let dropping = scope.spawn(|| drop(manager));
+        while !dropping.is_finished() {
+            peer.service.poll(|arrived| {
+                let mad = arrived.mad().unwrap();
+                heard += usize::from(matches!(mad.message, Message::Disconnect(_)));
+            });
+            std::thread::yield_now();
+        }
+    });
+    assert!(heard >= 2, "{heard}");
+    drop(made);
 }

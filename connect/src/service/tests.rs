@@ -241,14 +241,6 @@ fn farewells_of_a_vlan_leave_on_it_from_the_address_that_the_process_had_there()
 fn a_farewell_is_said_until_its_peer_confirms_the_end() {
     let mut ends = Ends::new();
     let own_mac = ends.devices[0].facts().mac().unwrap();
-    let mad = |message| {
-        let mad = Mad {
-            transaction_id: 7,
-            attribute_modifier: 0,
-            message,
-        };
-        Box::new(mad.encode())
-    };
     let farewells: Vec<_> = (1..=2)
         .map(|number| Farewell {
             message: OutgoingMad {
@@ -299,6 +291,60 @@ fn a_farewell_is_said_until_its_peer_confirms_the_end() {
     });
     assert_eq!(left, 1, "the second one");
     assert_eq!(heard[1], 3, "{heard:?}");
+}
+
+/// DREQ or DREP of a connection.
+fn mad(message: Message) -> Box<[u8; MAD_BYTES]> {
+    let mad = Mad {
+        transaction_id: 7,
+        attribute_modifier: 0,
+        message,
+    };
+    Box::new(mad.encode())
+}
+
+/// Two nodes may end their connections with each other at the same time.
+#[test]
+fn a_side_that_tells_its_peers_confirms_the_ends_that_they_ask_for() {
+    let mut ends = Ends::new();
+    let own_mac = ends.devices[0].facts().mac().unwrap();
+    let asked = OutgoingMad {
+        payload: mad(Message::Disconnect(DisconnectRequest {
+            local_comm_id: 5,
+            remote_comm_id: 6,
+            remote_qpn: 9,
+            private_data: [0; 220],
+        })),
+        ..message(&ends.devices[1], &ends.devices[0])
+    };
+    ends.far.send(asked, &|_, _| Lookup::Found(own_mac));
+    let limit = Instant::now() + WAIT;
+    while ends.far.is_sending() {
+        assert!(Instant::now() < limit, "the message stays under way");
+        ends.far.poll(|_| {});
+    }
+    let own = OutgoingMad {
+        payload: mad(Message::Disconnect(DisconnectRequest {
+            local_comm_id: 6,
+            remote_comm_id: 5,
+            remote_qpn: 9,
+            private_data: [0; 220],
+        })),
+        ..ends.numbered(0)
+    };
+    let found = Lookup::Found(ends.mac);
+    assert_eq!(farewell::tell(&mut ends.near, [own], &|_, _| found), 1);
+    let mut confirmed = Vec::new();
+    while confirmed.is_empty() {
+        assert!(Instant::now() < limit, "no answer");
+        ends.far.poll(|arrived| {
+            let mad = Mad::decode(arrived.payload).unwrap();
+            if let Message::DisconnectReply(reply) = mad.message {
+                confirmed.push((reply.local_comm_id, reply.remote_comm_id));
+            }
+        });
+    }
+    assert_eq!(confirmed, [(6, 5)]);
 }
 
 #[test]
