@@ -77,7 +77,9 @@ fn begin(path: &Path, service: &mut Service) -> std::io::Result<FarewellFile> {
         std::fs::create_dir_all(folder)?;
     }
     for farewell in farewell::take(path)? {
-        farewell::say_by(service, &farewell);
+        // The answer is not awaited.
+        let mac = farewell.mac;
+        service.send(farewell.message, &|_, _| Lookup::Found(mac));
     }
     FarewellFile::create(path)
 }
