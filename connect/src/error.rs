@@ -46,7 +46,8 @@ pub enum Closed {
     /// Its device was shut down or dropped.
     #[error("the device of the connection manager was shut down")]
     ShutDown,
-    /// The manager was dropped. Its drop tells the peers of its connections.
+    /// The manager was dropped. Its drop tells the peers of its connections; once it has returned,
+    /// the device can have another manager.
     #[error("the connection manager was dropped")]
     Dropped,
     /// This process is a child by fork: the manager stays with the process that started it, where

@@ -241,6 +241,15 @@ impl Service {
         self.watch.has_failed() || self.domain.is_shut_down()
     }
 
+    /// The messages that it takes now without dropping one, if each has to wait for the MAC address
+    /// of its peer.
+    pub(crate) fn room(&self) -> usize {
+        match self.queued.is_empty() {
+            true => MAX_WAITING.saturating_sub(self.waiting.len()),
+            false => 0,
+        }
+    }
+
     /// True if it takes a message that is in no hurry, and leaves room for others.
     #[must_use]
     pub fn has_room(&self) -> bool {

@@ -91,6 +91,15 @@ fn answer() -> Accept {
     }
 }
 
+/// Sets it when a test ends or fails, so that a thread that waits for it ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// REP and REJ of a server whose program gives up: both arrive before this side has set its queue
 /// pair.
 #[test]
@@ -130,6 +139,7 @@ fn a_peer_that_refuses_after_its_answer_is_named_with_its_private_data() {
                 std::thread::yield_now();
             }
         });
+        let _over = Over(&is_over);
         // On a busy machine some connections are made before the refusal arrives.
         let mut refused = 0;
         for _ in 0..200 {
@@ -142,16 +152,12 @@ fn a_peer_that_refuses_after_its_answer_is_named_with_its_private_data() {
                     reason: Reason::CONSUMER,
                     private_data,
                 }) if private_data == told => refused += 1,
-                Err(error) => {
-                    is_over.store(true, Ordering::Relaxed);
-                    panic!("{error}: {error:?}");
-                }
+                Err(error) => panic!("{error}: {error:?}"),
             }
             if refused == REFUSALS {
                 break;
             }
         }
-        is_over.store(true, Ordering::Relaxed);
         refused
     });
     assert!(refused > 0, "each refusal came after the connection");
@@ -246,22 +252,29 @@ fn a_manager_that_is_dropped_repeats_messages_that_the_peer_does_not_confirm() {
                     manager.accept(now, event.id, &answer).unwrap();
                 }
             });
+            std::thread::yield_now();
         }
         connecting.join().unwrap()
     });
     let made = made.unwrap_or_else(|error| panic!("{error}"));
     let mut heard = 0;
+    let mut read = |peer: &mut Peer| {
+        let before = heard;
+        peer.service.poll(|arrived| {
+            let mad = arrived.mad().unwrap();
+            heard += usize::from(matches!(mad.message, Message::Disconnect(_)));
+        });
+        heard > before
+    };
     // It reads, and does not answer.
     std::thread::scope(|scope| {
         let dropping = scope.spawn(|| drop(manager));
         while !dropping.is_finished() {
-            peer.service.poll(|arrived| {
-                let mad = arrived.mad().unwrap();
-                heard += usize::from(matches!(mad.message, Message::Disconnect(_)));
-            });
+            read(&mut peer);
             std::thread::yield_now();
         }
     });
+    while read(&mut peer) {}
     assert!(heard >= 2, "{heard}");
     drop(made);
 }

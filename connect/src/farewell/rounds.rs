@@ -82,8 +82,8 @@ impl Rounds {
         }
     }
 
-    /// The messages to send now.
-    pub(super) fn due(&mut self, now: Instant) -> Vec<OutgoingMad> {
+    /// The messages to send now, no more than there is room for.
+    pub(super) fn due(&mut self, now: Instant, room: usize) -> Vec<OutgoingMad> {
         let under_way = std::mem::take(&mut self.under_way).into_iter();
         let (over, still): (Vec<_>, Vec<_>) = under_way.partition(|(_, until)| *until <= now);
         self.under_way = still;
@@ -95,6 +95,7 @@ impl Rounds {
         }
         let mut due = Vec::new();
         while self.under_way.len() < AT_A_TIME
+            && due.len() < room
             && let Some(mut parting) = self.next.pop_front()
         {
             let Some(patience) = parting.patience() else {
@@ -110,7 +111,7 @@ impl Rounds {
         due
     }
 
-    /// A peer has confirmed that the connection is over which has this number here.
+    /// Notes that a peer confirmed the end of the connection with this number here.
     pub(super) fn confirm(&mut self, now: Instant, id: u32) {
         let is_it = |one: &Parting| one.awaits == Some(id);
         let found = match self.under_way.iter().position(|(one, _)| is_it(one)) {

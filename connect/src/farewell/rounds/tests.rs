@@ -51,7 +51,7 @@ fn a_message_without_an_answer_is_repeated_after_50_and_100_ms() {
     let mut sent = Vec::new();
     for milliseconds in 0..400 {
         let now = at(begin, milliseconds);
-        for id in ids(&rounds.due(now)) {
+        for id in ids(&rounds.due(now, usize::MAX)) {
             sent.push((milliseconds, id));
         }
         if milliseconds == 60 {
@@ -71,22 +71,22 @@ fn at_most_128_messages_wait_for_an_answer_at_a_time() {
     const ALL: u32 = 1000;
     let begin = Instant::now();
     let mut rounds = Rounds::new(begin, (0..ALL).map(request));
-    let first = ids(&rounds.due(begin));
+    let first = ids(&rounds.due(begin, usize::MAX));
     assert_eq!(first, (0..128).collect::<Vec<u32>>());
-    assert_eq!(rounds.due(at(begin, 49)).len(), 0, "no answer");
+    assert_eq!(rounds.due(at(begin, 49), usize::MAX).len(), 0, "no answer");
     for id in 10..20 {
         rounds.confirm(at(begin, 49), id);
     }
-    let next = ids(&rounds.due(at(begin, 49)));
+    let next = ids(&rounds.due(at(begin, 49), usize::MAX));
     assert_eq!(next, (128..138).collect::<Vec<u32>>());
     // The peers that have heard nothing go before those that have not answered.
-    let next = ids(&rounds.due(at(begin, 50)));
+    let next = ids(&rounds.due(at(begin, 50), usize::MAX));
     assert_eq!(next, (138..256).collect::<Vec<u32>>());
     // An answer that comes after its time counts.
     rounds.confirm(at(begin, 51), 0);
     let mut now = at(begin, 51);
     while !rounds.is_over() {
-        let due = rounds.due(now);
+        let due = rounds.due(now, usize::MAX);
         assert!(due.len() <= 128, "{}", due.len());
         for id in ids(&due) {
             assert_ne!(id, 0, "it was answered");
@@ -110,7 +110,7 @@ fn the_time_counts_from_the_last_progress() {
     let mut milliseconds = 0;
     let mut last = 0;
     while !rounds.is_late(at(begin, milliseconds)) {
-        for id in ids(&rounds.due(at(begin, milliseconds))) {
+        for id in ids(&rounds.due(at(begin, milliseconds), usize::MAX)) {
             heard[id as usize] += 1;
             last = match heard[id as usize] {
                 1 => milliseconds,
@@ -132,7 +132,7 @@ fn the_time_has_an_end_though_answers_come() {
     let mut milliseconds = 0;
     while !rounds.is_late(at(begin, milliseconds)) {
         let now = at(begin, milliseconds);
-        rounds.due(now);
+        rounds.due(now, usize::MAX);
         if milliseconds % 500 == 499 {
             rounds.confirm(now, ALL - 1 - milliseconds / 500);
         }
@@ -147,11 +147,15 @@ fn messages_without_an_answer_leave_once_and_are_not_waited_for() {
     let begin = Instant::now();
     let all = (0..130).map(|_| message([7; MAD_BYTES]));
     let mut rounds = Rounds::new(begin, all);
-    assert_eq!(rounds.due(begin).len(), 128);
-    assert_eq!(rounds.due(at(begin, 4)).len(), 0, "the peer has not looked");
+    assert_eq!(rounds.due(begin, usize::MAX).len(), 128);
+    assert_eq!(
+        rounds.due(at(begin, 4), usize::MAX).len(),
+        0,
+        "the peer has not looked"
+    );
     assert!(!rounds.is_over());
-    assert_eq!(rounds.due(at(begin, 5)).len(), 2);
+    assert_eq!(rounds.due(at(begin, 5), usize::MAX).len(), 2);
     assert!(rounds.is_over());
-    assert_eq!(rounds.due(at(begin, 300)).len(), 0);
+    assert_eq!(rounds.due(at(begin, 300), usize::MAX).len(), 0);
     assert_eq!(rounds.left(), 0);
 }
