@@ -30,7 +30,7 @@ pub enum FunctionError {
         .owner.as_ref().map_or_else(
             || "another process, which its server does not name".to_owned(),
             |owner| match owner.is_this_process() {
-                true => "this process itself".to_owned(),
+                true => format!("this process itself (pid {})", owner.pid),
                 false => owner.to_string(),
             }
         ),
