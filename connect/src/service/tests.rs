@@ -244,12 +244,7 @@ fn a_farewell_is_said_until_its_peer_confirms_the_end() {
     let farewells: Vec<_> = (1..=2)
         .map(|number| Farewell {
             message: OutgoingMad {
-                payload: mad(Message::Disconnect(DisconnectRequest {
-                    local_comm_id: number,
-                    remote_comm_id: 100 + number,
-                    remote_qpn: 9,
-                    private_data: [0; 220],
-                })),
+                payload: request([number, 100 + number]),
                 ..ends.numbered(0)
             },
             mac: ends.mac,
@@ -303,18 +298,23 @@ fn mad(message: Message) -> Box<[u8; MAD_BYTES]> {
     Box::new(mad.encode())
 }
 
+/// DREQ of the side that numbers the connection `own`, to the one that numbers it `peer`.
+fn request([own, peer]: [u32; 2]) -> Box<[u8; MAD_BYTES]> {
+    mad(Message::Disconnect(DisconnectRequest {
+        local_comm_id: own,
+        remote_comm_id: peer,
+        remote_qpn: 9,
+        private_data: [0; 220],
+    }))
+}
+
 /// Two nodes may end their connections with each other at the same time.
 #[test]
 fn a_side_that_tells_its_peers_confirms_the_ends_that_they_ask_for() {
     let mut ends = Ends::new();
     let own_mac = ends.devices[0].facts().mac().unwrap();
     let asked = OutgoingMad {
-        payload: mad(Message::Disconnect(DisconnectRequest {
-            local_comm_id: 5,
-            remote_comm_id: 6,
-            remote_qpn: 9,
-            private_data: [0; 220],
-        })),
+        payload: request([5, 6]),
         ..message(&ends.devices[1], &ends.devices[0])
     };
     ends.far.send(asked, &|_, _| Lookup::Found(own_mac));
@@ -324,12 +324,7 @@ fn a_side_that_tells_its_peers_confirms_the_ends_that_they_ask_for() {
         ends.far.poll(|_| {});
     }
     let own = OutgoingMad {
-        payload: mad(Message::Disconnect(DisconnectRequest {
-            local_comm_id: 6,
-            remote_comm_id: 5,
-            remote_qpn: 9,
-            private_data: [0; 220],
-        })),
+        payload: request([6, 5]),
         ..ends.numbered(0)
     };
     let found = Lookup::Found(ends.mac);

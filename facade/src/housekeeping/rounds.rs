@@ -160,11 +160,9 @@ impl Rounds {
         let served = Arc::clone(&self.served);
         let device = served.driver();
         let life = device.life();
-        if life != served.known_life() {
-            // A call of the program has recovered the device and is not done: what comes now is
-            // for a later round, after the event of the recovery.
-            return (None, life);
-        }
+        // Otherwise a call of the program has recovered the device, and prepares the network: the
+        // event of the recovery and changes of the link wait for that.
+        let is_done = life == served.known_life();
         let from = self.events.len();
         let failed = match device.observe(&mut self.supervision, &mut self.events) {
             Ok(failed) => failed,
@@ -173,8 +171,8 @@ impl Rounds {
                 None
             }
         };
-        self.told.place(life, &mut self.events, from);
-        if failed.is_none() {
+        self.told.place(life, is_done, &mut self.events, from);
+        if failed.is_none() && is_done {
             self.look_at_link(&device);
         }
         (failed, life)
@@ -235,7 +233,7 @@ impl Rounds {
                 served.restart_neighbours();
                 tracing::info!(%cause, life = report.life, took = ?report.took, "the device was recovered");
                 let end = self.events.len();
-                self.told.place(report.life, &mut self.events, end);
+                self.told.place(report.life, true, &mut self.events, end);
                 self.served.note_recovery(life, Ok(&report));
             }
             Supervised::Failing(error) => {

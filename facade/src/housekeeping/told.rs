@@ -2,7 +2,7 @@
 
 use ringside_pmd::rdma::Event;
 
-/// What the program was told of so far.
+/// The failures and recoveries that the program was told of.
 #[derive(Debug)]
 pub(super) struct Told {
     /// the life that the last recovery began
@@ -18,24 +18,30 @@ impl Told {
     }
 
     /// Puts the recovery that began this life among the events, once: after the failure before it,
-    /// and before one in this life. Events from `from` on are new.
-    pub(super) fn place(&mut self, life: u32, events: &mut Vec<Event>, from: usize) {
-        let is_failure = |event: &Event| matches!(event, Event::DeviceFailed { .. });
-        let new = events.get(from..).unwrap_or(&[]);
-        let first = new.iter().position(is_failure);
-        if self.life >= life {
-            self.has_failed |= first.is_some();
+    /// and before one in this life. Events from `from` on are new. If the recovery is not done, it
+    /// waits for a later call, unless the device has failed again.
+    pub(super) fn place(&mut self, life: u32, is_done: bool, events: &mut Vec<Event>, from: usize) {
+        let places = events.iter().enumerate().skip(from);
+        let mut failures = places
+            .filter(|(_, event)| matches!(event, Event::DeviceFailed { .. }))
+            .map(|(place, _)| place);
+        let before = match self.has_failed {
+            true => None,
+            false => failures.next(),
+        };
+        let is_over = failures.next().is_some();
+        if self.life >= life || !(is_done || is_over) {
+            self.has_failed |= before.is_some();
             return;
         }
         self.life = life;
-        let at = match first {
-            _ if self.has_failed => from,
-            Some(first) => from + first + 1,
+        let place = match before {
+            Some(failure) => failure + 1,
+            None if self.has_failed => from,
             None => events.len(),
         };
-        events.insert(at, Event::DeviceRecovered { life });
-        let later = events.get(at..).unwrap_or(&[]);
-        self.has_failed = later.iter().any(is_failure);
+        events.insert(place, Event::DeviceRecovered { life });
+        self.has_failed = is_over;
     }
 }
 
@@ -53,7 +59,7 @@ mod tests {
     /// The events after a batch of life 2, of which the first `from` ones were told before.
     fn placed(told: &mut Told, batch: &[Event], from: usize) -> Vec<Event> {
         let mut events = batch.to_vec();
-        told.place(2, &mut events, from);
+        told.place(2, true, &mut events, from);
         events
     }
 
@@ -68,10 +74,26 @@ mod tests {
         assert_eq!(placed(&mut new(), &[Event::PortUp], 0), quiet);
 
         let mut told = new();
-        told.place(1, &mut vec![FAILED], 0);
+        told.place(1, true, &mut vec![FAILED], 0);
         let wanted = [Event::PortUp, RECOVERED, FAILED];
         assert_eq!(placed(&mut told, &[Event::PortUp, FAILED], 1), wanted);
         // Once.
         assert_eq!(placed(&mut told, &[FAILED], 0), [FAILED]);
+    }
+
+    #[test]
+    fn a_recovery_that_is_not_done_is_told_later_or_with_the_next_failure() {
+        let mut told = Told::new(1);
+        let mut events = vec![FAILED];
+        told.place(2, false, &mut events, 0);
+        assert_eq!(events, [FAILED]);
+        assert_eq!(placed(&mut told, &[], 0), [RECOVERED]);
+
+        let mut told = Told::new(1);
+        told.place(2, false, &mut vec![FAILED], 0);
+        let mut events = vec![FAILED];
+        told.place(2, false, &mut events, 0);
+        assert_eq!(events, [RECOVERED, FAILED]);
+        assert_eq!(placed(&mut told, &[], 0), []);
     }
 }
